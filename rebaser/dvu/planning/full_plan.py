@@ -1,8 +1,11 @@
-"""Plans an update that reaches much of a large graph: one packet over a structure that workers keep between updates.
+"""Plans an update that reaches much of a large graph, as one packet that refers to a structure.
 
-Invariant: the plan gives the results that `rebaser.dvu.planning.packet_plan.PacketPlan` would give. Edges are part of
-the structure, so they are sent only once. The stored values of the nodes to compute are not sent at all, because the
-owner compares the results with them, column by column.
+A structure (`rebaser.dvu.wire.structure`) is the whole graph without ids and values; workers keep it between updates.
+Its slots number the `base` input values first, then the nodes, which are the derived values. Edges are sent only once,
+as part of the structure. The stored values of the nodes to compute are never sent, because the owner compares the
+results with them, column by column.
+
+Invariant: the plan gives the results that `rebaser.dvu.planning.packet_plan.PacketPlan` would give.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,9 +33,9 @@ from rebaser_core.state.kinds import ABSENT, ERROR, OK
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Fault, same
 
-# How workers get the structure. `_CACHED`: they have it from an earlier update. `_UNSENT`: not decided yet; for now, it
-# goes with the packet. `_SHARED`: from a folder or blob store. `_ATTACHED`: they did not find it; it goes with the
-# packet.
+# How workers get the structure. `_CACHED`: they have it from an earlier update. `_UNSENT`: they may not have it, and it
+# goes with the packet unless `mark_shared` is called first. `_SHARED`: they read it from a folder or a blob store.
+# `_ATTACHED`: they did not find it there, so it goes with the packet.
 _CACHED, _UNSENT, _SHARED, _ATTACHED = range(4)
 _PACKET_NUMBER = 1
 _REACHED, _READ = 1, 2  # marks of slots: the slot is computed; the slot is only an input of computed ones
@@ -40,7 +43,11 @@ _REACHED, _READ = 1, 2  # marks of slots: the slot is computed; the slot is only
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Changes:
-    """Arrays with room for the rows that changed and their new values; `others` is by index."""
+    """The rows that changed, and their new values.
+
+    `rows[i]` has a new value of kind `kinds[i]`, with `bits[i]` if it is a number and `others[i]` if it is a text, list
+    or map. The arrays have room for all results of the packet; they are filled from the start.
+    """
 
     rows: subgraph.Ints
     kinds: npt.NDArray[np.uint8]
@@ -53,8 +60,8 @@ def plan_full_graph(
 ) -> "FullGraphPlan | None":
     """The plan of everything that the rows `roots` reach; None if a `PacketPlan` is better.
 
-    A `PacketPlan` is better if the graph has a cycle, if the roots reach only a small part of it, or if too much of
-    that part is left to Python.
+    A `PacketPlan` is better if the graph has no structure (it has a cycle, or its patterns stand for too many inputs),
+    if the roots reach only a small part of the graph, or if `FullGraphPlan.is_suitable` is False for that part.
     """
     structure = layout.structure
     if structure is None:
@@ -75,7 +82,8 @@ def plan_full_graph(
 
 
 def _with_pattern_dependents(columns: Columns, roots: subgraph.Ints) -> subgraph.Ints:
-    """`roots`, and the dependents of each pattern among them: a pattern has no slot."""
+    """`roots`, followed by the dependents of those roots that are patterns. These dependents stand for the pattern,
+    which has no slot."""
     if not columns.patterns:
         return roots
     patterns = roots[columns.patterns.links().first_link[roots] < 0].tolist()
@@ -83,9 +91,10 @@ def _with_pattern_dependents(columns: Columns, roots: subgraph.Ints) -> subgraph
 
 
 class FullGraphPlan:
-    """An update in one packet, used as `rebaser.dvu.planning.packet_plan.PacketPlan` is.
+    """The plan of an update that is computed as one packet. It is used like a `PacketPlan`.
 
-    If a worker does not have the structure, `next_wave` gives the packet again, with the structure.
+    If a worker reports that it does not have the structure, `next_wave` returns the packet again, with the structure or
+    the place where it was put. `mark` is `_REACHED`, `_READ` or 0 for each slot of `layout`.
     """
 
     def __init__(
@@ -102,8 +111,9 @@ class FullGraphPlan:
         self.size = int(reached.sum())
         known = functions.functions
         self._by_python = [translate(used, known.get(used.function)) is None for used in structure.templates]
-        # The nodes to compute (None: all), and the slots whose values are sent (None: those before the nodes). If most
-        # nodes are reached and compiled code computes them, selecting them takes longer than computing all nodes.
+        # `_nodes` are the nodes to compute (None: all). `_given` are the slots whose values are sent (None: those of
+        # the input values). If most nodes are reached and compiled code computes them, selecting the reached nodes
+        # takes longer than computing all nodes.
         self._nodes: subgraph.Mask | None = None
         self._given: subgraph.Mask | None = None
         self._rows = layout.rows[:base]
@@ -124,7 +134,8 @@ class FullGraphPlan:
 
     @property
     def unsent_structure(self) -> Structure | None:
-        """The structure if workers may not have it: it goes with the packet, unless `mark_shared` is called before."""
+        """The structure if workers may not have it, otherwise None. It goes with the packet unless `mark_shared` is
+        called first."""
         return self._structure if self._delivery == _UNSENT else None
 
     @property
@@ -137,12 +148,14 @@ class FullGraphPlan:
         return self._delivery in (_UNSENT, _ATTACHED)
 
     def mark_shared(self, store: str) -> None:
-        """Workers will find the structure in the blob store `store` or, if that is empty, in their folder."""
+        """Record where workers find the structure: in the blob store at the URL `store` or, if `store` is empty, in the
+        folder that they share with the owner."""
         self._store = store
         self._delivery = _SHARED
 
     def is_suitable(self) -> bool:
-        """Whether compiled code does enough of the work, from inputs that can be sent at once."""
+        """Whether compiled code can compute enough of the nodes, and the texts, lists and maps among the input values
+        are small enough for one packet."""
         slow = self._limits.full_plan_max_python_share
         columns, structure = self._columns, self._structure
         by_python = np.array(self._by_python, np.bool_)
@@ -158,7 +171,8 @@ class FullGraphPlan:
         return sum(estimated_size(columns.other[row]) for row in texts) <= self._limits.full_plan_max_text_bytes
 
     def next_wave(self) -> list[bytes]:
-        """The packet; none once its results are absorbed. Raises `DvuError` while they are awaited."""
+        """The packet, in a list; an empty list once its results are absorbed. Raises `DvuError` while the results are
+        awaited."""
         if self._in_flight:
             raise DvuError("the results of the last wave are not absorbed yet")
         if self._done:
@@ -188,7 +202,7 @@ class FullGraphPlan:
         parts = sorted([Results.decode(data, nodes) for data in results], key=lambda part: part.part)
         self._in_flight = False
         if any(part.missing for part in parts):
-            self._send_structure()
+            self._prepare_resend()
             return
         self._check(parts)
         count = self._count
@@ -198,15 +212,16 @@ class FullGraphPlan:
         self._layout.sent = self._done = True
         self._delivery = _CACHED
 
-    def _send_structure(self) -> None:
-        """A worker did not find the structure: the next packet brings it, or says where it is."""
+    def _prepare_resend(self) -> None:
+        """After a worker did not find the structure, let the next packet bring the structure or say where it is. Raises
+        `DvuError` if the last packet brought it already."""
         self._layout.sent = False
         if self._attaches_structure:
             raise DvuError("a worker still lacks the structure of the graph, which was sent with the packet")
         self._delivery = _UNSENT if self._delivery == _CACHED else _ATTACHED
 
     def _check(self, parts: list[Results]) -> None:
-        """Raise `DvuError` unless `parts` are all results of the packet, each once and in order."""
+        """Raise `DvuError` unless `parts` hold each result of the packet exactly once, in order."""
         if [part.part for part in parts] != list(range(len(parts))) or not parts or not parts[-1].last:
             raise DvuError("the results of a packet are incomplete")
         if any(part.number != _PACKET_NUMBER for part in parts):
@@ -214,7 +229,7 @@ class FullGraphPlan:
         if sum(len(part.nodes) for part in parts) != self._count:
             raise DvuError("the results do not match the packet that was sent")
         last = -1
-        for nodes in [part.nodes for part in parts if len(part.nodes)]:  # decoding has checked that each is ascending
+        for nodes in [part.nodes for part in parts if len(part.nodes)]:  # `Results.decode` checks each
             if nodes[0] <= last or (self._nodes is not None and not self._nodes[nodes].all()):
                 raise DvuError("the results do not match the packet that was sent")
             last = nodes[-1]
@@ -244,8 +259,8 @@ class FullGraphPlan:
         self._changed += found
 
     def _differs(self, row: int, index: int, part: Results, node_faults: Iterator[NodeFault]) -> bool:
-        """Whether the text, list, map or fault at `index` of `part` differs from what `row` holds. `node_faults` yields
-        the faults of the part, from the next one on."""
+        """Whether the text, list, map or fault at `index` of `part` differs from what `row` holds. If it is a fault, it
+        is the next item of `node_faults`, which iterates over the faults of the part."""
         columns = self._columns
         if part.values.kinds[index] == OTHER:
             comparable = columns.state[row] == OK and columns.kind[row] == OTHER
@@ -258,7 +273,8 @@ class FullGraphPlan:
         return True
 
     def _fault(self, row: int, node_fault: NodeFault) -> Fault:
-        """The fault of `row`, from what a worker reported: its own fault, or the slot of a failed input."""
+        """The fault of the value in `row`. A worker reported `node_fault`: the code and message of a fault of the value
+        itself, or the slot of an input that failed or does not exist."""
         columns = self._columns
         id_ = columns.ids[row]
         if not isinstance(node_fault, int):
@@ -275,11 +291,11 @@ class FullGraphPlan:
 
     @property
     def done_after(self) -> list[int]:
-        """How many values are done before and after the packet."""
+        """How many values are done: before the packet is computed, and afterwards."""
         return [0, self.size]
 
     def computed(self) -> ComputedTable:
-        """The values that differ from the stored ones. Complete once `next_wave` has returned nothing."""
+        """The values that differ from the stored ones. Complete once `next_wave` has returned an empty list."""
         changes, count = self._changes, self._changed
         rows, kinds, bits = changes.rows[:count], changes.kinds[:count], changes.bits[:count]
         failed = np.flatnonzero(kinds == FAULT)

@@ -1,4 +1,5 @@
-"""Reads what a packet needs besides edges: its constants, and the baseline each node is compared with.
+"""Reads what a packet needs besides edges: its constants, and the baselines (the stored values with which a worker
+compares its results).
 
 Invariant: the data read here (rows of a view, and results of earlier waves) does not change while Spark computes a
 packet.
@@ -25,7 +26,11 @@ _NO_VALUE_BYTES = 1  # a constant that is in error or missing
 
 @dataclass(slots=True)
 class NewValues:
-    """The results so far, by position: where `changed`, a value (`kinds`, `bits`, `others`) or a fault."""
+    """The results that have arrived so far, by position in a `Subgraph`.
+
+    If `changed[i]` is True, position `i` has a new result of kind `kinds[i]`: for example a number in `bits[i]`, a text,
+    list or map in `others[i]`, or (kind `FAULT`) a fault in `faults[i]`.
+    """
 
     changed: npt.NDArray[np.bool_]
     kinds: npt.NDArray[np.uint8]
@@ -40,7 +45,8 @@ class NewValues:
 
 
 def row_kinds(columns: Columns, rows: Ints) -> npt.NDArray[np.uint8]:
-    """The kind that the value in each of `rows` has as an input."""
+    """The kind of the value in each of `rows` when it is an input: an unset value is `NULL`, a value in error `FAULT`,
+    and a value that does not exist `MISSING`."""
     state, kinds = columns.state[rows], columns.kind[rows]
     kinds[state == UNSET] = NULL
     kinds[state == ERROR] = FAULT
@@ -49,7 +55,7 @@ def row_kinds(columns: Columns, rows: Ints) -> npt.NDArray[np.uint8]:
 
 
 def row_sizes(columns: Columns, rows: Ints) -> npt.NDArray[np.int64]:
-    """The approximate number of bytes that the value in each of `rows` takes as a constant."""
+    """The approximate number of bytes that the value in each of `rows` takes as a constant of a packet."""
     kinds = row_kinds(columns, rows)
     sizes = np.full(len(rows), _NUMBER_BYTES, np.int64)
     sizes[(kinds == FAULT) | (kinds == MISSING)] = _NO_VALUE_BYTES
@@ -59,7 +65,11 @@ def row_sizes(columns: Columns, rows: Ints) -> npt.NDArray[np.int64]:
 
 
 def constant_column(codes: Ints, columns: Columns, graph: Subgraph, new: NewValues) -> Column:
-    """The inputs that `codes` name: `-k - 1` is constant `k` of the graph, any other code a settled position."""
+    """A column of the inputs that `codes` name, in the same order.
+
+    The code `-k - 1` names constant `k` of `graph`. Any other code is a position of `graph` whose value is known: the
+    new result in `new` if it changed, otherwise the stored value.
+    """
     positions = np.maximum(codes, 0)
     inside = codes >= 0
     rows = graph.rows[positions]
@@ -75,12 +85,16 @@ def constant_column(codes: Ints, columns: Columns, graph: Subgraph, new: NewValu
 
 
 def input_item(column: Column, index: int) -> Item:
-    """One constant. An input that is missing or in error is a `Sentinel`."""
+    """The input at `index` of `column`. It is a `Sentinel` if the input does not exist or is in error."""
     return NO_VALUE if column.kinds[index] == MISSING else column[index]
 
 
 def baseline_column(rows: Ints, columns: Columns) -> Column:
-    """The stored values and faults of `rows`, in the form with which a worker compares its results."""
+    """The stored values and faults of `rows`, in the form with which a worker compares its results.
+
+    Small values are themselves. Large values, and faults that name no other value, are digests. A fault that names
+    other values is only its kind, `FAULT`, and a stale value is `UNKNOWN`.
+    """
     state, kinds, bits = columns.state[rows], columns.kind[rows], columns.bits[rows]
     kinds[state == STALE] = UNKNOWN
     others: dict[int, Any] = {}

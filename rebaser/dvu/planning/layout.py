@@ -21,11 +21,14 @@ from rebaser_core.state.computed_table import RowIds
 
 @dataclass(slots=True, eq=False)
 class GraphLayout:
-    """The structure of a change set, for one generation of its definitions and one of its pattern matches. `structure`
-    is None if the graph has a cycle, or if patterns stand for too many inputs.
+    """The whole graph of a change set in topological order, as a structure, and the row of each of its slots.
 
-    `rows` are by slot. `slot` is by row: -1 if no definition names the row. `sent` tells whether workers were given the
-    structure. `id_text` has the ids of the nodes once a large update has asked for them.
+    `generation` says which definitions and which pattern matches the layout was built for. `structure` is None if the
+    graph has a cycle, or if its patterns stand for too many inputs.
+
+    `rows[s]` is the row of slot `s`. `slot[row]` is the slot of a row, or -1 if the row is neither a derived value nor
+    an input of one. `sent` is True once workers have received the structure. `id_text` holds the ids of the nodes once
+    a large update has asked for them.
     """
 
     generation: tuple[int, int]
@@ -38,7 +41,8 @@ class GraphLayout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IdText:
-    """Ids in one text, each followed by a line break. `ends[i]` is where id `i` ends, its line break included."""
+    """Ids in one UTF-8 text, each followed by a line break. `ends[i]` is the offset right after the line break of id
+    `i`."""
 
     text: npt.NDArray[np.uint8]
     ends: npt.NDArray[np.int64]
@@ -50,7 +54,7 @@ class IdText:
         return cls(text, np.flatnonzero(text == ord("\n")) + 1)
 
     def lines(self, nodes: subgraph.Ints, interpreted_max: int) -> bytes:
-        """The ids of `nodes`, at least one, separated by line breaks."""
+        """The ids with the numbers `nodes`, of which there is at least one, separated by line breaks."""
         first, last = int(nodes[0]), int(nodes[-1])
         if last - first == len(nodes) - 1 and bool((np.diff(nodes) == 1).all()):  # usually they are consecutive
             return self.text[self.ends[first - 1] if first else 0 : self.ends[last] - 1].tobytes()
@@ -62,7 +66,7 @@ class IdText:
 
 @dataclass(frozen=True, slots=True)
 class TextRowIds(RowIds):
-    """`RowIds` of many nodes of one structure, whose ids exist as text."""
+    """The ids of `nodes`, which `lines` copies from a text instead of joining them one by one."""
 
     id_text: IdText
     nodes: subgraph.Ints
@@ -82,10 +86,10 @@ def cached_layout(columns: Columns) -> GraphLayout | None:
 
 
 def build_layout(columns: Columns, interpreted_max: int) -> GraphLayout:
-    """Put all definitions in order.
+    """Put the whole graph of a change set in topological order, and cache the result.
 
-    The cost grows with the number of definitions and inputs. The layout is cached until a definition changes, or the
-    set of ids that a pattern matches.
+    The cost grows with the number of definitions and their inputs. The layout remains valid until a definition changes
+    or a pattern matches other ids.
     """
     layout = _layouts[columns] = _layout_of(columns, interpreted_max)
     return layout
@@ -130,7 +134,7 @@ def _layout_of(columns: Columns, interpreted_max: int) -> GraphLayout:
 
 
 def _topological_order(loops: Any, ptr: subgraph.Ints, idx: subgraph.Ints) -> subgraph.Ints:
-    """Positions in topological order; not all of them if there is a cycle."""
+    """The positions in topological order. Positions in a cycle, and those that depend on one, are left out."""
     count = len(ptr) - 1
     waiting, sptr, sidx = np.zeros(count, np.int32), np.zeros(count + 1, np.int32), np.empty(len(idx), np.int32)
     loops.reverse_edges(ptr, idx, waiting, sptr, sidx)

@@ -1,7 +1,7 @@
 """Chooses between interpreted and compiled loops for planning.
 
-Loading compiled loops takes a second, and some more if they have never been compiled on this machine. So small graphs
-are planned by the same functions run as Python.
+Loading compiled loops takes a second, and longer if they have never been compiled on this machine. Small graphs are
+therefore planned by the same functions, run by the Python interpreter.
 
 Invariant: both forms of a loop give the same result.
 """
@@ -31,7 +31,8 @@ _deferral: Final = _Deferral()
 
 
 def loops_for(size: int, interpreted_max: int) -> Any:
-    """The functions of `loops` and `packing_loops` for about `size` positions: compiled above `interpreted_max`."""
+    """The functions of `loops` and `packing_loops`: compiled if `size` is above `interpreted_max`, otherwise
+    interpreted. `size` is about how many positions and edges the functions will visit."""
     if size <= interpreted_max:
         return _interpreted()
     if _deferral.active and size <= thresholds.now.interpreted_max_during_start:

@@ -1,12 +1,12 @@
 """Loops over arrays for planning. Numba compiles them; Python can also run them as they are.
 
-A graph is numbered by position. The inputs of position `i` are `idx[ptr[i]:ptr[i + 1]]`, as in a compressed sparse row
-matrix. An input outside the graph, a constant, is `-k - 1` for constant `k`. `sptr` and `sidx` give the dependents of
-each position in the same way.
+A row is the number of an id in a change set. A graph consists of some of these rows, numbered from 0 by position. The
+inputs of position `i` are `idx[ptr[i]:ptr[i + 1]]`, as in a compressed sparse row matrix. An input is a position or, if
+it is outside the graph, `-k - 1` for constant `k`. The dependents of position `i` are `sidx[sptr[i]:sptr[i + 1]]`.
 
-Invariant: every function takes only numbers, arrays and tuples of arrays. It calls only functions that are defined
-above it and whose names begin with an underscore; they are compiled into it. Arrays that it fills are its last
-parameters.
+Invariant: every function takes only numbers, arrays and tuples of these. It calls only functions that are defined above
+it and whose names begin with an underscore; they are compiled into it. The arrays that a function fills, and scratch,
+are its last parameters.
 """
 
 # ruff: noqa: PLR0912, PLR0917, C901, SIM110 - smaller functions would make the compiled loops slower
@@ -22,11 +22,12 @@ def _is_input(row, dependent, template, first_input, arity, refs):
     return False
 
 
-def _next_pattern(link, pattern, before, pattern_row, mark):
-    """The row of the next pattern that `link` leads to and that is not marked, or -1; and the link after it."""
+def _next_pattern(link, link_pattern, next_link, pattern_row, mark):
+    """Follow links from `link` on to a pattern whose row is not marked, and mark the row. Returns the row, and the link
+    to continue at. The row is -1 if no such pattern is left."""
     while link > 0:
-        row = pattern_row[pattern[link]]
-        link = before[link]
+        row = pattern_row[link_pattern[link]]
+        link = next_link[link]
         if row >= 0 and not mark[row]:
             mark[row] = 1
             return row, link
@@ -34,21 +35,24 @@ def _next_pattern(link, pattern, before, pattern_row, mark):
 
 
 def reach(roots, given, columns, edges, links, checked, limit, mark, out):
-    """Write the derived rows that `roots` are or reach into `out`, and mark them.
+    """Find the derived rows that are roots, and all rows that depend on `roots` or on given rows, breadth-first.
 
-    The caller has written and marked the first `given` rows of `out`; the rows that they reach are found as well. A
-    derived root counts as a direct dependent. Returns the number of given rows and direct dependents of roots, and the
-    number of all rows in `out`. As soon as there are more than `limit` rows, the first number is -1.
+    The rows are written into `out`, and `mark` is set to 1 for each. The caller has already written and marked the
+    first `given` rows of `out`. After them come the derived roots, the direct dependents of roots, and all other rows.
+    Returns how many rows there are up to the last direct dependent of a root, and how many in all. If there are more
+    than `limit` rows, the search stops and the first number is -1.
 
-    `columns` are `state, template, first_input, arity, refs`. `edges` are those of `rebaser_core.state.dependents`:
-    offsets and targets of the sorted edges, head, next and target of those appended since. An edge may be dead: an edge
-    to a row of up to `checked` inputs is followed only if its source is still one of them. `links` are the arrays of
-    `rebaser_core.state.patterns.links`, the first of them empty if there is no pattern; the rows of patterns that were
-    followed are marked as well.
+    `columns` are `state, template, first_input, arity, refs`. `edges` are arrays of `rebaser_core.state.dependents`:
+    `offsets` and `targets` of the sorted edges; `head`, `next` and `appended` of the edges that were added later. An
+    edge is dead if its target no longer has its source as an input. The function checks this for targets with at most
+    `checked` inputs, and does not follow dead edges to them. `links` are arrays of
+    `rebaser_core.state.patterns.links.PatternLinks`: `first_link` (empty if there are no patterns), `link_pattern`,
+    `next_link` and `pattern_row`. The dependents of a pattern depend on each row that it matches. The row of each
+    pattern that was followed is marked, but not written into `out`.
     """
     state, template, first_input, arity, refs = columns
     offsets, targets, first_appended, next_appended, appended_targets = edges
-    first_link, pattern, before, pattern_row = links
+    first_link, link_pattern, next_link, pattern_row = links
     found = given
     for root in roots:
         if template[root] >= 0 and state[root] and not mark[root]:
@@ -85,8 +89,8 @@ def reach(roots, given, columns, edges, links, checked, limit, mark, out):
                 out[found] = dependent
                 found += 1
             row = -1
-            if link > 0:  # definitions that name a pattern that matches the row depend on the row, too
-                row, link = _next_pattern(link, pattern, before, pattern_row, mark)
+            if link > 0:  # continue with the dependents of a pattern that matches the row
+                row, link = _next_pattern(link, link_pattern, next_link, pattern_row, mark)
         step += 1
         if step == len(roots):
             direct = found
@@ -94,10 +98,11 @@ def reach(roots, given, columns, edges, links, checked, limit, mark, out):
 
 
 def input_counts(rows, columns, pattern_of, pattern_size, counts, patterns):
-    """For each of `rows`, write how many inputs it has, with all that its patterns match, and how many patterns.
+    """For each of `rows`, write the number of its inputs into `counts`, and how many of them are patterns into
+    `patterns`. In `counts`, each row that a pattern matches counts as one input, and the pattern itself does not count.
 
-    `columns` are `template, first_input, arity, refs`; `pattern_of[row]` is `-n - 1` in the row of pattern `n`, which
-    matches `pattern_size[n]` rows.
+    `columns` are `template, first_input, arity, refs`. `pattern_of[row]` is `-n - 1` for the row of pattern `n`, which
+    matches `pattern_size[n]` rows, and not negative for any other row.
     """
     template, first_input, arity, refs = columns
     for position in range(len(rows)):
@@ -112,13 +117,16 @@ def input_counts(rows, columns, pattern_of, pattern_size, counts, patterns):
 
 
 def local_edges(rows, columns, expanded, mark, position, constant, ptr, idx, outside):
-    """Write `ptr` and `idx` of the graph of `rows`, and the rows of its constants into `outside`. Returns how many
-    constants there are.
+    """Write the inputs of `rows` into `ptr` and `idx`, as a graph in which `rows[i]` has position `i`.
 
-    `columns` are as for `input_counts`. `expanded` are the arrays of `rebaser.dvu.planning.patterns.Expansion`:
-    `pattern_of, begin, size, members, input_counts`. Pattern `n` stands for `size[n]` of `members` from `begin[n]` on.
-    If there are patterns, a row whose count in `input_counts` is 0 gets no inputs, whatever it refers to. `mark` is 1
-    for `rows`. `position` and `constant` are scratch by row; `constant` is all zero.
+    A pattern among the inputs is replaced by the rows that it matches. An input that is not one of `rows` becomes a
+    constant; the row of constant `k` is written into `outside[k]`. Returns how many constants there are.
+
+    `columns` are `template, first_input, arity, refs`. `expanded` are the arrays of
+    `rebaser.dvu.planning.patterns.Expansion`: `pattern_of, begin, size, members, input_counts`. Pattern `n` matches
+    the rows `members[begin[n]:begin[n] + size[n]]`. If there are patterns, a position with 0 in `input_counts` gets no
+    inputs, even if its definition names some. `mark` is 1 for `rows`. `position` and `constant` are scratch by row.
+    Before the call, `ptr` and `constant` are all zero.
     """
     template, first_input, arity, refs = columns
     pattern_of, begin, size, members, count = expanded
@@ -154,8 +162,8 @@ def local_edges(rows, columns, expanded, mark, position, constant, ptr, idx, out
 
 
 def reverse_edges(ptr, idx, waiting, sptr, sidx):
-    """Write the dependents of each position into `sptr` and `sidx`, and how many inputs it has inside the graph into
-    `waiting`. `waiting` and `sptr` are all zero before."""
+    """Write the dependents of each position into `sptr` and `sidx`, and into `waiting` how many of its inputs are
+    positions. Before the call, `waiting` and `sptr` are all zero."""
     count = len(ptr) - 1
     for position in range(count):
         for edge in range(ptr[position], ptr[position + 1]):
@@ -177,9 +185,11 @@ def reverse_edges(ptr, idx, waiting, sptr, sidx):
 
 
 def append_ready(start, filled, sptr, sidx, waiting, order):
-    """Append to `order` the positions that become ready through its entries from `start` to `filled`, then those that
-    become ready through the appended ones, until none is left. Returns the new length of `order`. `waiting` counts
-    down.
+    """Extend the topological order in `order`, level by level (Kahn's algorithm). Returns its new length.
+
+    `order` has `filled` positions so far; the dependents of those from index `start` on have not been visited.
+    `waiting` is how many inputs of each position have not been visited. It is counted down for each dependent of a
+    visited position, and the dependent is appended to `order` when the count is 0.
     """
     entry = start
     while entry < filled:
@@ -194,11 +204,11 @@ def append_ready(start, filled, sptr, sidx, waiting, order):
 
 
 def islands(order, ptr, idx, alive, parent, label, begin, parts):
-    """Cut `order` into weakly connected parts, each still in order, and write them into `parts` and where they begin
-    into `begin`. Returns how many parts there are.
+    """Divide the positions in `order` into islands, which have no edges between them. Returns how many there are.
 
-    Positions that are not `alive` connect nothing. `parent` is scratch for union-find. Before the call, `parent[i]` is
-    `i`, `label` is all -1, and `begin` all zero.
+    Island `i` is written to `parts[begin[i]:begin[i + 1]]`; its positions are in the same order as in `order`. Edges
+    from positions that are not `alive` are ignored. `parent` and `label` are scratch. Before the call, `parent[i]` is
+    `i`, `label` is all -1, and `begin` is all zero.
     """
     for position in order:
         root = position
@@ -237,14 +247,14 @@ def islands(order, ptr, idx, alive, parent, label, begin, parts):
 
 
 def mark_dependents(changed, sptr, sidx, dirty):
-    """Mark the dependents of the positions `changed` as dirty."""
+    """Set `dirty` to 1 for all dependents of the positions `changed`."""
     for position in changed:
         for edge in range(sptr[position], sptr[position + 1]):
             dirty[sidx[edge]] = 1
 
 
 def is_topological(ptr, idx):
-    """Whether every position comes after all its inputs inside the graph."""
+    """Whether all inputs of each position are constants or lower positions."""
     for position in range(len(ptr) - 1):
         for edge in range(ptr[position], ptr[position + 1]):
             if idx[edge] >= position:
@@ -253,8 +263,12 @@ def is_topological(ptr, idx):
 
 
 def depth_first(sptr, sidx, waiting, stack, order):
-    """Write all positions that wait for nothing into `order`, each followed by those that it makes ready, so that an
-    island stays together. Returns the number of positions written. `waiting` counts down, `stack` is scratch.
+    """Write the positions into `order`, in topological order. Returns how many were written: positions in a cycle, and
+    those that depend on one, are left out.
+
+    The order is depth-first: after a position come the dependents for which it was the last missing input. So values
+    that depend on each other are close together. `waiting` is how many inputs of each position are not in `order` yet;
+    it is counted down. `stack` is scratch.
     """
     filled = 0
     for start in range(len(waiting)):
@@ -279,8 +293,8 @@ def depth_first(sptr, sidx, waiting, stack, order):
 
 
 def input_slots(order, rank, ptr, idx, base, refs):
-    """Write the inputs of the positions in `order` into `refs`, as slots: first `base` constants, then positions by
-    `rank`."""
+    """Write the inputs of the positions in `order` into `refs`, one position after another, as slots. Constant `k` has
+    slot `k`, and position `i` has slot `base + rank[i]`; `base` is the number of constants."""
     filled = 0
     for position in order:
         for edge in range(ptr[position], ptr[position + 1]):
@@ -290,10 +304,12 @@ def input_slots(order, rank, ptr, idx, base, refs):
 
 
 def mark_reached(base, starts, refs, mark):
-    """Mark with 1 all nodes that depend on a slot marked with 1, and with 2 the other slots that these nodes read.
-    Returns the number of these nodes.
+    """Mark all nodes that have to be computed because of the slots that are marked with 1. Returns how many nodes that
+    is, those marked before the call included.
 
-    Node `i` is slot `base + i` and reads `refs[starts[i]:starts[i + 1]]`, slots before its own.
+    Every node that reads a slot marked with 1 is marked with 1 itself. Any other slot that such a node reads is marked
+    with 2. Node `i` is slot `base + i`; it reads the slots `refs[starts[i]:starts[i + 1]]`, all of which come before
+    its own.
     """
     reached = 0
     for node in range(len(starts) - 1):
@@ -314,7 +330,10 @@ def mark_reached(base, starts, refs, mark):
 
 
 def concatenate(text, ends, pieces, out):
-    """Copy the given pieces of `text` into `out`; piece `i` ends before `ends[i]`. Returns the number of bytes."""
+    """Copy pieces of `text` into `out`, one after another. Returns the number of bytes copied.
+
+    `pieces` are numbers: piece `i` is `text[ends[i - 1]:ends[i]]`, and piece 0 begins at the start of the text.
+    """
     filled = 0
     for piece in pieces:
         for position in range(ends[piece - 1] if piece else 0, ends[piece]):
@@ -323,31 +342,31 @@ def concatenate(text, ends, pieces, out):
     return filled
 
 
-def changed_results(results, stored, kinds_of_interest, indexes, rows, new_kinds, new_bits):
-    """Write the results that differ from the stored values: their indexes among the results, rows, kinds and bits.
-    Returns how many, and how many of them are of kind `plain` or above; those are taken regardless of the stored
-    values.
+def changed_results(results, stored, constants, indexes, rows, new_kinds, new_bits):
+    """Find the results that differ, or may differ, from the stored values. For each, write its index among the results,
+    its row, its kind and its bits. Returns how many were found, and how many of them may or may not differ.
 
-    `results` are `nodes, base, row_of, kinds, bits`: result `i` is that of slot `base + nodes[i]`, whose row is
-    `row_of[slot]`. `stored` are `state, kind, num` by row. `kinds_of_interest` are `settled, plain, with_bits`: a
-    stored value counts if its state is `settled`, and the bits of kinds below `with_bits` carry no meaning.
+    A result may or may not differ if its kind is OTHER or above (a text, list, map or fault): the caller has to compare
+    it. `results` are `nodes, base, row_of, kinds, bits`: result `i` is of kind `kinds[i]`, and belongs to slot
+    `base + nodes[i]`, whose row is `row_of[slot]`. `stored` are `state, kind, bits` by row. `constants` are the state
+    OK and the kinds OTHER and INT. Kinds below INT have no bits. A result differs from a value whose state is not OK.
     """
     nodes, base, row_of, kinds, bits = results
-    state, kind, num = stored
-    settled, plain, with_bits = kinds_of_interest
-    found = not_plain = 0
+    state, kind, stored_bits = stored
+    ok, other, integer = constants
+    found = to_compare = 0
     for index in range(len(nodes)):
         row = row_of[base + nodes[index]]
         same = (
             kinds[index] == kind[row]
-            and state[row] == settled
-            and (kinds[index] < with_bits or bits[index] == num[row])
+            and state[row] == ok
+            and (kinds[index] < integer or bits[index] == stored_bits[row])
         )
-        if kinds[index] >= plain or not same:
-            not_plain += kinds[index] >= plain
+        if kinds[index] >= other or not same:
+            to_compare += kinds[index] >= other
             indexes[found] = index
             rows[found] = row
             new_kinds[found] = kinds[index]
             new_bits[found] = bits[index]
             found += 1
-    return found, not_plain
+    return found, to_compare

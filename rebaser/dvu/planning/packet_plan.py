@@ -1,8 +1,11 @@
 """Plans an update as packets of the affected subgraph.
 
-Usually there is one wave of one packet. If an island (a weakly connected part of the subgraph) does not fit into a
-packet, packets are filled with it level by level; nodes that have to wait for a packet of this wave go into the next
-wave.
+A wave is a set of packets that can be computed at the same time. Usually there is one wave of one packet. If an island
+(a part of the subgraph with no edge to any other part) does not fit into a packet, packets are filled with it level by
+level; nodes that have to wait for a packet of this wave go into a later wave.
+
+The values of the subgraph are numbered by position. A position is settled once its value is known. A code is a
+position, or `-k - 1` for constant `k` of the subgraph.
 
 Invariants: a plan reads one `View` and does no I/O, and its cost grows with the affected part. A packet needs nothing
 from another packet of its wave; it holds the results of earlier waves that it needs as constants. `computed()` has only
@@ -38,14 +41,19 @@ _TEMPLATE_BYTES = 64
 
 @dataclass(slots=True)
 class _InFlight:
-    """A packet that Spark computes: its positions in order, and the codes of its constants."""
+    """A packet whose results are awaited: `nodes` are the positions that it computes, in order, and `codes` the codes
+    of its constants."""
 
     nodes: subgraph.Ints
     codes: subgraph.Ints
 
 
 class PacketPlan:
-    """Loop `while packets := plan.next_wave(): plan.absorb(results of these packets)`, then read `computed()`."""
+    """The plan of one update, as packets in waves.
+
+    Call `next_wave` and then `absorb` with the results of its packets, until `next_wave` returns an empty list. Then
+    `computed` returns what changed.
+    """
 
     def __init__(
         self, view: View, limits: Thresholds, functions: FunctionRegistry, reached: subgraph.Reached | None = None
@@ -57,8 +65,9 @@ class PacketPlan:
         count, constants = len(graph.rows), len(graph.outside)
         self._new = NewValues.none(count)
         self._loops = loops_for(count + len(graph.idx), limits.interpreted_max)
-        self._where = np.full(count, _WAITING, np.int32)
+        self._where = np.full(count, _WAITING, np.int32)  # by position: its packet, `_SETTLED` or `_WAITING`
         self._index_in_packet = np.zeros(count, np.int32)  # by position
+        # The last packet in which each position and each constant was counted.
         self._seen = np.zeros(count, np.int32)
         self._constant_seen = np.zeros(constants, np.int32)
         self._sizes: Any = None
@@ -66,8 +75,9 @@ class PacketPlan:
         self._template_seen = np.zeros(len(self._templates), np.int32)
         self._last_number = 0  # the number of the last packet
         self._in_flight: dict[int, _InFlight] = {}
+        # The positions that are left: part `i` is `_parts[_begin[i]:_begin[i + 1]]`.
         self._parts, self._begin = graph.order, np.array([0, len(graph.order)], np.int32)
-        self._are_islands = False  # whether `_parts` are islands
+        self._are_islands = False  # whether each part is an island
         for members in graph.cycles:
             ids = self._columns.ids
             fault = faults.cycle(ids[graph.rows[position]] for position in members)
@@ -83,12 +93,12 @@ class PacketPlan:
 
     @property
     def done_after(self) -> list[int]:
-        """How many values are done after none of the packets of this wave, after the first, after two, and so on."""
+        """Item `n` is how many values are done once the first `n` packets of this wave are computed."""
         sizes = [len(sent.nodes) for sent in self._in_flight.values()]
         return list(accumulate(sizes, initial=self.size - len(self._parts) - sum(sizes)))
 
     def computed(self) -> ComputedTable:
-        """The values that differ from the stored ones. Complete once `next_wave` has returned nothing."""
+        """The values that differ from the stored ones. Complete once `next_wave` has returned an empty list."""
         new, ids = self._new, self._columns.ids
         positions = np.flatnonzero(new.changed)
         rows, kinds, bits = self._graph.rows[positions], new.kinds[positions], new.bits[positions]
@@ -99,7 +109,8 @@ class PacketPlan:
         return ComputedTable(RowIds(ids, rows), kinds, bits, others, new_faults, rows, self._columns)
 
     def next_wave(self) -> list[bytes]:
-        """Packets that can be computed now, in any order and anywhere; none when everything is done.
+        """The packets of the next wave, which can be computed in any order and on any executor. An empty list when all
+        values are done.
 
         Raises `DvuError` while results are awaited.
         """
@@ -114,7 +125,8 @@ class PacketPlan:
     # -- filling packets -------------------------------------------------------------------------------------------
 
     def _fill_wave(self) -> list[bytes]:
-        """Fill packets with everything that waits for no packet of this wave. The rest becomes `_parts` of the next."""
+        """Fill the packets of one wave with all positions that can be computed now. Those that have to wait for one of
+        these packets stay in `_parts`."""
         limits = self._limits
         work = self._work_left()
         if not self._are_islands and work < 2 * limits.task_min_elements:
@@ -128,7 +140,7 @@ class PacketPlan:
         return self._fill(work, enough, one_only=False) or []
 
     def _work_left(self) -> int:
-        """The number of nodes and edges of `_parts`."""
+        """The number of positions that are left, plus the number of their inputs."""
         ptr, parts = self._graph.ptr, self._parts
         if len(parts) == self.size:
             return len(parts) + len(self._graph.idx)
@@ -137,7 +149,7 @@ class PacketPlan:
     def _fill(self, work: int, enough: int, *, one_only: bool) -> list[bytes] | None:
         """The packets of a wave. A packet is full once it has `enough` of the `work` nodes and edges that are left.
 
-        None if `one_only` is set and one packet cannot hold everything.
+        Returns None if `one_only` is True and one packet cannot hold everything.
         """
         graph, limits, count = self._graph, self._limits, len(self._parts)
         scratch = np.empty(len(graph.idx), np.int32)
@@ -173,7 +185,8 @@ class PacketPlan:
         return made
 
     def _all_sizes(self) -> Any:
-        """The approximate bytes of each constant, of each position with its stored value, and of each template."""
+        """Three arrays of approximate sizes in bytes: of each constant, of the value at each position, and of each
+        template."""
         graph, columns = self._graph, self._columns
         if self._sizes is None:
             templates = [_template_size(self._template_at(number)) for number in self._templates.tolist()]
@@ -211,8 +224,8 @@ class PacketPlan:
         return self._columns.templates[number] if number >= 0 else self._graph.widened[-number - 1]
 
     def _too_large(self, position: int) -> Fault:
-        """The fault of a value whose inputs are settled and too large to send: the same fault that a worker would
-        report.
+        """The fault of the value at `position`, whose inputs are all known and together too large to send. A worker
+        would report the same fault: that of the function or of an input takes precedence over `too_large`.
         """
         columns, graph = self._columns, self._graph
         row = graph.rows[position]
@@ -269,7 +282,8 @@ class PacketPlan:
             self._settle_fault(position, self._fault(sent, position, node_fault))
 
     def _fault(self, sent: _InFlight, position: int, node_fault: NodeFault) -> Fault:
-        """The fault of a position, from what a worker reported: its own fault, or the slot of a failed input."""
+        """The fault of the value at `position`. A worker reported `node_fault`: the code and message of a fault of the
+        value itself, or the slot of an input that failed or does not exist."""
         if not isinstance(node_fault, int):
             return Fault(*node_fault, self._id(position))
         base = len(sent.codes)
@@ -280,14 +294,14 @@ class PacketPlan:
         )
 
     def _id(self, code: int) -> str:
-        """The id at a position, or of constant `-code - 1`."""
+        """The id of the value that `code` names."""
         return self._columns.ids[self._row(code)]
 
     def _row(self, code: int) -> int:
         return int(self._graph.rows[code] if code >= 0 else self._graph.outside[-code - 1])
 
     def _input_fault(self, position: int, code: int) -> Fault:
-        """The fault of a position whose input `code` is missing or has failed."""
+        """The fault of the value at `position`, whose input `code` failed or does not exist."""
         columns, row, input_id = self._columns, self._row(code), self._id(code)
         if not columns.state[row]:
             return faults.missing_input(self._id(position), input_id)
@@ -306,7 +320,7 @@ class PacketPlan:
             self._mark_dependents(np.array([position], np.int32))
 
     def _mark_dependents(self, changed: subgraph.Ints) -> None:
-        if len(self._parts):  # otherwise all dependents are in packets, and workers follow the changes
+        if len(self._parts):  # if no position is left, all dependents are in packets, where workers see the changes
             self._loops.mark_dependents(changed, self._graph.sptr, self._graph.sidx, self._graph.dirty)
 
 
@@ -315,7 +329,7 @@ def _template_size(template: Template) -> int:
 
 
 def _distinct(numbers: subgraph.Ints, interpreted_max: int) -> tuple[subgraph.Ints, subgraph.Ints]:
-    """The distinct numbers, ascending, and for each of `numbers` its index among them."""
+    """The distinct numbers in `numbers`, ascending; and for each of `numbers` its index among the distinct ones."""
     if len(numbers) > interpreted_max:
         values, indexes = np.unique(numbers, return_inverse=True)
         return values, indexes.astype(np.int32)

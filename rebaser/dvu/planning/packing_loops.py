@@ -9,7 +9,7 @@ Both modules are compiled in the same way; `rebaser.dvu.planning.loop_loader` of
 
 
 def _work_of(positions, start, end, ptr):
-    """The number of nodes and edges of `positions[start:end]`."""
+    """The number of positions in `positions[start:end]`, plus the number of their inputs."""
     work = 0
     for index in range(start, end):
         work += 1 + ptr[positions[index] + 1] - ptr[positions[index]]
@@ -17,11 +17,14 @@ def _work_of(positions, start, end, ptr):
 
 
 def _measure_inputs(node, packet, ptr, idx, where, constant_weight, weight, constant_seen, seen, counted):
-    """Whether all inputs of `node` are settled or in `packet`, whether one of them is in `packet`, and how many bytes
-    the node adds to it.
+    """Measure what the position `node` would add to the packet with the number `packet`.
 
-    A settled input counts once in a packet: `constant_seen` and `seen` have the number of the last packet it counted
-    in. The inputs counted for this node are written into `counted`; their number is returned last.
+    Returns whether every input is known (a constant or a settled position) or computed by this packet, whether at least
+    one input is computed by this packet, how many bytes the node adds, and how many inputs were written into `counted`.
+    If the first is False, the other results are incomplete.
+
+    A packet holds a known input only once. `constant_seen` (by constant) and `seen` (by position) are the last packet
+    in which the input was counted. The inputs that are counted for this node are written into `counted`.
     """
     inside, size, fresh = False, 16, 0
     for edge in range(ptr[node], ptr[node + 1]):
@@ -57,29 +60,40 @@ def _forget_inputs(counted, fresh, constant_seen, seen):
 
 
 def _take_back(taken, start, end, where):
-    """Let the positions `taken[start:end]` wait again."""
+    """Mark the positions `taken[start:end]` as waiting again."""
     for index in range(start, end):
         where[taken[index]] = -1
 
 
 def fill(islands, graph, weights, limits, packing, out):
-    """Fill the packets of a wave, numbered from `first` on, with the positions that wait for no packet of the wave.
+    """Fill the packets of one wave with all positions that can be computed now. Packets are numbered from `first` on.
 
-    A packet holds up to `budget` bytes. It is full once it has `enough` nodes and edges, unless at most `small_rest` of
-    the `left` nodes and edges remain. Positions whose inputs are settled and take more than `largest` bytes become
-    `oversized`; if there are any, the other results do not count. With `one_only`, the function gives up if one packet
-    is not enough.
+    A position goes into a packet if each of its inputs is known (a constant or a settled position) or in the same
+    packet, and if it has to be computed: it is `dirty`, or an input is in the packet. If all inputs are known and it is
+    not dirty, none of its inputs changed, and it is settled. If it has to wait for another position, it is written into
+    `later`, for the next wave.
 
-    Returns how many packets, islands left and oversized positions there are, and whether the function gave up.
+    A packet holds about `budget` bytes, or one position that is larger. An island goes into the packet of the islands
+    before it only if all of it fits. After an island, the packet is closed if it has `enough` nodes and edges, unless
+    the islands that follow have at most `small_rest` of them. `left` is the number of nodes and edges of all islands.
+
+    A position whose inputs are all known and take more than `largest` bytes is written into `oversized`. If there is
+    one, the caller has to discard the other results. If `one_only` is True, the function gives up as soon as a second
+    packet is needed.
+
+    Returns how many packets there are, how many islands are left in `later`, how many positions are oversized, and
+    whether the function gave up.
     """
     parts, begin = islands  # island i is parts[begin[i]:begin[i + 1]], in topological order
     ptr, idx, dirty, template = graph
     constant_weight, weight, template_weight = weights  # in bytes
     first, budget, largest, enough, left, small_rest, one_only = limits
-    # By position: its packet (0 settled, -1 waiting) and its index there. By constant, position, template: the last
-    # packet that counted it. All of it is kept from wave to wave.
+    # These arrays are kept from wave to wave. `where` is the packet of each position (0: settled, -1: waiting), and
+    # `index_in_packet` its index in that packet. The others are the last packet in which each constant, position and
+    # template was counted.
     where, index_in_packet, constant_seen, seen, template_seen = packing
-    # The positions of all packets, and where each packet ends; islands of what is left, and where each begins.
+    # `taken` receives the positions of all packets; packet `first + i` ends at `ends[i]`. `later` receives the islands
+    # for the next wave, and `later_begin` where each begins. `counted` is scratch.
     taken, ends, later, later_begin, oversized, counted = out
     packet, packet_size, nodes, work = first, 0, 0, 0
     filled = deferred = islands_left = oversized_count = 0
@@ -107,7 +121,8 @@ def fill(islands, graph, weights, limits, packing, out):
                 work += 1 + ptr[node + 1] - ptr[node]
                 continue
             _forget_inputs(counted, fresh, constant_seen, seen)
-            # If it is too large, wait for inputs that this packet computes: one may be a fault, which takes precedence.
+            # If the inputs are too large, but this packet computes some of them, the position has to wait for these:
+            # the fault of an input takes precedence over the fault `too_large`.
             if not ready or (size > largest and inside):
                 later[deferred] = node
                 deferred += 1
@@ -121,7 +136,7 @@ def fill(islands, graph, weights, limits, packing, out):
                     ends[packet - first] = filled
                     return packet - first + 1, islands_left, oversized_count, True
                 index -= 1
-                if shares_packet:  # the island leaves the packet to those before it, and begins one of its own
+                if shares_packet:  # take the island out of the packet of the islands before it, and begin a new one
                     _take_back(taken, filled_before, filled, where)
                     filled, deferred, index, shares_packet = filled_before, deferred_before, begin[island], False
                 ends[packet - first] = filled
@@ -136,14 +151,14 @@ def fill(islands, graph, weights, limits, packing, out):
 
 
 def packet_inputs(nodes, ptr, idx, where, packet, index_in_packet, constant_slot, slot, refs, constants):
-    """Write the inputs of the `nodes` of a packet into `refs`, as slots, and its constants into `constants`. Returns
-    how many constants there are.
+    """Write the inputs of a packet's `nodes` into `refs`, as slots of the packet, and the constants of the packet into
+    `constants`. Returns how many constants there are.
 
-    The constants of a packet are those inputs of its nodes that it does not compute: a constant `k` of the graph,
-    written as `-k - 1`, or the position of a node outside the packet. `constant_slot` and `slot` are all -1, before and
-    after.
+    A constant of a packet is an input that the packet does not compute. It is written as `-k - 1` if it is constant `k`
+    of the graph, and as a position otherwise. The slots of a packet number its constants first, then its nodes.
+    `constant_slot` (by constant of the graph) and `slot` (by position) are scratch; they are all -1 before and after.
     """
-    inside = 1 << 30  # added to indexes in the packet, as the number of constants is not known yet
+    inside = 1 << 30  # stands for the number of constants, which is not known yet, in the slots of nodes
     filled = known = 0
     for node in nodes:
         for edge in range(ptr[node], ptr[node + 1]):

@@ -21,23 +21,27 @@ from rebaser_core.state.templates import Template
 Ints: TypeAlias = npt.NDArray[np.int32]
 Longs: TypeAlias = npt.NDArray[np.int64]
 
-# Inputs of a value, with all that its patterns match. No setting changes this limit: all servers must agree on it.
+# The most inputs a value may have; each value that a pattern matches counts as one. No setting changes this limit,
+# because all servers must agree on it.
 MAX_INPUTS = DEFAULT_LIMITS.max_inputs
-MAX_ALL = 50_000_000  # inputs of all values of an update; each takes 30 bytes
-_INPUTS_PER_NAME = 3  # an input that is sent with its id takes as much room as this many without ids
+MAX_ALL = 50_000_000  # the most inputs that all values of an update may have together; each takes 30 bytes of memory
+_INPUTS_PER_NAME = 3  # an input that is sent with its id takes as much room as three inputs without ids
 
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """What the patterns among the inputs of some derived rows stand for.
+    """The inputs of some derived rows, with each pattern replaced by the values that it matches.
 
-    `pattern_of[row]` is `-n - 1` in the row of pattern `n`, which stands for `size[n]` of `members` from `begin[n]` on.
+    `pattern_of[row]` is `-n - 1` for the row of pattern `n`, and not negative for any other row. Pattern `n` matches
+    the rows `members[begin[n]:begin[n] + size[n]]`.
 
-    By position in the rows that were asked for: `input_counts`, which count each matched value as an input; and
-    `template`, a position in the templates of the change set or, if the definition has patterns, `-k - 1` for
-    `widened[k]`. A widened template has an input for each matched value; that of `by_id` has become an `object` that
-    names its inputs by their ids.
-    `faults` has code and message for each position that has too many inputs; its input count is 0.
+    `input_counts` and `template` have one item for each of the derived rows. `input_counts` counts each matched value
+    as an input. `template` is an index into the templates of the change set or, if the definition has patterns,
+    `-k - 1` for `widened[k]`. A widened template has one input for each matched value. The widened template of a
+    definition that calls `by_id` calls `object` instead, and names its inputs by their ids.
+
+    `faults` maps the index of a derived row to the code and message of its fault. It has the rows that have too many
+    inputs, or whose input ids are too large; their input counts are 0.
     """
 
     pattern_of: Ints
@@ -51,8 +55,8 @@ class Expansion:
 
 
 def input_counts(columns: Columns, rows: Ints, loops: Any) -> tuple[Longs, Ints]:
-    """How many inputs each of the derived `rows` has, with all that patterns match, and how many patterns. `columns`
-    must have patterns."""
+    """For each of the derived `rows`: how many inputs it has, each value that a pattern matches counted as one; and how
+    many patterns its definition names. `columns` must have patterns."""
     assert columns.patterns is not None  # noqa: S101 - the caller has checked it
     links = columns.patterns.links()
     counts, patterns = np.empty(len(rows), np.int64), np.empty(len(rows), np.int32)
@@ -62,9 +66,9 @@ def input_counts(columns: Columns, rows: Ints, loops: Any) -> tuple[Longs, Ints]
 
 
 def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
-    """Expand the patterns among the inputs of the derived `rows`. `columns` must have patterns.
+    """Replace the patterns among the inputs of the derived `rows` by what they match. `columns` must have patterns.
 
-    Raises `DvuError` if they stand for too many inputs in all.
+    Raises `DvuError` if `rows` then have too many inputs together.
     """
     patterns = columns.patterns
     assert patterns is not None  # noqa: S101 - the caller has checked it
@@ -83,8 +87,8 @@ def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
         return Expansion(pattern_of, begin, size, rows[:0], counts, template, [], {})
     positions, starts, arity = columns.input_places(rows[patterned])
     link = pattern_of[columns.refs[positions]]
-    inputs = np.flatnonzero(link < 0)  # those that are patterns
-    numbers = -1 - link[inputs]  # of these patterns
+    inputs = np.flatnonzero(link < 0)  # the inputs that are patterns
+    numbers = -1 - link[inputs]  # the numbers of these patterns
     used = np.unique(numbers)
     matched = [patterns.rows(columns.ids[row]) for row in links.pattern_row[used].tolist()]
     assert [len(match) for match in matched] == size[used].tolist()  # noqa: S101 - compiled code does no bounds checks
@@ -102,7 +106,7 @@ def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
 
 
 def _by_id(columns: Columns, rows: Ints, patterned: Longs) -> Longs:
-    """The positions among `patterned` (positions of rows with patterns) whose function is `by_id`."""
+    """Those of the indexes `patterned` into `rows` whose definitions call `by_id`."""
     if BY_ID not in columns.templates.functions:
         return patterned[:0]
     template = columns.template[rows[patterned]]
@@ -111,9 +115,9 @@ def _by_id(columns: Columns, rows: Ints, patterned: Longs) -> Longs:
 
 
 def _name_inputs(columns: Columns, rows: Ints, positions: list[int], expansion: Expansion) -> None:
-    """Give the `by_id` definitions at `positions` templates with the ids of their inputs, or a fault if these ids alone
-    take more than a value may hold."""
-    templates: dict[tuple[int, ...], int | None] = {}  # by inputs; None: too large
+    """Give each `by_id` definition at `positions` a template that names the ids of its inputs, or a fault if these ids
+    alone take more bytes than a value may have."""
+    templates: dict[tuple[int, ...], int | None] = {}  # by inputs; None if the ids are too large
     for position in positions:
         inputs = tuple(columns.inputs(int(rows[position])))
         if inputs not in templates:
@@ -132,7 +136,8 @@ def _name_inputs(columns: Columns, rows: Ints, positions: list[int], expansion: 
 
 
 def _input_rows(row: int, expansion: Expansion) -> list[int]:
-    """`row` itself or, if it is that of a pattern, the rows that match."""
+    """The rows that the input `row` stands for: those that a pattern matches if it is the row of a pattern, otherwise
+    `row` itself."""
     number = -1 - int(expansion.pattern_of[row])
     if number < 0:
         return [row]
@@ -144,10 +149,13 @@ def _input_rows(row: int, expansion: Expansion) -> list[int]:
 def _widened_templates(
     columns: Columns, template: Ints, pattern_counts: Ints, positions: Longs, sizes: Longs
 ) -> tuple[Ints, list[Template]]:
-    """For each definition that has patterns, `-k - 1` for the widened template `k`; and all widened templates.
+    """The widened templates of definitions that have patterns: for each definition, `-k - 1` if it has the widened
+    template `k`; and the list of all widened templates.
 
-    `template` and `pattern_counts` are by definition. `positions` (among the inputs of the definition) and `sizes` are
-    by pattern, one definition after another. Definitions share a widened template if they agree in all of these.
+    For each definition, `template` is the index of its template, and `pattern_counts` the number of its patterns. For
+    each pattern, `positions` is its position among the inputs of its definition, and `sizes` how many values it
+    matches; the patterns of the first definition come first, then those of the second, and so on. Definitions that have
+    the same template, positions and sizes share a widened template.
     """
     starts = np.cumsum(pattern_counts) - pattern_counts
     codes, widened = np.empty_like(template), list[Template]()
@@ -166,17 +174,19 @@ def _widened_templates(
 
 
 def _distinct(first: Ints, others: Iterable[Longs]) -> tuple[Longs, Longs]:
-    """Of rows given by column: one example of each distinct row, and for each row the number of its example."""
+    """Find the distinct rows of a table whose columns are `first` and `others`. Returns the index of one row of each
+    kind, and for each row the number of its kind."""
     code = first.astype(np.int64)
     for column in others:
-        if (column != column[0]).any():  # most columns have the same number everywhere, and distinguish nothing
+        if (column != column[0]).any():  # skip columns that have the same number in all rows, as most have
             code = np.unique(code * (column.max() + 1) + column, return_inverse=True)[1]
     _, examples, which = np.unique(code, return_index=True, return_inverse=True)
     return examples, which
 
 
 def _widen(template: Template, size_at: dict[int, int]) -> Template:
-    """`template` with as many inputs at each position of a pattern as the pattern matches."""
+    """`template` with each pattern replaced by as many inputs as it matches. `size_at` maps the position of a pattern
+    among the inputs to this number."""
     start = 0
     inputs = []
     for name, count in template.inputs:

@@ -1,8 +1,8 @@
 """Finds the subgraph that the roots of an update reach, and puts it in topological order.
 
-Invariant: the cost grows with the affected values and their edges, never with the size of the change set (zeroed memory
-that is not touched costs nothing). Nothing here recurses, so the depth of a graph does not matter: a chain of a million
-values costs no more than a flat graph.
+Invariant: the cost grows with the affected values and their edges, not with the size of the change set. (Some arrays
+have an item for each row of the change set, but the memory of items that are not used is never touched.) Nothing here
+recurses, so a chain of a million values costs no more than a flat graph.
 """
 
 from dataclasses import dataclass
@@ -31,17 +31,18 @@ _NO_EXPANSION: Final = tuple(np.zeros(0, kind) for kind in (np.int32, np.int64, 
 
 @dataclass(slots=True)
 class Subgraph:
-    """Derived values that may change, numbered by position: `rows[i]` is the row at position `i`.
+    """The derived values that an update may change, numbered by position: `rows[i]` is the row at position `i`.
 
-    `idx[ptr[i]:ptr[i + 1]]` are its inputs in declared order: a position each, or `-k - 1` for constant `k`, which is
-    in row `outside[k]`. `sidx[sptr[i]:sptr[i + 1]]` are its dependents.
+    The inputs of position `i`, in declared order, are `idx[ptr[i]:ptr[i + 1]]`. Each is a position or, if it is not in
+    the subgraph, `-k - 1` for constant `k`, whose row is `outside[k]`. The dependents of position `i` are
+    `sidx[sptr[i]:sptr[i + 1]]`.
 
-    `dirty[i]` is 1 if a root is the value itself or one of its inputs, or if a recompute asks for it: it is computed
-    even if no input changes. `order` lists every position outside cycles, inputs before dependents, nearest to the
-    roots first; `cycles` lists the members of each cycle.
+    `dirty[i]` is 1 if the value must be computed even if no input changes: it is a root, one of its inputs is a root,
+    or a recompute asks for it. `order` lists all positions outside cycles, inputs before dependents, level by level.
+    `cycles` lists the members of each cycle.
 
-    `template[i]` is a position in the templates of the change set, or `-k - 1` for `widened[k]`. `faults` has code and
-    message for each position whose patterns give it too many inputs; such a position has no inputs here.
+    `template[i]` is an index into the templates of the change set, or `-k - 1` for `widened[k]`. `faults` maps a
+    position whose patterns match too much to the code and message of its fault; the position has no inputs here.
     """
 
     rows: Ints
@@ -60,9 +61,11 @@ class Subgraph:
 
 @dataclass(slots=True)
 class Reached:
-    """The derived rows among the roots, and all rows that depend on roots. `mark[row]` is 1 for each.
+    """The derived rows that an update may change: the derived roots, the rows that a recompute asks for, and all rows
+    that depend on roots or on these.
 
-    The first `direct` of them are roots, depend directly on a root, or are rows that a recompute asks for.
+    The first `direct` of `rows` are roots, depend directly on a root, or are rows that a recompute asks for. `mark` is
+    by row: 1 for each of `rows`.
     """
 
     rows: Ints
@@ -71,15 +74,16 @@ class Reached:
 
 
 def refresh_indexes(columns: Columns) -> None:
-    """Bring up to date the edges and pattern links of `columns` that planning follows. Only one thread at a time may
-    do this."""
+    """Bring the edges and pattern links of `columns`, which planning follows, up to date. Only one thread at a time may
+    call this."""
     columns.compact()
     if columns.patterns:
         columns.patterns.links()
 
 
 def root_rows(view: View) -> Ints:
-    """The rows of those roots of `view` that have one, then the rows of the patterns that match removed roots."""
+    """The rows of the roots of `view` (a removed root may have no row), followed by the rows of the patterns that match
+    the ids of removed roots."""
     roots, columns = view.roots, view.columns
     index, globs = columns.index, columns.patterns
     rows = np.fromiter(map(index.get, roots, repeat(-1)), np.int32, len(roots))
@@ -92,14 +96,14 @@ def root_rows(view: View) -> Ints:
 
 
 def recompute_rows(view: View) -> Ints:
-    """The rows of values that a recompute asks for, whether or not anything they depend on changed."""
+    """The rows of the derived values that call a function for which a recompute was requested."""
     if not view.recompute:
         return np.zeros(0, np.int32)
     return view.columns.derived(functions_of(view.recompute)).astype(np.int32)
 
 
 def input_count(columns: Columns, rows: Ints, interpreted_max: int) -> int:
-    """How many inputs the derived `rows` have together, with all that their patterns match."""
+    """How many inputs the derived `rows` have together, each value that a pattern matches counted as one."""
     declared = _declared_inputs(columns, rows)
     if not columns.patterns:
         return declared
@@ -108,14 +112,15 @@ def input_count(columns: Columns, rows: Ints, interpreted_max: int) -> int:
 
 
 def _declared_inputs(columns: Columns, rows: Ints) -> int:
-    """How many inputs the derived `rows` have together, a pattern counted once."""
+    """How many inputs the derived `rows` have together, each pattern counted as one."""
     return int(columns.templates.arity[columns.template[rows]].sum(dtype=np.int64))
 
 
 def expand_patterns(columns: Columns, rows: Ints, interpreted_max: int) -> patterns.Expansion | None:
-    """What the patterns among the inputs of the derived `rows` stand for; None if the change set has no patterns.
+    """The inputs of the derived `rows` with patterns replaced by what they match; None if the change set has no
+    patterns.
 
-    Raises `DvuError` if they stand for too many inputs.
+    Raises `DvuError` if `rows` then have too many inputs together.
     """
     if not columns.patterns:
         return None
@@ -125,8 +130,8 @@ def expand_patterns(columns: Columns, rows: Ints, interpreted_max: int) -> patte
 def build_subgraph(view: View, limits: Thresholds, reached: Reached | None = None) -> Subgraph:
     """The subgraph of all derived values that are, or depend on, a root of `view` or a value that a recompute asks for.
 
-    Inputs outside it are constants. `reached` is given if the caller has searched already. Raises `DvuError` if
-    patterns stand for too many inputs.
+    `reached` is the result of `reach`, if the caller has it already. Raises `DvuError` if the values have too many
+    inputs together once patterns are replaced by what they match.
     """
     columns = view.columns
     if reached is None:
@@ -156,7 +161,8 @@ def local_edges(
     interpreted_max: int,
     expansion: patterns.Expansion | None,
 ) -> tuple[Ints, Ints, Ints]:
-    """`ptr`, `idx` and `outside` of the graph of `rows`, as in `Subgraph`; `mark[row]` is 1 for them."""
+    """The arrays `ptr`, `idx` and `outside` of a `Subgraph` that consists of `rows`. `mark[row]` must be 1 for each of
+    `rows`, and 0 for their other inputs."""
     if expansion is None:
         edges, expanded = _declared_inputs(columns, rows), _NO_EXPANSION
     else:
@@ -176,7 +182,8 @@ def local_edges(
 
 
 def reach(view: View, roots: Ints, limits: Thresholds, max_rows: int | None = None) -> Reached | None:
-    """Return what is reached from `roots` and from the rows of a recompute; None if it is more than `max_rows` rows."""
+    """Find the derived rows that are or depend on `roots` or rows that a recompute asks for. Returns None if there are
+    more than `max_rows`."""
     columns = view.columns
     edges, count, interpreted_max = columns.edges, columns.count, limits.interpreted_max
     max_rows = count if max_rows is None else max_rows
@@ -193,7 +200,9 @@ def reach(view: View, roots: Ints, limits: Thresholds, max_rows: int | None = No
     out = np.empty(count, np.int32)
     out[: len(recomputed)] = recomputed
     starts = len(roots) + len(recomputed)
-    attempts = []  # each with the size for which loops are chosen, and the maximum number of rows it may find
+    # Each attempt is the `size` for `loops_for`, and how many rows may be found. If the search may stay small, it is
+    # tried with interpreted loops first.
+    attempts = []
     if starts <= interpreted_max:
         attempts.append((starts, min(interpreted_max, max_rows)))
     if starts > interpreted_max or max_rows > interpreted_max:
@@ -208,7 +217,8 @@ def reach(view: View, roots: Ints, limits: Thresholds, max_rows: int | None = No
 
 
 def _topological_order(loops: Any, sptr: Ints, sidx: Ints, waiting: Ints) -> tuple[Ints, list[list[int]]]:
-    """The positions outside cycles in topological order, level by level; and the cycles."""
+    """The positions outside cycles in topological order, level by level; and the members of each cycle. `waiting` is
+    how many inputs of each position are positions; it is counted down."""
     count = len(waiting)
     order = np.empty(count, np.int32)
     ready = np.flatnonzero(waiting == 0)
@@ -233,7 +243,9 @@ def _topological_order(loops: Any, sptr: Ints, sidx: Ints, waiting: Ints) -> tup
 
 
 def _cycles(rest: list[int], successors: dict[int, list[int]]) -> list[list[int]]:
-    """Strongly connected components of two or more, and self-references (Tarjan 1972, without recursion)."""
+    """The members of each cycle among the positions `rest`, whose dependents are `successors`. A cycle is a strongly
+    connected component of two or more positions, or a position that depends on itself (Tarjan 1972, without
+    recursion)."""
     number: dict[int, int] = {}
     low: dict[int, int] = {}
     path: list[int] = []
@@ -279,8 +291,11 @@ def _pop_component(path: list[int], on_path: set[int], first: int) -> list[int]:
 
 
 def islands(graph: Subgraph, order: Ints, interpreted_max: int) -> tuple[Ints, Ints]:
-    """`order` cut into weakly connected parts, each still in order, and where each begins, followed by the end of the
-    last. Members of cycles connect nothing: their fault is known."""
+    """Divide `order` into islands, which have no edges between them. Returns the positions of all islands, one island
+    after another, each in the same order as in `order`; and where each island begins, followed by the end of the last.
+
+    Members of cycles do not connect islands, because their faults are known already.
+    """
     count = len(graph.rows)
     alive = np.zeros(count, np.uint8)
     alive[order] = 1
