@@ -28,8 +28,8 @@ _NO_VALUE_BYTES = 1  # a constant that is in error or missing
 class NewValues:
     """The results that have arrived so far, by position in a `Subgraph`.
 
-    If `changed[i]` is True, position `i` has a new result of kind `kinds[i]`: for example a number in `bits[i]`, a text,
-    list or map in `others[i]`, or (kind `FAULT`) a fault in `faults[i]`.
+    If `changed[i]` is True, position `i` has a new result of kind `kinds[i]`. A number is in `bits[i]`; a text, list or
+    map in `others[i]`; a fault in `faults[i]`.
     """
 
     changed: npt.NDArray[np.bool_]
