@@ -49,14 +49,15 @@ def missing_input(id_: str, input_id: str) -> Fault:
 
 
 def failed_input(input_id: str, fault: Fault) -> Fault:
-    """The fault of a dependent of `input_id`, which has `fault`. It names the value where the failure began."""
+    """The fault of a value whose input `input_id` has the fault `fault`. It names the value where the failure began."""
     return Fault(
         FAILED_INPUT, f"input {quote(input_id)} failed: {_cause(fault)} in {quote(fault.origin)}", fault.origin
     )
 
 
 def _cause(fault: Fault) -> str:
-    """The code at the origin of `fault`. A `failed_input` has it in its message only, right before the origin."""
+    """The code of the fault at the origin of `fault`. A `failed_input` has that code only in its message, right before
+    the id of the origin."""
     if fault.code != FAILED_INPUT:
         return fault.code
     return fault.message.removesuffix(f" in {quote(fault.origin)}").rpartition(" ")[2]

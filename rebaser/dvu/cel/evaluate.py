@@ -72,8 +72,8 @@ def evaluate(inputs: Mapping[str, Json], expression: object) -> Json:
 
 
 def parsed(expression: str, names: tuple[str, ...]) -> bytes | None:
-    """The serialized syntax tree of a formula with inputs `names`; None if the formula fails whatever values they
-    have.
+    """The serialized syntax tree of a formula whose inputs are `names`; None if the formula fails for all values of
+    these inputs.
     """
     formula = formulas.read(expression)
     return None if isinstance(formula, str) or formula.wrong_names(names) else formula.tree
@@ -99,8 +99,8 @@ def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length:
     """Refuse a formula that could build gigabytes, for instance by doubling a text in macro after macro.
 
     The library bounds iterations but not sizes. Each operator or literal that copies its arguments may add the size of
-    the input once more. If a macro repeats it, it may do so for each element. `length` is the approximate length of the
-    formula. Raises `FormulaError`.
+    the input once more; inside a macro, once for each element. `length` is the approximate length of the formula.
+    Raises `FormulaError`.
     """
     given_size = sum([estimated_size(value) for value in inputs.values()]) + length
     size = given_size + (_REPLACED_BYTES if syntax.replaces else 0)

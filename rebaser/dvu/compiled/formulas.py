@@ -67,7 +67,8 @@ class _Compiler:
         }
 
     def operand(self, span: _Span) -> int:
-        """Add the instructions of an expression, whose depth the parser bounds. Returns the operand of its value."""
+        """Add the instructions of the expression at `span`, whose depth the parser has bounded. Returns the operand
+        that holds its value."""
         tree = self._tree
         for number, start, end in syntax.fields(tree, *span):
             if number == _CONSTANT:

@@ -1,6 +1,7 @@
 """The instruction set of compiled code, and programs made of instructions.
 
-Invariant: translators, tests and kernel use the same number for an instruction. Numbers never leave a process.
+Invariant: translators, tests and kernel use the same number for an instruction. These numbers never leave a process, so
+a release may change them.
 """
 
 from collections.abc import Callable
@@ -9,14 +10,15 @@ from typing import Any, TypeAlias
 
 from rebaser_core.values import Json
 
-# An instruction is (op, to, left, right). The program stops at an operand of a kind that its operator does not take.
+# An instruction is (op, to, left, right): apply `op` to the operands `left` and `right`, and write the result into the
+# register `to`. A program stops at an operand of a kind that its operator does not take.
 (
-    RETURN,  # the result is `left`
-    MOVE,
+    RETURN,  # the program ends, and its result is `left`
+    MOVE,  # the result is `left`
     TRUTH,  # like MOVE, but only for a boolean
-    JUMP,  # to instruction `right`
-    JUMP_IF_NOT,  # if `left` is false
-    JUMP_IF_NOTHING,  # if `left` is false or null
+    JUMP,  # continue at instruction `right`
+    JUMP_IF_NOT,  # like JUMP, if `left` is false
+    JUMP_IF_NOTHING,  # like JUMP, if `left` is false or null
     ADD,
     SUBTRACT,
     MULTIPLY,
@@ -39,7 +41,7 @@ from rebaser_core.values import Json
     TO_DOUBLE,
     GREATEST,
     LEAST,
-    # Over all inputs of a node.
+    # Reductions: functions of all inputs of a node.
     REDUCE_SUM,
     REDUCE_PRODUCT,
     REDUCE_MEAN,
@@ -51,8 +53,8 @@ from rebaser_core.values import Json
     REDUCE_COALESCE,  # the first input that is not null, or `left`
 ) = range(37)
 
-INPUTS = 64  # registers for inputs; a program that takes more is compiled only if it is one REDUCE_ instruction
-CONSTANTS = 512  # first register of constants; the registers between are for intermediate results
+INPUTS = 64  # registers for inputs; only a program that is a single REDUCE_ instruction can take more inputs
+CONSTANTS = 512  # first register of constants; the registers from INPUTS to here are for intermediate results
 
 Instruction: TypeAlias = tuple[int, int, int, int]
 
@@ -63,7 +65,8 @@ class NotCompiled(Exception):  # noqa: N818 - not an error: Python computes it
 
 @dataclass(slots=True)
 class Program:
-    """Instructions. An operand is a register, or `~k` for constant `k`. A jump leads to the index of an instruction."""
+    """The instructions that compute a value, and their constants. An operand is the number of a register, or `~k` for
+    constant `k`. The target of a jump is the index of an instruction."""
 
     instructions: list[Instruction] = field(default_factory=list)
     constants: list[Json] = field(default_factory=list)
@@ -77,7 +80,7 @@ class Program:
         return -len(self.constants)
 
     def register(self) -> int:
-        """A register that nothing else uses. Raises `NotCompiled` if there is none left."""
+        """Reserve a register that nothing else uses. Raises `NotCompiled` if there is none left."""
         if self._next == CONSTANTS:
             raise NotCompiled
         self._next += 1
@@ -90,7 +93,7 @@ class Program:
         return target
 
     def jump(self, op: int, left: int = 0) -> int:
-        """Add a jump whose target `land` sets."""
+        """Add a jump, whose target is set by a later call of `land`. Returns the index of the jump."""
         self.instructions.append((op, 0, left, 0))
         return len(self.instructions) - 1
 
@@ -100,7 +103,8 @@ class Program:
         self.instructions[jump] = (op, to, left, len(self.instructions))
 
     def placed(self, first: int, constants: int) -> list[Instruction]:
-        """The instructions, relocated to `first`, with their constants in the registers from `constants` on."""
+        """The instructions as they must be if the program begins at index `first` of a longer array of instructions,
+        and its constants are in the registers from `constants` on."""
         placed = []
         for op, to, left, right in self.instructions:
             target = right + first if JUMP <= op <= JUMP_IF_NOTHING else right
@@ -119,9 +123,10 @@ _EXACT = 2**53  # a double represents every integer up to here exactly
 
 
 def for_doubles(program: Program) -> Program | None:
-    """The program for inputs that are all doubles. It checks no kinds, and its constants are doubles.
+    """A form of `program` for inputs that are all doubles. It needs no checks of kinds, and its constants are doubles.
 
-    None if the program might then compute anything but doubles and booleans, or give another result.
+    None if `program` might compute something other than doubles and booleans from such inputs, or if the form might
+    give another result.
     """
     if program.instructions[0][0] >= REDUCE_SUM:
         return program if program.instructions[0][0] in _OVER_DOUBLES else None
@@ -133,8 +138,9 @@ def for_doubles(program: Program) -> Program | None:
 
 
 def for_integers(program: Program) -> Program | None:
-    """Like `for_doubles`, for inputs that are all integers. None if it might then compute anything but integers and
-    booleans.
+    """A form of `program` for inputs that are all integers. It needs no checks of kinds; its constants are integers.
+
+    None if `program` might compute something other than integers and booleans from such inputs.
     """
     if program.instructions[0][0] >= REDUCE_SUM:
         return program if program.instructions[0][0] in _OVER_INTEGERS else None
@@ -150,9 +156,10 @@ def _typed(
     type_of_result: Callable[[int, int | None, int | None], int | None],
     convert: Callable[[Any], int | float],
 ) -> Program | None:
-    """The program with its constants converted, if the type of every result is known and every register has one type.
+    """`program` with its constants converted by `convert`. None unless `type_of_result` knows the type of every result,
+    and every register always has the same type.
 
-    `types` maps operands to types; the types of the registers that the program writes are added.
+    `types` maps operands to their types; this function adds the registers that the program writes.
     """
     for op, to, left, right in program.instructions:
         if op == JUMP:
@@ -166,7 +173,8 @@ def _typed(
 
 
 def _type_of_integers(op: int, left: int | None, right: int | None) -> int | None:
-    """The type of an instruction's result, None if types alone do not tell."""
+    """The type of an instruction's result, given the types of its operands, if inputs are integers. None if the types
+    do not determine it."""
     if ADD <= op <= REMAINDER or op in (GREATEST, LEAST):
         return _INTEGER if left == right == _INTEGER else None
     if EQUAL <= op <= GREATER_EQUAL:
@@ -179,7 +187,8 @@ def _type_of_integers(op: int, left: int | None, right: int | None) -> int | Non
 
 
 def _type_of_doubles(op: int, left: int | None, right: int | None) -> int | None:
-    """The type of an instruction's result, None if types alone do not tell."""
+    """The type of an instruction's result, given the types of its operands, if inputs are doubles. None if the types do
+    not determine it."""
     if op in _ARITHMETIC or EQUAL <= op <= GREATER_EQUAL:
         if _TRUTH in (left, right) or None in (left, right) or _DOUBLE not in (left, right):
             return None

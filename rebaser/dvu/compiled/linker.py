@@ -19,7 +19,7 @@ from rebaser_core.values import Json
 
 
 class SweepArrays(Protocol):
-    """The arrays of a packet that compiled code works on: `rebaser.dvu.worker.evaluator.Evaluator`."""
+    """The arrays of a packet that compiled code works on. `rebaser.dvu.worker.evaluator.Evaluator` has them."""
 
     packet: Packet
     base: int
@@ -56,7 +56,7 @@ def link(packet: Packet, functions: FunctionRegistry, max_inputs: int) -> "Linke
 class LinkedPrograms:
     """The programs of a packet in one array of instructions, and the registers they run on.
 
-    `covers` says for each template whether it has a program.
+    `covers` says for each template of the packet whether it has a program.
     """
 
     def __init__(self, programs: list[Program | None], max_inputs: int) -> None:
@@ -94,15 +94,16 @@ class LinkedPrograms:
 
 
 def _forms(program: Program | None) -> tuple[Program | None, ...]:
-    """A program for inputs of any kind, for doubles only, and for integers only."""
+    """The forms of `program`: for inputs of any kind, for doubles only, and for integers only. Empty without a
+    program."""
     if program is None:
         return ()
     return program, instructions.for_doubles(program), instructions.for_integers(program)
 
 
 def phase_order(arrays: SweepArrays, flags: Any) -> tuple[Any, Any]:
-    """The nodes of a packet in the order of `rebaser.dvu.compiled.phases`, and where each phase begins, followed by
-    the end of the last. `flags` are by template."""
+    """The nodes of a packet in the order of `rebaser.dvu.compiled.phases`, and where in it each phase begins, followed
+    by the end of the last phase. `flags` are BY_PYTHON and TEXT of each template."""
     refs, count = arrays.packet.refs, len(arrays.packet.template)
     given = (arrays.packet.template, arrays.starts, refs.view(np.uint32), arrays.kinds, flags)
     begin, order = np.zeros(2 * count + 2, np.int32), np.empty(count, np.int32)

@@ -54,7 +54,9 @@ def kernel() -> Any:
 def is_cached() -> bool:
     """Whether this machine has the compiled kernel of this release."""
     folder = _cache_folder()
-    return bool(folder) and any(Path(folder).rglob("*sweep*.nbc"))  # the loops of planning may be there without it
+    return bool(folder) and any(
+        Path(folder).rglob("*sweep*.nbc")
+    )  # not just any file: the folder may hold only the loops of planning
 
 
 def compile_module(functions: Any) -> Any:

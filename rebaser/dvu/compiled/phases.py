@@ -15,17 +15,20 @@ from typing import Any
 
 from rebaser.dvu.wire.column import DIGEST, OTHER, UNKNOWN
 
-BY_PYTHON, TEXT = 1, 2  # flags of a template: that Python computes it; that its results are text
+BY_PYTHON, TEXT = 1, 2  # flags of a template: Python computes its nodes; its results are text
 
 
 def sort_into_phases(
     base: int, shape: Any, starts: Any, refs: Any, kinds: Any, flags: Any, phase: Any, text: Any, begin: Any, order: Any
 ) -> int:
-    """Sort nodes into `order`, phase after phase, each in the order of the packet. Phase `i` begins at `begin[i]`.
-    Returns how many phases there are.
+    """Write the nodes into `order`, phase after phase; within a phase, they keep the order of the packet. Returns how
+    many phases there are. Phase `i` is `order[begin[i]:begin[i + 1]]`.
 
-    `phase` and `text` are scratch by node. `begin` is all 0 and has two more items than twice the number of nodes.
-    Whether a node that was never computed is text is a guess; a wrong guess costs time only.
+    `shape` is the template of each node, and `flags` the flags of each template. `base`, `starts`, `refs` and `kinds`
+    are those of `rebaser.dvu.worker.evaluator.Evaluator`. `phase` and `text` are scratch by node. Before the call,
+    `begin` is all 0; it has two more items than twice the number of nodes.
+
+    For a node that was never computed, the function guesses whether it is text. A wrong guess costs only time.
     """
     last = 0
     count = len(shape)

@@ -96,7 +96,8 @@ def _cel(inputs: _Inputs, params: Params) -> Program:
 
 
 def _registers(inputs: _Inputs) -> Mapping[str, int]:
-    """The register of each input that is a single value, not a list."""
+    """The register of each input that is a single value, not a list. Raises `NotCompiled` if there are too many
+    inputs."""
     registers: dict[str, int] = {}
     register = 0
     for name, count in inputs:

@@ -35,15 +35,15 @@ _log = structlog.get_logger(__name__)
 _GRACE = 5.0  # seconds that an interrupted job has before its connection is closed
 _INTERRUPT_AGAIN = 0.5  # seconds between attempts to interrupt a job
 _POLL_EVERY = 1.0  # seconds between looks at the progress of long jobs
-_SHARED, _SHARED_EACH = 5.0, 0.05  # seconds, and seconds per caller, after which a shared job is split
+_SHARED, _SHARED_EACH = 5.0, 0.05  # a shared job is split after `_SHARED` seconds plus `_SHARED_EACH` for each caller
 
 
 class Engine:
-    """`async with Engine(remote) as engine`. `remote` is `local[*]` or the like for an embedded Spark, or
-    `sc://host:port`.
+    """Computes packets on one Spark for all change sets of a process. Use it as `async with Engine(remote) as engine`.
 
-    Entering raises `ConfigError` (no usable Java, an invalid URL). It does not wait for Spark, which starts in the
-    background. Leaving stops it.
+    `remote` is `local[*]` or the like for an embedded Spark, or `sc://host:port` for a remote one. Entering the context
+    raises `ConfigError` if there is no usable Java, or if the URL is invalid. It does not wait for Spark, which starts
+    in the background. Leaving the context ends the session, and stops an embedded Spark.
     """
 
     def __init__(self, remote: str = "local[*]", settings: EngineSettings | None = None) -> None:
@@ -262,7 +262,8 @@ class Engine:
             return
         if single:
             job.calls[0].retried = True
-        # Halving finds a bad packet in a few jobs. If each failure costs a session or the whole timeout, split fully.
+        # Halving finds a bad packet in a few jobs. If a failed job costs a session or the whole timeout, each call gets
+        # a job of its own instead.
         late = any(anyio.current_time() - job.started_at >= call.timeout for call in calls)
         self._scheduler.split(calls, len(calls) if session_lost or late else 2)
 

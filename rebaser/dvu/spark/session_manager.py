@@ -82,10 +82,10 @@ class ActiveSession:
 
 
 class SessionManager:
-    """`run` keeps a session open, and `session` returns it. `on_down` is called with the reason whenever opening one
-    fails.
+    """Keeps a Spark session open: `run` opens and replaces it, and `session` returns it.
 
-    `ready` is set when a job has succeeded on the first session. `state` is the state of Spark, for people.
+    `on_down` is called with the reason whenever a session cannot be opened. `ready` is set once a job has succeeded on
+    the first session. `state` is the state of Spark, for people.
     """
 
     def __init__(self, remote: str, settings: EngineSettings, on_down: Callable[[str], None]) -> None:

@@ -41,7 +41,7 @@ FAULT, MISSING, DIGEST, UNKNOWN = range(OTHER + 1, OTHER + 5)
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """16 bytes of blake2b over `canonical`: enough to tell whether a value is unchanged."""
+    """The hash of a value or fault: 16 bytes of blake2b, enough to tell whether it is unchanged."""
 
     raw: bytes
 
@@ -64,8 +64,8 @@ _KINDS: dict[type, int] = {type(None): NULL, int: INT, float: FLOAT, Digest: DIG
 
 
 class Column(Sequence[Item]):
-    """A sequence of items. By position: `kinds`, and `bits` (an integer, or the bits of a double). `others` holds the
-    texts, lists, maps and digests by their positions."""
+    """A sequence of items, stored in arrays. Item `i` is of kind `kinds[i]`. If it is a number, `bits[i]` is the
+    integer, or the bits of the double; if it is a text, list, map or digest, it is `others[i]`."""
 
     __slots__ = ("bits", "kinds", "others")
 

@@ -1,7 +1,9 @@
-"""Large messages between the owner and workers of one machine, as files in a folder per job; and workers' progress.
+"""Passes large messages between the owner and the workers of one machine as files, in a folder for each job. Workers
+report their progress in the same folder.
 
 Through Spark, a megabyte takes 8 ms to a worker and 8 ms back, because each step copies it. Through a file it
 takes 1 ms.
+
 Invariant: the owner makes the folder before the job and removes it afterwards, so a worker that is late leaves nothing
 behind. A message that cannot be written travels through Spark instead.
 """
@@ -47,14 +49,14 @@ def job_folder(tag: str, parent: Path | None) -> Iterator[str]:
 
 
 def put(folder: str, name: str, data: Encoded) -> bool:
-    """Write `data` as `name` into `folder` if it is large enough; returns whether `get` finds it there now."""
+    """Write `data` as `name` into `folder` if it is large enough for a file. Returns whether it was written."""
     if not folder or len(data) < thresholds.now.file_transfer_min_bytes:
         return False
     return _write(folder, name, data)
 
 
 def _write(folder: str, name: str, data: Encoded) -> bool:
-    unfinished = Path(folder, f"{name}.{os.getpid()}")  # Spark may run a task twice
+    unfinished = Path(folder, f"{name}.{os.getpid()}")  # the id keeps the files of a task that Spark runs twice apart
     try:
         unfinished.write_bytes(data)
         unfinished.replace(Path(folder, name))
@@ -78,7 +80,7 @@ def get(folder: str, name: str) -> pa.Buffer:
 class ProgressFile:
     """Tells the owner how far a task is. Call it with the number of values computed since the last call.
 
-    The file is written at most every half a second, so a short task writes none. `name` belongs to the task.
+    The file is written at most every half a second, so a short task writes none. `name` is unique to the task.
     """
 
     def __init__(self, folder: str, name: str) -> None:

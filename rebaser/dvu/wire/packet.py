@@ -42,7 +42,7 @@ Encoded: TypeAlias = bytes | pa.Buffer  # a message; a large one may be a memory
 
 @dataclass(slots=True)
 class Packet:
-    """A packet as arrays.
+    """A part of an update that a worker computes in one pass: nodes, their inputs, and the values to start from.
 
     By node: `template` (index into `templates`), `dirty` (compute it even if no input changes), `old` (the previous
     value). `refs` holds the input slots of all nodes, one node after another. `functions` gives the fingerprint of each
@@ -144,10 +144,10 @@ class PacketBuilder:
 
 @dataclass(slots=True)
 class Results:
-    """The changed nodes of one packet, or a part of them.
+    """The changed nodes of the packet `number`, or part `part` of them; `last` is True for the last part.
 
-    `nodes` is ascending; the new value of `nodes[i]` is `values[i]`. Each value that is IN_ERROR takes the next of
-    `faults`.
+    `nodes` is ascending; the new value of `nodes[i]` is `values[i]`. `faults` holds the faults of the values that are
+    IN_ERROR, in the same order.
     """
 
     number: int

@@ -26,11 +26,12 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Structure:
-    """Slots number the `base` input values first, then the nodes. A node comes after all nodes that it reads.
+    """The graph of a change set without values. Slots number the `base` input values first, then the nodes (the derived
+    values). A node comes after all nodes that it reads.
 
-    By node: `template`, an index into `templates`; node i reads the slots `refs[starts[i]:starts[i + 1]]`. `uses` is
-    the number of nodes of each template. `data` is the encoded structure, whose memory the arrays may share;
-    `address` is its address as a blob.
+    Node `i` is a definition with the template `templates[template[i]]` that reads the slots
+    `refs[starts[i]:starts[i + 1]]`. `uses` is the number of nodes of each template. `data` is the encoded structure,
+    whose memory the arrays may share; `address` is its address as a blob.
     """
 
     base: int
@@ -65,9 +66,10 @@ class Structure:
 class StructurePacket:
     """A packet that refers to the structure at `address`: compute `nodes`, starting from `values`.
 
-    `nodes` is a mask by node, None for all nodes. `value_slots` is a mask of the slots that `values` are for, in order;
-    None for the slots before the nodes. `data` is the structure itself if it travels along; `store` is the URL of the
-    blob store that has it, "" if workers need no URL. `number`, `code` and `functions` are those of `Packet`.
+    `nodes` is a mask by node, None for all nodes. `values` are the values of some slots, in ascending order of the
+    slots. `value_slots` is a mask of these slots; None for the slots of all input values. `data` is the structure if it
+    travels with the packet. `store` is the URL of the blob store that has the structure, "" if workers need no URL.
+    `number`, `code` and `functions` are those of `Packet`.
     """
 
     number: int
@@ -119,7 +121,8 @@ class StructurePacket:
         )
 
     def with_structure(self, structure: Structure) -> Packet:
-        """The self-contained packet, over the arrays of `structure`. Raises `DvuError` if it does not fit."""
+        """This packet as a self-contained `Packet`, which shares the arrays of `structure`. Raises `DvuError` if the
+        packet does not fit `structure`."""
         base, count = structure.base, len(structure.template)
         lengths = [mask if mask is None else len(mask) for mask in (self.nodes, self.value_slots)]
         sent = base if self.value_slots is None else int(self.value_slots.sum())

@@ -39,7 +39,8 @@ class BatchState(linker.SweepArrays, Protocol):
 
 
 def compute(state: BatchState, nodes: Any, functions: Sequence[Function | None]) -> None:
-    """Compute `nodes`, which must not depend on each other; `functions` are by template."""
+    """Compute those of `nodes` that are dirty or have a changed input, nodes of one definition together where that
+    pays. `nodes` must not depend on each other. `functions` holds the function of each template."""
     templates = state.packet.template[nodes]
     if templates[0] == templates[-1] and (templates == templates[0]).all():
         _compute_template(state, nodes, int(templates[0]), functions)
@@ -54,7 +55,7 @@ def compute(state: BatchState, nodes: Any, functions: Sequence[Function | None])
 
 
 def _compute_template(state: BatchState, nodes: Any, number: int, functions: Sequence[Function | None]) -> None:
-    """Compute nodes of the template `number`."""
+    """Compute those of `nodes`, all of the template `number`, that are dirty or have a changed input."""
     template, function = state.packet.templates[number], functions[number]
     arity, limits = template.arity, thresholds.now
     if function is None or function.vector is None or not 0 < arity <= limits.group_max_inputs:
@@ -78,8 +79,8 @@ def _compute_template(state: BatchState, nodes: Any, number: int, functions: Seq
 
 
 def _call(state: BatchState, nodes: Any, refs: Any, template: Template, function: Function) -> None:
-    """Compute nodes whose inputs are all values. A call that fails is repeated in parts, so that a bad value slows
-    down few others."""
+    """Compute `nodes`, whose inputs `refs` (a row of slots for each node) are all values, with one call of the vector
+    form. If the call fails, it is repeated in parts, so that few nodes are computed one by one because of a bad one."""
     vector: Any = function.vector
     try:
         inputs = [_column(state, refs[:, position]) for position in range(refs.shape[1])]
@@ -126,7 +127,7 @@ def scalar_caller(template: Template, function: Function) -> Callable[[list[Json
 
 
 def _column(state: BatchState, slots: Any) -> Any:
-    """The values in `slots` as a vector form takes them. All items in these slots must be values."""
+    """The values in `slots` in the form that the vector form of a function takes. Each slot must hold a value."""
     kinds = state.kinds[slots]
     first = int(kinds[0])
     if (kinds == first).all():

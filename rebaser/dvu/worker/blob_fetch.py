@@ -22,8 +22,8 @@ def open_store(url: str) -> Callable[[str], bytes]:
     """A function `get(address)` for the store that `rebaser_client.blobs` keeps at `url` (file://, s3://, gs://, az://).
 
     `get` raises `DvuError` with code `blob_missing` if there is no such blob (yet), `blob_corrupt` if the bytes do not
-    have the hash, `blob_store` if this machine cannot use the store; `open_store` raises the last one too. Error texts
-    of a store are not passed on, because they may contain signed URLs.
+    have the hash, `blob_store` if this machine cannot use the store. `open_store` itself raises it with `blob_store`.
+    Error texts of a store are not passed on, because they may contain signed URLs.
     """
     try:
         import obstore  # noqa: PLC0415 - not all workers read a store

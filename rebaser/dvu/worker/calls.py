@@ -19,7 +19,8 @@ Caller: TypeAlias = Callable[[list[Json]], Json]
 
 
 def make_caller(template: Template, function: Function | None) -> Caller | tuple[str, str]:
-    """A function from the input values of one definition to its result; or a fault if no such function is installed."""
+    """A function that computes a definition with this `template` from its input values; or, if `function` is None, the
+    code and message of a fault."""
     if function is None:
         return faults.unknown_function(template.function)
     call, params = function.call, template.params
@@ -34,9 +35,9 @@ def make_caller(template: Template, function: Function | None) -> Caller | tuple
 
 
 def child_handler(callers: list[Caller | tuple[str, str]]) -> Callable[[int, list[Json]], CallOutcome]:
-    """What a child process does with a call: it makes the call with one of `callers`, and checks the result.
+    """The function that a child process runs for each call: it calls `callers[number]`, and checks the result.
 
-    The list is copied now, because callers of the child process will replace some of its entries.
+    The list is copied, because the evaluator then replaces some of its items with callers of the child process.
     """
     callers = [*callers]
 
@@ -52,7 +53,7 @@ def child_handler(callers: list[Caller | tuple[str, str]]) -> Callable[[int, lis
 
 
 def isolated_caller(child: ChildProcess, number: int, function: str) -> Caller:
-    """A caller that has `child` call caller `number`; `function` is the name for faults."""
+    """A caller that has `child` call the caller `number`. Faults name the function as `function`."""
 
     def call(values: list[Json]) -> Json:
         outcome = child.call(number, function, values)

@@ -3,8 +3,9 @@
 Invariant: early cutoff. A node is computed if it is dirty or one of its inputs changed. It counts as changed only if
 its value or state differs from the previous one (`rebaser_core.values.same`). No other node is computed.
 
-Two exceptions, both safe. A fault that names another value always counts as changed; the planner, which knows the ids,
-compares it. A skipped node is computed after all if another node needs its value and only a digest is at hand.
+There are two exceptions, which change no result. A fault that names another value always counts as changed; the
+planner, which knows the ids, compares it. A skipped node is computed after all if another node needs its value and the
+packet has only a digest of it.
 
 Compiled code (`rebaser.dvu.compiled.kernel`) computes numbers where that pays. It runs over the same arrays, stops at a
 node that it cannot compute bit for bit, and continues after that node. Other nodes of one definition that do not depend
@@ -127,8 +128,8 @@ class Evaluator:
         self.compute_each(order[done:].tolist())
 
     def _phase_flags(self, linked: "linker.LinkedPrograms | None") -> Any:
-        """The flags by template that `rebaser.dvu.compiled.phases` sorts nodes by; None if the packet's own order is
-        better."""
+        """The flags of each template by which `rebaser.dvu.compiled.phases` sorts nodes; None if the order of the
+        packet is better."""
         packet, functions = self.packet, self._functions
         vector = np.array([function is not None and function.vector is not None for function in functions], np.bool_)
         by_python = vector if linked is None else ~np.array(linked.covers, np.bool_)
@@ -156,7 +157,7 @@ class Evaluator:
             self.compute_each(order[stopped:start].tolist() if len(order) else range(stopped, start))
 
     def results(self) -> tuple[Any, Column, list[NodeFault]]:
-        """The changed nodes, ascending; their values; and the faults of the failed ones among them, in order."""
+        """The changed nodes, ascending; their values; and the faults of those that failed, in the same order."""
         nodes = np.flatnonzero(self.changed[self.base :])
         slots: Any = nodes + self.base if len(nodes) < self.count else slice(self.base, None)
         kinds, bits = self.kinds[slots], self.floats.view(np.int64)[slots]
@@ -261,7 +262,8 @@ class Evaluator:
         return not same
 
     def _compute_skipped(self, slot: int) -> None:
-        """Compute a skipped node, and before it the skipped nodes that it needs. None of them counts as changed."""
+        """Compute the skipped node in `slot` and, before it, the skipped nodes that it needs. None of them counts as
+        changed."""
         refs, starts, kinds, base = self._refs, self._starts, self._kinds, self.base
         stack = [slot]
         while stack:

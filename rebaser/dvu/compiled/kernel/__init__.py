@@ -4,10 +4,10 @@
 import it. It imports Numba, the instructions and phases, and the kinds of `rebaser.dvu.wire.column`.
 
     base           what the modules share
-    doubles        nodes whose inputs are all doubles: most of what there is to compute
+    doubles        nodes whose inputs are all doubles, as those of most nodes are
     integers       nodes whose inputs are all integers
     interpreter    programs over inputs of any kind
-    reductions     functions of all inputs of a node, of any kind
+    reductions     functions of all inputs of a node, such as sums, over inputs of any kind
 
 Invariant: the sweep writes the same bits as `rebaser.dvu.worker.evaluator` would. It stops at a node that it cannot
 compute in this way (text, a fault of the node itself, an overflow, an integer that no double represents, a number that
@@ -59,7 +59,7 @@ def _compute_any(
     slot, entry, start, end, refs, kinds, ints, floats, float_bits, changed, code, file_kinds, file_ints, file_floats,
     parts,
 ):  # fmt: skip
-    """Compute a node whose inputs are of any kind. False if it is left to Python."""
+    """Compute the node in `slot`, whose inputs are of any kind. Returns False if Python has to compute it."""
     for edge in range(start, end):
         ref = refs[edge]
         kind = kinds[ref]
@@ -107,18 +107,21 @@ def sweep(
     at, end, base, order, template, starts, refs, dirty, kinds, ints, floats, float_bits, changed, entries, code,
     max_inputs, file_kinds, file_ints, file_floats, parts,
 ):  # fmt: skip
-    """Compute the nodes from index `at` to before `end` that are dirty or have a changed input. Indexes are those
-    in `order` or, if it is empty, in the packet. Returns the index of the first node that is left to Python, or `end`.
+    """Compute the nodes from index `at` to before `end` that are dirty or have a changed input. Returns the index of
+    the first node that Python has to compute, or `end`. An index is one in `order` or, if `order` is empty, the number
+    of a node in the packet.
 
-    By node: `template`, `dirty`, and its inputs `refs[starts[node]:starts[node + 1]]`, as slots. Node `i` is slot
-    `base + i`. By slot: `kinds`; `ints`; `floats`, NaN for other kinds, with `float_bits` as a view of the same
-    memory; `changed`.
+    Node `i` is slot `base + i`. By node: `template`, `dirty`, and the inputs `refs[starts[i]:starts[i + 1]]`, as slots.
+    By slot: `kinds`, `changed`, `ints`, and `floats`, which is NaN unless the kind is FLOAT. `float_bits` is a view of
+    the memory of `floats`.
 
-    By template, `entries` have the first instruction of its program for inputs of any kind, for doubles, and for
-    integers; -1 where there is none. `file_kinds`, `file_ints` and `file_floats` (with the memory of `file_ints`) are
-    the register file, `parts` scratch for sums. A node with more than `max_inputs` inputs is left to Python.
+    `entries[t]` are the first instructions in `code` of three forms of the program of template `t`: for inputs of any
+    kind, for doubles, and for integers; -1 if there is no such form. `file_kinds`, `file_ints` and `file_floats` (a
+    view of the memory of `file_ints`) are the registers. `parts` is scratch for sums. A node with more than
+    `max_inputs` inputs is left to Python.
     """
-    # All in one function: a helper that takes eight arrays counts references to them, which doubles the time of a node.
+    # This is a single function because a call that passes eight arrays counts references to them, which doubles the
+    # time that a node takes.
     ordered = len(order) > 0
     while at < end:
         node = np.int64(order[at]) if ordered else at
@@ -135,7 +138,7 @@ def sweep(
         if last - first > max_inputs:
             return at
 
-        # First, as if all inputs were doubles: the result is NaN if they are not.
+        # First, compute as if all inputs were doubles. The result is NaN if they are not.
         entry = entries[template[node], 1]
         if entry >= 0:
             if code[entry, 0] >= instructions.REDUCE_SUM:
@@ -155,7 +158,7 @@ def sweep(
                 at += 1
                 continue
 
-        # Then as integers, if all inputs are integers.
+        # Then, if all inputs are integers, compute with integers.
         entry = entries[template[node], 2]
         if entry >= 0 and all_integers(first, last, refs, kinds):
             if code[entry, 0] >= instructions.REDUCE_SUM:
@@ -173,7 +176,7 @@ def sweep(
                 at += 1
                 continue
 
-        # Otherwise, by the rules for all kinds, or by Python.
+        # Otherwise, interpret the form for inputs of any kind, or leave the node to Python.
         entry = entries[template[node], 0]
         if entry < 0 or not _compute_any(
             slot, entry, first, last, refs, kinds, ints, floats, float_bits, changed, code,

@@ -1,7 +1,7 @@
-"""Computes nodes whose inputs are all doubles: most of what there is to compute.
+"""Computes nodes whose inputs are all doubles, as those of most nodes are.
 
-Invariant: a double is finite, and any other value is NaN in these arrays. So a result of NaN says that the general
-interpreter has to compute the node.
+Invariant: in the array `floats`, a double is finite and any other value is NaN. So a result that is not finite means
+that the node cannot be computed here.
 """
 
 import math
@@ -15,7 +15,8 @@ from rebaser.dvu.compiled.kernel.reductions import add, rounded
 
 @inlined
 def run_doubles(pc, code, file):
-    """Run a program over doubles, with true as 1 and false as 0. NaN if the rules for all kinds are needed."""
+    """Run the program at index `pc` of `code` over doubles, with true as 1 and false as 0. Returns its result, or NaN
+    if the program cannot be run on doubles alone. `file` are the registers."""
     while True:
         op, to, left, right = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
         pc += 1
@@ -80,7 +81,8 @@ def _sum(start, end, refs, floats, parts):
 
 @inlined
 def reduce_doubles(op, start, end, refs, floats, parts):
-    """A function of all inputs. NaN if the rules for all kinds are needed."""
+    """The result of the reduction `op` over the inputs `refs[start:end]`. It is not finite if the reduction cannot be
+    computed from doubles alone."""
     count = end - start
     if count == 0:
         return np.nan

@@ -1,7 +1,7 @@
 """Computes nodes whose inputs are all integers.
 
-Invariant: an integer has 64 bits. A node whose result would not fit, or would be a quotient that is not an integer, is
-left to the general interpreter.
+Invariant: an integer has 64 bits. A node is left to `interpreter` or `reductions` if a result would not fit, or if a
+quotient would not be an integer.
 """
 
 import numpy as np
@@ -22,7 +22,8 @@ def all_integers(start, end, refs, kinds):
 
 @inlined
 def run_integers(pc, code, file):
-    """Run a program over integers, with true as 1 and false as 0. Returns whether it came to an end, and its result."""
+    """Run the program at index `pc` of `code` over integers, with true as 1 and false as 0. Returns whether it reached
+    its end, and its result. `file` are the registers."""
     while True:
         op, to, left, right = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
         pc += 1
@@ -87,7 +88,8 @@ def run_integers(pc, code, file):
 
 @inlined
 def reduce_integers(op, start, end, refs, ints):
-    """A function of all inputs. Returns whether it completed, and its result."""
+    """Apply the reduction `op` to the inputs `refs[start:end]`, of which there is at least one. Returns whether the
+    result fits, and the result."""
     total = ints[refs[start]]
     if op == instructions.REDUCE_COUNT:
         return True, np.int64(end - start)

@@ -1,4 +1,8 @@
-"""Interprets programs over registers of any kind."""
+"""Interprets programs over registers of any kind.
+
+A register `r` has a kind, `kinds[r]`, and a value, `ints[r]` or `floats[r]` (views of the same memory). Each function
+below `interpret` applies an operator to the registers `left` and `right`, and writes the result into the register `to`.
+"""
 
 import math
 
@@ -11,7 +15,8 @@ from rebaser.dvu.wire.column import FALSE, FLOAT, INT, NULL, TRUE
 
 @compiled
 def interpret(pc, code, kinds, ints, floats):
-    """Run a program. Returns the register that holds the result, or -1 if Python has to compute it."""
+    """Run the program at index `pc` of `code`. Returns the register that holds the result, or -1 if Python has to
+    compute it."""
     while True:
         op, to, left, right = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
         pc += 1
@@ -46,7 +51,7 @@ def interpret(pc, code, kinds, ints, floats):
 
 @compiled
 def _arithmetic(op, to, left, right, kinds, ints, floats):
-    """An operator of two numbers. False if Python has to compute it."""
+    """Apply an arithmetic operator to two operands. Returns False if Python has to compute the result."""
     left_kind, right_kind = kinds[left], kinds[right]
     if left_kind == INT and right_kind == INT:
         return _integer_arithmetic(op, to, ints[left], ints[right], kinds, ints, floats)
@@ -71,7 +76,7 @@ def _arithmetic(op, to, left, right, kinds, ints, floats):
 
 @compiled
 def _integer_arithmetic(op, to, a, b, kinds, ints, floats):
-    """An operator of two integers. False if Python has to compute it."""
+    """Apply an arithmetic operator to the integers `a` and `b`. Returns False if Python has to compute the result."""
     kinds[to] = INT
     if op == instructions.ADD:
         result = a + b  # wraps around
@@ -100,7 +105,7 @@ def _integer_arithmetic(op, to, a, b, kinds, ints, floats):
 
 @compiled
 def _compare(op, to, left, right, kinds, ints, floats):
-    """A comparison. False if Python has to compute it."""
+    """Compare two operands. Returns False if Python has to compute the result."""
     left_kind, right_kind = kinds[left], kinds[right]
     if left_kind < INT or right_kind < INT:
         left_truth = left_kind == TRUE or left_kind == FALSE
@@ -134,7 +139,7 @@ def _compare(op, to, left, right, kinds, ints, floats):
 
 @compiled
 def _unary(op, to, left, kinds, ints, floats):
-    """An operator of one operand. False if Python has to compute it."""
+    """Apply an operator that takes one operand. Returns False if Python has to compute the result."""
     kind = kinds[left]
     if op == instructions.NOT:
         kinds[to] = FALSE if kind == TRUE else TRUE
@@ -170,7 +175,7 @@ def _unary(op, to, left, kinds, ints, floats):
 
 @compiled
 def _unary_integer(op, to, value, kinds, ints, floats):
-    """An operator of one integer. False if Python has to compute it."""
+    """Apply an operator to the integer `value`. Returns False if Python has to compute the result."""
     kinds[to] = INT
     if op == instructions.NEGATE or (op == instructions.MAGNITUDE and value < 0):
         ints[to] = -value
@@ -189,7 +194,8 @@ def _unary_integer(op, to, value, kinds, ints, floats):
 
 @compiled
 def _pick(op, to, left, right, kinds, ints, floats):
-    """The greater or the lesser of two numbers, the first if they are equal. False if Python has to compute it."""
+    """Choose the greater or the lesser of two numbers, the first if they are equal. Returns False if Python has to
+    compute the result."""
     if kinds[left] < INT or kinds[right] < INT:
         return False
     if kinds[left] == INT and kinds[right] == INT:

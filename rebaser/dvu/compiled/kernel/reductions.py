@@ -1,4 +1,8 @@
-"""Computes functions of all inputs of a node, of any kind: sums, products, means, extremes and more."""
+"""Computes reductions over inputs of any kind: functions of all inputs of a node, such as sums, means and extremes.
+
+The inputs of a node are the slots `refs[start:end]`. An input has a kind, and a value in `ints` or `floats`. The
+result goes into register 0 of `file_kinds`, `file_ints` and `file_floats`.
+"""
 
 import math
 
@@ -8,7 +12,7 @@ from rebaser.dvu.compiled import instructions
 from rebaser.dvu.compiled.kernel.base import EXACT, SAFE, STOP, comparable, compiled, half_up, inlined
 from rebaser.dvu.wire.column import FALSE, FLOAT, INT, NULL, TRUE
 
-PARTS = 128  # room for partial sums of doubles; because they do not overlap, there are 42 at most
+PARTS = 128  # room for partial sums of doubles; as the bits of partial sums do not overlap, there are at most 42
 NOTHING = -2  # none of the inputs is a number
 _NEAR = 1e-3  # if a value is closer to a half than this, its decimal digits decide how it is rounded
 _ROUNDED = 2.0**40  # Python rounds scaled values from here on; smaller ones have enough bits after the point
@@ -16,8 +20,11 @@ _ROUNDED = 2.0**40  # Python rounds scaled values from here on; smaller ones hav
 
 @compiled
 def reduce_any(op, given, start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_floats, parts):
-    """Compute a function of all inputs. Returns the register of the result, which is 0 or that of a default; -1 if
-    Python has to compute it."""
+    """Apply the reduction `op` to all inputs. Returns the register of the result, or -1 if Python has to compute it.
+
+    `given` is the parameter of the reduction: a number of decimals, or the register of a default, which is returned if
+    the default is the result. Any other result is in register 0.
+    """
     if op == instructions.REDUCE_SUM or op == instructions.REDUCE_MEAN:
         kind, numbers, whole, total = _sum(start, end, refs, kinds, ints, floats, parts)
         file_kinds[0] = kind
@@ -59,8 +66,11 @@ def reduce_any(op, given, start, end, refs, kinds, ints, floats, file_kinds, fil
 
 @compiled
 def _sum(start, end, refs, kinds, ints, floats, parts):
-    """The kind of the sum, how many numbers there are, their sum if all are integers, and otherwise their sum as a
-    double. The double is rounded only once, by the algorithm of Shewchuk, as in `math.fsum`."""
+    """Add all numbers among the inputs. Returns the kind of the sum (-1 if Python has to compute it), how many numbers
+    there are, the sum if all are integers, and the sum if one is a double.
+
+    The sum of doubles is rounded only once, by the algorithm of Shewchuk, as in `math.fsum`.
+    """
     kind, numbers, whole = INT, 0, np.int64(0)
     for at in range(start, end):
         ref = refs[at]
@@ -90,8 +100,8 @@ def _sum(start, end, refs, kinds, ints, floats, parts):
 
 @inlined
 def add(x, known, parts):
-    """Add `x` to the first `known` partial sums, which are in ascending order. Returns the new number of partial
-    sums.
+    """Add `x` to the first `known` items of `parts`, which are partial sums in ascending order. Returns the new number
+    of partial sums, or -1 if Python has to compute the sum.
     """
     kept = 0
     for k in range(known):
@@ -114,7 +124,7 @@ def add(x, known, parts):
 
 @compiled
 def rounded(known, parts):
-    """The sum of the partial sums, rounded half to even."""
+    """The sum of the first `known` items of `parts`, which are partial sums, rounded half to even."""
     if known == 0:
         return 0.0
     known -= 1
@@ -137,7 +147,8 @@ def rounded(known, parts):
 
 @compiled
 def _product(start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_floats):
-    """The product, in register 0; -1 if Python has to compute it."""
+    """Multiply all numbers among the inputs. Returns 0, the register of the product; or -1 if Python has to compute
+    it."""
     exact, fits, whole, result = True, True, 1, 1.0
     for at in range(start, end):
         ref = refs[at]
@@ -200,7 +211,8 @@ def _take(ref, kinds, ints, floats, file_kinds, file_ints, file_floats):
 
 @compiled
 def _of_one(op, digits, start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_floats):
-    """`abs` and `round`, which take one input."""
+    """Compute `abs` or `round`, which take one input. Returns 0, the register of the result; or -1 if Python has to
+    compute it."""
     if end - start != 1:
         return STOP
     ref = refs[start]
@@ -220,7 +232,8 @@ def _of_one(op, digits, start, end, refs, kinds, ints, floats, file_kinds, file_
     if digits == 0:
         file_floats[0] = half_up(value)
         return 0
-    # Close to a half, the decimal digits decide, and Python looks at them. Elsewhere the double gives the same.
+    # Close to a half, the decimal digits of the value decide, and Python looks at them. Elsewhere, rounding the double
+    # gives the same result.
     tens = 10.0**digits
     scaled = abs(value) * tens
     whole = np.floor(scaled)
