@@ -48,7 +48,7 @@ class Reason(Enum):
     FENCED = "fenced"
 
 
-# From mildest to gravest: each reason rules out more than the one before it.
+# From mildest to gravest: while an owner ends, a graver reason replaces a milder one.
 _SEVERITY = (Reason.YIELD, Reason.QUEUE_BLOCKED, Reason.TRANSIENT, Reason.SHUTDOWN, Reason.FENCED)
 
 

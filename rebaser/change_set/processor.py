@@ -125,7 +125,8 @@ class Processor:
     async def _read(
         self, messages: Sequence[Message], suspicion: Suspicion
     ) -> tuple[list[QueuedRequest], DeferredRequest | None]:
-        """Read `messages` until one commit is full or a request has to wait; return that request, too."""
+        """Read `messages` until one commit is full or a request has to wait. Return the requests, and the one that has
+        to wait, or None."""
         requests: list[QueuedRequest] = []
         self._reader.room = self._context.settings.batch_max_bytes
         until, looked_at = await cooperate(), time.monotonic()

@@ -121,7 +121,8 @@ def read(data: bytes) -> Syntax:
 
 
 def _call(data: bytes, start: int, end: int) -> tuple[tuple[int, int], int, list[tuple[int, int]]]:
-    """The span of the function's name, how many copies it makes, and the spans of target and arguments to walk."""
+    """Three facts about a call: the span of the function's name; how many copies of its arguments the function makes;
+    and the spans of those of its target and arguments that have to be analysed."""
     parts = list(fields(data, start, end))
     function = next((a, b) for n, a, b in parts if n == _FUNCTION)
     target = [(a, b) for n, a, b in parts if n == _TARGET]
@@ -162,7 +163,7 @@ def _comprehension(data: bytes, start: int, end: int, bound: frozenset[str], *, 
 
 
 def ident(data: bytes, start: int, end: int) -> str | None:
-    """The name, if the expression is only a name."""
+    """The name that the expression consists of; None if the expression is anything else."""
     for number, left, right in fields(data, start, end):
         if number == _IDENT:
             return text(data, *only(data, left, right, NAME))

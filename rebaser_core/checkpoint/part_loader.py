@@ -20,9 +20,11 @@ REFERENCE = 255  # the state of a row that only gives an id for others to refer 
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Some rows of a part. `kinds`, `bits` and `others` as in `rebaser_core.state.kinds`; `faults` by position;
-    `templates` as the columns number them; `refs`: the inputs of all rows, one row after another, as rows of the part;
-    `edited` as in the columns.
+    """Some rows of a part, in arrays with an item for each row.
+
+    `kinds`, `bits` and `others` are those of `rebaser_core.state.kinds`. `faults` is by position in the batch.
+    `templates` are positions in the templates of the columns, -1 without a definition. `refs` holds the inputs of all
+    rows, one row after another, as row numbers of the part. `edited` is that of the columns.
     """
 
     ids: list[str]

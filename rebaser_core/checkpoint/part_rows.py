@@ -20,8 +20,8 @@ from rebaser_core.state.kinds import ERROR, FALSE, FLOAT, INT, OTHER, TRUE
 class PartRows:
     """The rows of a part: `rows` of the columns of `view`, then ids that are `gone`, then rows that are only `named`.
 
-    `count`: the number of all three. `known`: the templates of the columns. Inputs are not copied, because their memory
-    is never written again. `version`: of the format.
+    `count` is the number of all these rows, `known` the templates of the columns, and `version` that of the format.
+    Inputs are not copied, because their memory is never written again.
     """
 
     def __init__(
@@ -46,7 +46,8 @@ class PartRows:
         self._roots = self._root_of(view) if view.roots else None
 
     def _root_of(self, view: View) -> NDArray[np.int64]:
-        """The column `root` by position, 0 for null. Goes over the roots or the rows, whichever are fewer."""
+        """The column `root`, an item for each row of the part, with 0 for null. Goes over the roots or over the rows,
+        whichever are fewer."""
         index, roots = view.columns.index, view.roots
         if len(roots) > self.count:
             return np.fromiter((roots.get(id_, 0) for id_ in self._ids(0, self.count)), np.int64, self.count)
@@ -163,9 +164,10 @@ def make_batch(
 def _names(
     ids: list[str], rows: NDArray[Any], gone: list[str], named: NDArray[Any]
 ) -> tuple[list[str], NDArray[np.int64]]:
-    """A list of ids, and the positions of a part's ids in it.
+    """A list that contains the ids of a part, and the position of each of them in the list.
 
-    Copying the whole list at once costs as much as copying a tenth of the ids one by one.
+    The list is a copy of all of `ids` if the part has many of them, because copying all ids at once costs as much as
+    copying a tenth of them one by one.
     """
     if len(named) or thresholds.now.copy_id_list_divisor * len(rows) < len(ids):
         names = [*_taken(ids, rows), *gone, *_taken(ids, named)]

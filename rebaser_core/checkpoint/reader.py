@@ -277,7 +277,7 @@ def _states(column: pa.DictionaryArray) -> NDArray[np.uint8]:
 
 
 def _valid(column: pa.Array) -> NDArray[np.bool_]:
-    """Which rows are not null."""
+    """A mask of the rows that are not null."""
     if not column.null_count:
         return np.ones(len(column), np.bool_)
     valid: NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
@@ -285,7 +285,7 @@ def _valid(column: pa.Array) -> NDArray[np.bool_]:
 
 
 def _filled(column: pa.Array, instead: Any, type_: Any) -> NDArray[Any]:
-    """The column as an array, with `instead` for null."""
+    """The column as an array of the type `type_`, with `instead` for null."""
     filled = column.fill_null(instead) if column.null_count else column
     array: NDArray[Any] = filled.to_numpy(zero_copy_only=False).astype(type_, copy=False)
     return array

@@ -39,8 +39,8 @@ class CheckpointDraft:
 
     The constructor copies everything except the cells. Then call `copy`, while the view is open, then `write`; each may
     run in another thread. If the checkpoint cannot be stored, `discard` it. `rows`: about how many rows it has.
-    `is_base`: whether it is a new base. `tracked`: whether it says when values were last defined; servers of the
-    previous release can read it only without that.
+    `is_base`: whether it is a new base. `tracked`: whether it says when values were last defined. If it does, servers
+    of the previous release cannot read it.
     """
 
     def __init__(self, state: ChangeSetState, view: View, chain: Chain, *, tracked: bool = True) -> None:

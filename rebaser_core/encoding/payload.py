@@ -112,7 +112,8 @@ def read_items(source: BytesIO, count: int, limits: Limits) -> list[Any]:
     """Read the next `count` items of a CBOR sequence, of which at least 9 bytes have been read, in a single call.
 
     Returns what `count` calls of `read_item` return, in about half of their time. Raises `UnprocessableError` if one of
-    those calls would raise it, and also if an item is nested as deep as is allowed; `source` is then at any position.
+    those calls would raise it, and also if an item is nested as deep as is allowed. After an error, the position of
+    `source` is undefined.
     """
     # The items become one list: its head overwrites bytes that have been read already.
     frame = head(LIST, count)

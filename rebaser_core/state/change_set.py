@@ -345,7 +345,7 @@ class View:
         """Call `function(*args)` and pin the columns until it returns. Raises `RuntimeError` if the view is closed."""
         self._users.append(None)
         try:
-            if not self._open:  # read only now: this thread is counted, and `close` clears the flag before it counts
+            if not self._open:  # safe only now: `close` clears the flag, and then looks whether `_users` is empty
                 raise RuntimeError("the view is closed")
             return function(*args)
         finally:

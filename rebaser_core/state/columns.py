@@ -23,9 +23,12 @@ from rebaser_core.values import Json
 
 
 class Columns(ValueColumns):
-    """Arrays by row, besides those of the values: `template` (int32, a position in `templates`), `first_input` (int64),
-    `uses` (int32, how often definitions name the row) and `edited` (int64, the log sequence of the commit that last
-    defined the row; 0 if that is unknown or the row has no value).
+    """The values and definitions of a change set, in arrays with an item for each row.
+
+    Besides the arrays of `ValueColumns`, there are `template` (int32: the index of the row's template in `templates`,
+    -1 without a definition), `first_input` (int64: where the row's inputs begin in `refs`), `uses` (int32: how often
+    definitions name the row) and `edited` (int64: the log sequence of the commit that last defined the row; 0 if that
+    is unknown or the row has no value).
 
     `definition_generation` counts definitions that were added or removed. While it stays the same, so do all inputs and
     the rows they occupy. `patterns` is None or empty if no input is a pattern.
@@ -112,7 +115,7 @@ class Columns(ValueColumns):
         return self.templates.input_places(self.template[rows], self.first_input[rows])
 
     def derived(self, functions: frozenset[str] | None = None) -> NDArray[np.intp]:
-        """The rows of all derived values, or of those by one of `functions`. The cost depends on the number of rows."""
+        """The rows of all derived values, or of those that call one of `functions`. Goes over all rows."""
         template = self.template[: self.count]
         found = (template >= 0) & (self.state[: self.count] != ABSENT)
         if functions is not None:

@@ -1,11 +1,11 @@
-"""Dependents: from a row to the rows whose definitions name it.
+"""Finds the dependents of a row: the rows whose definitions name it.
 
-Invariant: no dependent is missing. An edge that no longer exists stays until the next `build`, so a walk reaches every
-row it must reach, and perhaps more.
+Invariant: no dependent is missing. An edge whose definition was removed stays until the next `build`. So whoever
+follows the edges finds all dependents, and perhaps other rows.
 
-`build` makes compressed sparse rows of all definitions: the dependents of row r are
-`targets[offsets[r]:offsets[r + 1]]`. Edges added later are appended to a linked list for each row (`head`, `next`,
-`appended`), newest first.
+`build` sorts the edges of all definitions: the dependents of row r are `targets[offsets[r]:offsets[r + 1]]`. Edges that
+are added later form a linked list for each row, newest first: it begins at `head[r]` and continues at `next[edge]`
+until that is -1; `appended[edge]` is the dependent.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,11 @@ from rebaser_core import thresholds
 
 
 class Edges:
-    """`dead_edges` counts edges that no longer exist. `stale`: edges are missing, so `build` must run before a
-    lookup."""
+    """The edges from each row to its dependents.
+
+    `chained` counts the edges that were added since the last `build`, `dead_edges` those that no definition stands for
+    any more. If `stale` is True, edges are missing, and `build` must run before a lookup.
+    """
 
     def __init__(self) -> None:
         self.stale = False

@@ -30,7 +30,7 @@ UNDEFINED: Final = -1  # the template of a row without a definition
 
 
 def is_number(kinds: Kinds) -> NDArray[np.bool_]:
-    """Which values have bits."""
+    """A mask of the values that are numbers."""
     mask: NDArray[np.bool_] = (kinds == INT) | (kinds == FLOAT)
     return mask
 
@@ -49,7 +49,8 @@ def decode_one(kinds: Kinds, bits: Bits, others: Mapping[int, T], at: int, const
 
 
 def decode(kinds: Kinds, bits: Bits, others: Mapping[int, T], constants: Mapping[int, T]) -> list[T]:
-    """All values. `constants` has the values of kinds that determine the value, `others` the rest by position."""
+    """All values, as a list. `constants` maps each kind that has only one value to that value. `others` maps the
+    positions of values that are neither constants nor numbers to these values."""
     values: list[Any]
     if len(kinds) and (kinds == FLOAT).all():
         values = bits.view(np.float64).tolist()
@@ -68,7 +69,8 @@ def decode(kinds: Kinds, bits: Bits, others: Mapping[int, T], constants: Mapping
 
 
 def spread_numbers(kinds: Kinds, numbers: Bits) -> Bits:
-    """The bits of all values, given the bits of the numbers among them. Raises `ValueError` if the counts differ."""
+    """An array of bits with an item for each of `kinds`, made from `numbers`, the bits of only those that are numbers.
+    Raises `ValueError` if the counts differ."""
     if len(numbers) == len(kinds):
         return numbers
     places = np.flatnonzero(is_number(kinds))

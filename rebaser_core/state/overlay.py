@@ -1,7 +1,7 @@
 """All values of a change set by id: the columns, and an overlay of changes made while views pin the columns.
 
 Invariant: callers see one set of cells, whether a cell is in the overlay or in the columns. An entry of the overlay
-hides the value in the columns; None hides it as removed.
+hides the value in the columns. The entry None means that the value was removed.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ class Cell:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Distinct input ids of the definition, in declared order; for a match, its key."""
+        """The distinct input ids of the definition, in declared order. A pattern is listed as its key."""
         return tuple(dict.fromkeys(self.definition.input_ids())) if self.definition is not None else ()
 
 
@@ -44,7 +44,7 @@ UNSET_CELL = Cell(None, State.UNSET)
 
 
 class Cells(Mapping[str, Cell]):
-    """A mapping from id to a `Cell` made on access. `pins`: how many views need `columns` to stay unchanged."""
+    """A mapping from id to `Cell`. Cells are made on access. `pins` counts the views that need `columns` unchanged."""
 
     def __init__(self) -> None:
         self.columns = Columns()
@@ -253,7 +253,7 @@ class Cells(Mapping[str, Cell]):
         return True
 
     def _count_inputs(self, definition: Derive, change: int) -> None:
-        """Add `change` to the extra uses of each input: its uses by definitions, minus its uses in the columns."""
+        """Add `change` to `_extra_uses` for each input of `definition`, and remember the patterns among the inputs."""
         uses = self._extra_uses
         for input_id in definition.input_ids():
             uses[input_id] = uses.get(input_id, 0) + change
@@ -279,7 +279,8 @@ class Cells(Mapping[str, Cell]):
         return bool(overlay)
 
     def _merge_cell(self, id_: str, cell: Cell | None) -> None:
-        """Write one cell of the overlay into the columns, which count it and its inputs from then on."""
+        """Write one cell of the overlay into the columns. The columns then count the cell and its inputs, so they are
+        subtracted from `_extra_size` and `_extra_uses`."""
         columns = self.columns
         size = columns.size
         row = columns.find(id_)

@@ -13,8 +13,8 @@ from rebaser_core.values import Json, canonical
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A definition without its ids. `inputs`: names, each with the number of its ids, or -1 for an id outside a
-    list."""
+    """A definition without its ids. `inputs` are the names of the inputs, each with the number of ids in its list, or
+    -1 for a single id."""
 
     function: str
     inputs: tuple[tuple[str, int], ...]
@@ -27,10 +27,10 @@ class Template:
 
 
 class Templates:
-    """All templates of a change set by position, each once. None is ever removed.
+    """The distinct templates of a change set, by position. A template is never removed.
 
-    `arity` (int32): the arity of each; the array may be longer than the number of templates. `functions`: the functions
-    that the templates name.
+    `arity` (int32) is the arity of each; the array may be longer than the number of templates. `functions` are the
+    functions that the templates name.
     """
 
     def __init__(self) -> None:

@@ -31,11 +31,12 @@ class Changes:
 
 
 class ValueColumns:
-    """Rows 0 to `count` - 1, of which `size` have values. `rebaser_core.state.columns` adds definitions.
+    """The values of a change set in rows 0 to `count` - 1, of which `size` have values. `Columns` adds definitions.
 
-    By row: `ids`; `state` and `kind` (uint8) and `bits` (int64), as in `rebaser_core.state.kinds`. Dicts by row:
-    `other` and `faults`, for rows that have one. `index`: id to row. `free`: rows that belong to no id. Changes since
-    `take_changes`: `touched` (uint8, by row), and `gone`, ids of removed values.
+    By row: `ids`; `state` and `kind` (uint8) and `bits` (int64), as in `rebaser_core.state.kinds`. `other` (texts,
+    lists and maps) and `faults` are dicts by row. `index` maps an id to its row; `free` are the rows that belong to no
+    id. The changes since the last `take_changes` are `touched` (uint8, 1 for each row that changed) and `gone`, the ids
+    of removed values.
     """
 
     TYPES: ClassVar[dict[str, Any]] = {"state": np.uint8, "kind": np.uint8, "bits": np.int64, "touched": np.uint8}

@@ -30,7 +30,8 @@ def matcher(glob: str) -> Matcher:
 
 
 class _Affixes(Generic[T]):
-    """A map from globs with at least one wildcard, indexed by the literal text at their beginnings and ends."""
+    """A map whose keys are globs with at least one wildcard, indexed by the literal text at their beginnings and
+    ends."""
 
     def __init__(self) -> None:
         self._sizes: dict[tuple[int, int], int] = {}
@@ -76,7 +77,11 @@ class _Affixes(Generic[T]):
 
 
 class _Node:
-    """A node of the tree of globs by segment. `deep`: what is left of globs whose next segment contains `**`."""
+    """A node of a tree in which globs are stored segment by segment.
+
+    `literal` and `starred` lead to the nodes for the next segment, by its text: without a wildcard, or with `*`. `deep`
+    has the globs whose next segment contains `**`; it maps the rest of such a glob to the whole glob.
+    """
 
     __slots__ = ("deep", "glob", "literal", "starred")
 

@@ -151,7 +151,7 @@ def _parent(folder: str) -> str:
 
 
 def _head(glob: str) -> str | None:
-    """The folder of the first segment that all ids matching `glob` have; None if they may be in several."""
+    """The first segment, as a folder, that all ids that match `glob` have in common; None if it may differ."""
     literal, run, _ = glob.partition("*")
     end = literal.find("/") + 1
     return literal[:end] if end or not run or not ("/" in glob or "**" in glob) else None

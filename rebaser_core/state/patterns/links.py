@@ -14,12 +14,13 @@ from rebaser_core import thresholds
 
 
 class PatternLinks:
-    """Patterns are numbered in the order of `add`; no number is used twice before `clear`.
+    """The patterns that match the value in each row, as a linked list for each row.
 
-    `first_link[row]` is 0 if no pattern matches the value in that row, `-n - 1` for the row of pattern n itself, and
-    otherwise the number of a link. Link k leads to pattern `link_pattern[k]` and continues at `next_link[k]` until that
-    is 0. Rows that match the same patterns share their links. Arrays by pattern: `pattern_row`, the row that names it
-    (-1: removed), and `match_count`, how many values it matches.
+    Patterns are numbered in the order of `add`; no number is used twice before `clear`. `first_link[row]` is 0 if no
+    pattern matches the value in that row, `-n - 1` for the row of pattern n itself, and otherwise the number of a link.
+    Link k leads to pattern `link_pattern[k]` and continues at `next_link[k]` until that is 0. Rows that match the same
+    patterns share their links. Arrays by pattern: `pattern_row`, the row of its key (-1 if the pattern was removed),
+    and `match_count`, how many values it matches.
 
     `linked` counts pairs of a value and a pattern that matches it; `dead` counts such pairs of removed patterns.
     """

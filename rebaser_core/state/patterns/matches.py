@@ -28,8 +28,8 @@ from rebaser_core.updates import PATTERN_PREFIX
 class PatternMatches:
     """The patterns of one `Columns`; false when no definition names a pattern.
 
-    `generation` counts values that were added or removed and that a pattern matches, or may have matched before the
-    first lookup.
+    While `generation` stays the same, no pattern matches other values than before. It counts the values that were added
+    or removed: before the first lookup all of them, afterwards those that a pattern matches.
     """
 
     def __init__(self, columns: ValueColumns) -> None:
@@ -158,7 +158,8 @@ class PatternMatches:
 
 @dataclass(slots=True)
 class _Matched:
-    """The rows that a pattern matched, ids added since, and rows of ids removed since (which may exist again)."""
+    """The rows that a pattern matched at a lookup, and the changes since: ids that were added, and the rows of ids that
+    were removed (which may exist again)."""
 
     rows: NDArray[np.int32]
     added: dict[str, None] = field(default_factory=dict)
