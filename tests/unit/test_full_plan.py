@@ -274,9 +274,10 @@ def test_results_that_say_a_value_twice_are_refused(monkeypatch: pytest.MonkeyPa
         made = plan(view, WHOLE)
         results = evaluate_packet(made.next_wave()[0], structures=StructureCache(None))
         assert len(results) == 2
-        again = replace(Results.decode(results[0]), part=1, last=True).encode()
-        with pytest.raises(DvuError, match="do not match the packet"):
-            made.absorb([results[0], again])
+        first, second = map(Results.decode, results)
+        for again in (replace(first, part=1, last=True), replace(second, nodes=second.nodes - 1)):
+            with pytest.raises(DvuError, match="do not match the packet"):
+                made.absorb([results[0], again.encode()])
 
 
 @pytest.mark.parametrize("result_bytes", [1, 30, 100])

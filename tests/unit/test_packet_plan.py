@@ -1,6 +1,7 @@
 """The plan: what is affected, how it is cut, and the words for what cannot be computed."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from rebaser.dvu.functions import registry
 from rebaser.dvu.planning import subgraph
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.update import still_valid
-from rebaser.dvu.wire.packet import Packet
+from rebaser.dvu.wire.packet import Packet, Results
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.dvu.worker.evaluator import MAX_INPUT_BYTES
 from rebaser_core.commit import Computed
@@ -36,8 +37,15 @@ def cut(book: Book, limits: Thresholds) -> list[list[int]]:
     shape: list[list[int]] = []
     with book.state.view() as view:
         made = plan(view, limits)
+        told = 0
         while packets := made.next_wave():
-            shape.append([len(Packet.decode(packet).template) for packet in packets])
+            sizes = [len(Packet.decode(packet).template) for packet in packets]
+            shape.append(sizes)
+            done = made.done_after  # what an operator is told
+            assert np.diff(done).tolist() == sizes
+            assert done[0] >= told
+            told = done[-1]
+            assert told <= made.size
             made.absorb([result for packet in packets for result in evaluate_packet(packet)])
         book.commit(made.computed(), view.sequence)
     return shape
@@ -91,6 +99,9 @@ def test_a_change_that_does_not_show_wakes_nobody_further() -> None:
     book = Book([Set("a", 1), Derive("sign", "cel", {"a": "a"}, {"expr": "a > 0"}), Derive("c", "list", {"s": "sign"})])
     book.update()
     book.edit(Set("a", 2))
+    with book.state.view() as view:
+        [packet] = map(Packet.decode, plan(view).next_wave())
+    assert packet.dirty.tolist() == [True, False]  # the second is computed only if the first changes
     assert book.update() == ()
 
 
@@ -378,12 +389,16 @@ def test_inputs_that_are_too_large_to_send_are_a_fault_and_no_packet() -> None:
 
 
 def test_results_that_are_not_complete_are_refused() -> None:
-    book = Book(islands(2, 2))
+    book = Book([*islands(1, 3), *islands(2, 2)[3:]])
     with book.state.view() as view:
         made = plan(view, Thresholds(parallelism=2, task_min_elements=1))
         packets = made.next_wave()
         assert len(packets) == 2
         results = [evaluate_packet(packet) for packet in packets]
+        [found] = map(Results.decode, results[1])
+        beyond = replace(found, nodes=found.nodes + 1).encode()  # a third node, which only the other packet has
+        with pytest.raises(DvuError, match="not sent"):
+            made.absorb([*results[0], beyond])
         with pytest.raises(DvuError, match="incomplete"):
             made.absorb(results[0])
         with pytest.raises(DvuError, match="not absorbed"):
