@@ -75,16 +75,16 @@ def crashed(function: str, how: str) -> tuple[str, str]:
 
 def too_many_inputs(limit: int) -> tuple[str, str]:
     """Code and message for a value that has more than `limit` inputs, counting all that its patterns match."""
-    return TOO_LARGE, f"it has more than {limit} inputs, counting all that its patterns match"
+    return TOO_LARGE, f"the value has more than {limit} inputs, counting all that its patterns match"
 
 
 def ids_too_large(limit: int) -> tuple[str, str]:
-    """Code and message for ids that take more than `limit` bytes as keys of a value."""
+    """Code and message for a value whose inputs' ids, which would be its keys, take more than `limit` bytes."""
     return TOO_LARGE, f"the ids of its inputs take more than {limit} bytes"
 
 
 def inputs_too_large(limit: int) -> tuple[str, str]:
-    """Code and message for inputs that take more than `limit` bytes together."""
+    """Code and message for a value whose inputs take more than `limit` bytes together."""
     return TOO_LARGE, f"inputs take more than {limit} bytes together"
 
 

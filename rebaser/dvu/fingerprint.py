@@ -38,6 +38,6 @@ def code() -> str:
 
 
 def _relative_name(file: Path) -> str:
-    """The path from the folder that has the packages: it is the same on every machine."""
+    """The path of `file` relative to the folder that contains the packages. It is the same on every machine."""
     root = _CORE if file.is_relative_to(_CORE) else _DVU.parent
     return file.relative_to(root.parent).as_posix()

@@ -29,7 +29,7 @@ DELETE_GROUP = 64  # deletes that share one answer
 
 
 class JetStreamApi(ApiCalls):
-    """API calls that need only names and return no objects with methods. `JetStream` adds those that do.
+    """API calls that need only names and return plain data. `JetStream` adds the calls that return objects.
 
     `Stream` and `Consumer` use this class and not `JetStream`, because `JetStream` creates them: that avoids an import
     circle.

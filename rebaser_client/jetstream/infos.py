@@ -16,9 +16,10 @@ class PubAck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """A stream. `created`, an opaque text, distinguishes streams of the same name. An empty stream has sequences 0.
+    """A stream. `created`, an opaque text, distinguishes streams that had the same name one after another.
 
-    `last_time` (RFC 3339): when its newest message was stored; empty for an empty stream.
+    `last_sequence` stays the same when messages are deleted. `last_time` (RFC 3339): when the newest message was
+    stored; empty for an empty stream.
     """
 
     name: str

@@ -117,8 +117,8 @@ def test_round_goes_by_what_a_user_wrote(digits: int, value: float, result: floa
         ("sum", [[[1]]], {}, "a list is not a number"),
         ("mean", [{"a": {"b": 1}}], {}, "a map is not a number"),
         ("min", [1, "a"], {}, "text is not a number"),
-        ("abs", [1, 2], {}, "takes one input, not 2"),
-        ("abs", [], {}, "takes one input, not 0"),
+        ("abs", [1, 2], {}, "the function takes one input, not 2"),
+        ("abs", [], {}, "the function takes one input, not 0"),
         ("round", [1], {"digits": 19}, "digits must be an integer"),
         ("round", [1], {"digits": True}, "digits must be an integer"),
         ("concat", [{"a": [1]}], {}, "a list is not text"),
@@ -208,12 +208,12 @@ def test_lookup_finds(inputs: dict[str, Json], params: dict[str, Json], result: 
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"in": {"a": 1}, "key": "b"}, "nothing at 'b'"),
-        ({"in": [1], "key": 1}, "nothing at '1'"),
+        ({"in": {"a": 1}, "key": "b"}, "there is nothing at 'b'"),
+        ({"in": [1], "key": 1}, "there is nothing at '1'"),
         ({"in": [1], "key": True}, "cannot look up a boolean in a list"),
         ({"in": {"1": 1}, "key": 1}, "cannot look up a number in a map"),
         ({"in": 5, "key": 1}, "cannot look up a number in a number"),
-        ({}, "nothing at 'None'"),
+        ({}, "there is nothing at 'None'"),
     ],
 )
 def test_lookup_says_what_it_did_not_find(inputs: dict[str, Json], message: str) -> None:

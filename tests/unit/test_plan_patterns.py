@@ -170,7 +170,7 @@ def test_more_inputs_than_may_be_are_an_error_value(monkeypatch: pytest.MonkeyPa
     book.update()
     values = book.values()
     assert values["all"].error == Fault(
-        "too_large", "it has more than 3 inputs, counting all that its patterns match", "all"
+        "too_large", "the value has more than 3 inputs, counting all that its patterns match", "all"
     )
     assert values["after"].error == Fault("failed_input", "input 'all' failed: too_large in 'all'", "all")
     assert values["said"].state is State.OK
@@ -247,7 +247,7 @@ def test_more_inputs_by_pattern_than_may_be_are_left_to_packets(monkeypatch: pyt
     monkeypatch.setattr(patterns, "MAX_INPUTS", 3)
     book.update(limits)
     assert book.values()["all"].error == Fault(
-        "too_large", "it has more than 3 inputs, counting all that its patterns match", "all"
+        "too_large", "the value has more than 3 inputs, counting all that its patterns match", "all"
     )
 
 

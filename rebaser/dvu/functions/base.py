@@ -38,8 +38,8 @@ class Function:
     `vector(inputs, params)`, if given, computes many values of one definition (same function, params and names of
     inputs) at once, if there are enough of them. It gets `inputs` as `call` does, but each value is a column with one
     item for each value to compute: a NumPy array if all items are doubles, all integers or all booleans, otherwise a
-    list. With `takes="names"`, an input that is a list of ids is a tuple of columns. It returns as many results, in
-    order: an array (NumPy's or Arrow's), or a list in which an exception is the error of that value. If it raises, or
+    list. With `takes="names"`, an input that is a list of ids is a tuple of columns. It returns one result for each
+    value, in order: an array (NumPy's or Arrow's), or a list in which an exception fails its value. If it raises, or
     returns anything else, Rebaser computes the values one by one: with `call`, or with columns of one item if there is
     no `call`. The number of values in a call is not guaranteed, so a result must not depend on the other values of the
     call, and `call` must give exactly the same results. For example, a plug-in may define
@@ -116,7 +116,7 @@ def flatten(values: Sequence[Json]) -> list[Json]:
 def single_input(values: Sequence[Json]) -> Json:
     """The input of a function that takes exactly one. Raises `FunctionError` if there are more or none."""
     if len(values) != 1:
-        raise FunctionError(f"takes one input, not {len(values)}")
+        raise FunctionError(f"the function takes one input, not {len(values)}")
     return values[0]
 
 

@@ -95,7 +95,7 @@ def lookup(inputs: Inputs, params: Params) -> Json:
         raise FunctionError(f"cannot look up {type_name(key)} in {type_name(container)}")
     if "default" in params:
         return params["default"]
-    raise FunctionError(f"nothing at {faults.quote(str(key))}")
+    raise FunctionError(f"there is nothing at {faults.quote(str(key))}")
 
 
 @builtin("merge")

@@ -89,8 +89,8 @@ def _load_one(entry: importlib.metadata.EntryPoint, taken: Container[str]) -> Fu
 
 
 def _fingerprint(entry: importlib.metadata.EntryPoint, function: Function) -> str:
-    """A hash of the entry point, the distribution's version, and the sources of the entry and of both forms, so that an
-    edit during development counts too."""
+    """A hash of the entry point, the version of its distribution, and the source files that define the entry point and
+    the function. So it also changes when a source is edited without a new version."""
     version = f"{entry.dist.name} {entry.dist.version}" if entry.dist else ""
     names = [entry.module, *(getattr(form, "__module__", None) for form in (function.call, function.vector) if form)]
     files = [getattr(sys.modules.get(name or ""), "__file__", None) for name in dict.fromkeys(names)]

@@ -217,7 +217,9 @@ class FullGraphPlan:
         `DvuError` if the last packet brought it already."""
         self._layout.sent = False
         if self._attaches_structure:
-            raise DvuError("a worker still lacks the structure of the graph, which was sent with the packet")
+            raise DvuError(
+                "a worker reported that it lacks the structure of the graph, although the packet contained it"
+            )
         self._delivery = _UNSENT if self._delivery == _CACHED else _ATTACHED
 
     def _check(self, parts: list[Results]) -> None:

@@ -80,7 +80,7 @@ _layouts: "WeakKeyDictionary[Columns, GraphLayout]" = WeakKeyDictionary()
 
 
 def cached_layout(columns: Columns) -> GraphLayout | None:
-    """The cached layout if it matches the current definitions, otherwise None."""
+    """The cached layout if it matches the current definitions and pattern matches, otherwise None."""
     layout = _layouts.get(columns)
     return layout if layout is not None and layout.generation == _generation(columns) else None
 

@@ -224,8 +224,8 @@ class PacketPlan:
         return self._columns.templates[number] if number >= 0 else self._graph.widened[-number - 1]
 
     def _too_large(self, position: int) -> Fault:
-        """The fault of the value at `position`, whose inputs are all known and together too large to send. A worker
-        would report the same fault: that of the function or of an input takes precedence over `too_large`.
+        """The fault of the value at `position`, whose inputs are all known and together too large to send. As in a
+        worker, the faults of an unknown function and of an input that failed take precedence over `too_large`.
         """
         columns, graph = self._columns, self._graph
         row = graph.rows[position]

@@ -81,7 +81,10 @@ def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
     by_id = _by_id(columns, rows, patterned)
     total = int(counts.sum()) + _INPUTS_PER_NAME * int(counts[by_id].sum())
     if total > MAX_ALL:
-        raise DvuError(f"with patterns, the update has {total} inputs; at most {MAX_ALL} are allowed", code="too_large")
+        raise DvuError(
+            f"the update has {total} inputs, counting all that patterns match; at most {MAX_ALL} are allowed",
+            code="too_large",
+        )
     template, begin = columns.template[rows], np.zeros(len(size), np.int64)
     if not len(patterned):
         return Expansion(pattern_of, begin, size, rows[:0], counts, template, [], {})

@@ -1,10 +1,11 @@
 """An ordered consumer (push, ephemeral, in memory, no acks) that keeps the promises of ADR-17, unlike that of nats-py.
 
-Invariants: a message is queued only if it is the next one of its generation's *consumer* sequence (deletes leave gaps
-in the stream sequence). A generation that missed anything is discarded. The next one starts after the last queued
-message, or at the original start if none was queued (`position`). Messages of different generations cannot be confused,
-because each has an inbox of its own (`requests`). So no message is lost, repeated or reordered, whatever is dropped on
-the way.
+A generation is one consumer on the server. If it misses anything, it is discarded, and the next generation starts after
+the last queued message, or at the original start if no message was queued (`position`).
+
+Invariants: a message is queued only if its *consumer* sequence is the next one of its generation (deletes leave gaps in
+the stream sequence). Messages of different generations cannot be confused, because each generation has an inbox of its
+own (`requests`). So no message is lost, repeated or reordered, whatever is dropped on the way.
 
 Everything happens in the connection's read loop and its ticks. A task exists only while a consumer is being replaced.
 """

@@ -20,12 +20,13 @@ POLICIES = ("all", "new", "last", "last_per_subject")
 
 
 class Position:
-    """The position. `last` is the stream sequence of the newest accepted message, 0 before the first.
+    """The position of an ordered consumer. `last` is the stream sequence of the newest accepted message, 0 before the
+    first.
 
-    With the policy `last_per_subject` there is a first phase, up to `snapshot`, the end of the stream when it was
-    opened. If a consumer is replaced in this phase, the next one starts again with that policy, and skips messages that
-    were accepted before. Beyond `snapshot`, the newest message of each subject is not enough. There another consumer
-    takes over, which starts by sequence.
+    With the policy `last_per_subject` there is a first phase: up to `snapshot`, the last sequence of the stream when
+    the ordered consumer was opened, only the newest message of each subject is read. If a consumer is replaced in this
+    phase, the next one starts again with that policy, and messages that were accepted before are skipped. Beyond
+    `snapshot` all messages are read, by another consumer, which starts by sequence.
     """
 
     __slots__ = ("_start", "last", "snapshot")
@@ -66,7 +67,8 @@ class Position:
             self._start = info.delivered_stream + 1
 
     def accepts(self, message: Message, snapshot: int, *, again: bool) -> bool:
-        """Return whether a message received while there is a `snapshot` is the next one. If not, replace the consumer.
+        """Return whether `message`, received during the phase up to `snapshot`, is the next one. If it is not, the
+        caller has to replace the consumer.
 
         `again`: the message is from a consumer other than the first.
         """

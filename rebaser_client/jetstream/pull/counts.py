@@ -1,13 +1,14 @@
 """Counts what the pulls on the server may still deliver: the pending counts of ADR-37. No I/O, no clock.
 
-There is one unit, messages or bytes, because ADR-37 allows only one of the two as the limit.
+All amounts are messages, or all are bytes, because ADR-37 allows only one of the two as the limit.
 
-`outstanding` is what the pulls on the server may still deliver; messages that wait in the reader's buffer are no part
-of it. `free` is what the reader has granted beyond that. Invariant: `free`, `outstanding` and everything delivered add
-up to everything granted, of which the limit is the first grant.
+The reader grants amounts: the limit at the beginning, and more whenever it has room. `outstanding` is the amount that
+pulls have requested and the server has not delivered; messages in the reader's buffer are not part of it. `free` is the
+amount that was granted and that no pull has requested yet. Invariant: everything granted is `free`, `outstanding` or
+delivered.
 
-A message does not say which pull it answers (the server serves pulls in turn), so it is counted for the oldest. The
-status that ends a pull says how much the pull did not deliver, and that corrects the counts.
+A message does not say which pull it answers, because the server serves pulls in turn. So it is counted for the oldest
+pull. The status that ends a pull says how much the pull did not deliver; the counts are then corrected.
 """
 
 from collections import deque
@@ -26,10 +27,9 @@ class SentPull:
 
 
 class PullCounts:
-    """The counting part of `PullState`.
+    """Counts the amounts of one reader's pulls; `PullState` adds the decisions.
 
-    `free`: what the reader has granted and no pull has requested yet. It is negative while the server has delivered
-    more than was requested.
+    `free` is negative while the server has delivered more than was requested.
     """
 
     def __init__(self, limit: int) -> None:
@@ -52,7 +52,8 @@ class PullCounts:
         return self._tokens
 
     def _count_delivery(self, amount: int) -> None:
-        """Count `amount` for the oldest pulls."""
+        """Subtract a delivered `amount` from what the oldest pulls may still deliver, and the rest, if any, from
+        `free`."""
         sent = self._sent
         while sent and amount:
             oldest = sent[0]
@@ -81,12 +82,14 @@ class PullCounts:
         self.free += expected
         if undelivered is None:
             return expected
-        # What the pull delivered beyond our count was counted for other pulls, which may still deliver that much.
+        # `expected - undelivered` is what this pull delivered beyond our count. It was counted for other pulls, which
+        # may still deliver that much.
         self._move_to_others(expected - undelivered)
         return undelivered
 
     def _move_to_others(self, amount: int) -> None:
-        """Move `amount` from `free` to the other pulls; a negative amount moves back. What they cannot give stays."""
+        """Move `amount` from `free` to the remaining pulls. If it is negative, move that much from these pulls to
+        `free`, as far as they have it."""
         for pull in list(self._sent):
             if not amount:
                 return

@@ -230,7 +230,7 @@ class Puller:
         for action in actions:
             match action:
                 case SendPull() if not self._jobs and not self._job_running and self._send_now(action):
-                    pass  # at once: by the time a task ran, hundreds of messages might have used up what is outstanding
+                    pass  # sent: a task would send it later, when what is outstanding may have been delivered already
                 case SendPull() | RenewInbox():
                     self._add_job(action)
                 case PullWarning(event, status, reason):
