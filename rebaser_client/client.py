@@ -15,9 +15,9 @@ import anyio
 from anyio.abc import TaskGroup
 
 from rebaser_client.admin.dead_letters import DeadLetterBox
+from rebaser_client.applies import ApplyOperations
 from rebaser_client.background_context import BackgroundContext, require_asyncio
 from rebaser_client.blobs import BlobStore, open_blobs
-from rebaser_client.branches import BranchOperations
 from rebaser_client.errors import RequestTimeout
 from rebaser_client.jetstream import Connection, JetStream, RequestTimeoutError
 from rebaser_client.options import (
@@ -36,7 +36,7 @@ from rebaser_client.requests.resender import Resender
 from rebaser_client.requests.sender import OutgoingRequest, RequestSender
 from rebaser_client.requests.task_publisher import TaskPublisher
 from rebaser_client.reverts import RevertOperations, RevertOptions
-from rebaser_core.branch import Create
+from rebaser_core.branch import Action, Create
 from rebaser_core.commit import Reverts
 from rebaser_core.encoding.envelope import CBOR, ContentType
 from rebaser_core.errors import UnprocessableError
@@ -53,7 +53,7 @@ DEFAULT_URL = "nats://127.0.0.1:4222"
 RESEND_TIMEOUT = 5.0  # seconds; if it expires, the resender tries again at its next check
 
 
-class RebaserClient(RevertOperations, BranchOperations):
+class RebaserClient(RevertOperations, ApplyOperations):
     """A connection to one installation. The tasks of one event loop can share a client.
 
     Create a client with `connect`:
@@ -228,16 +228,16 @@ class RebaserClient(RevertOperations, BranchOperations):
         author: str | None = None,
         message: str = "",
         expect_at: int | None = None,
-        action: Reverts | Create | None = None,
+        action: Action | None = None,
     ) -> EnqueueUpdatesResponse:
         """Send a request, and wait until its commit is durable (`applied`) or covered by a DVU (`derived`).
 
-        Always returns a success. `action`: what `revert` and `create_branch` send. Raises the errors of
+        Always returns a success. `action`: what `revert`, `apply` and others send. Raises the errors of
         `enqueue_updates`, and those below.
 
         - `RequestRejected` if the request cannot be processed.
         - `RequestIdReused` if another request had the same id.
-        - `RequestConflicts` if updates from `from_change_set`, or those of a revert, conflict with the change set.
+        - `RequestConflicts` if updates from `from_change_set`, a revert, or a branch conflict with the change set.
 
         A `RequestTimeout` has the commit if the request was applied and only its DVU is missing.
         """

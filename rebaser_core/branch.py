@@ -9,8 +9,9 @@ the next checkpoint, so readers must compare (`differing`).
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from rebaser_core.commit import BranchStatus, BranchSummary, CheckpointRef, Origin
+from rebaser_core.commit import BranchStatus, BranchSummary, CheckpointRef, Marking, Origin, Reverts
 from rebaser_core.merge import Definition, PatchEntry, same_definition
 from rebaser_core.record import record
 from rebaser_core.updates import Update
@@ -28,6 +29,24 @@ class Create:
     at: int | None = None
     target: str | None = None
     closed: bool = False
+
+
+@record
+class Apply:
+    """The request to apply the changes of the branch `source` to its target, as of log sequence `at` (None: now).
+
+    `strict`: only if the target was not edited after the base of the branch. `allow_stale`: also if derived values of
+    the branch are not up to date.
+    """
+
+    source: str
+    at: int | None = None
+    strict: bool = False
+    allow_stale: bool = False
+
+
+Action: TypeAlias = Reverts | Create | Apply | Marking
+"""What a request asks for instead of edits."""
 
 
 @record

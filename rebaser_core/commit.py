@@ -24,6 +24,7 @@ class Kind(StrEnum):
     ATTEMPT = "attempt"  # a request or a DVU is being tried again; the number of attempts is bounded
     CHECKPOINT = "checkpoint"  # no value changed; names a checkpoint
     CREATE = "create"  # begins the log of a change set that was created by a request
+    MARK = "mark"  # no value changed; the change set is protected, or no longer
 
 
 class Outcome(StrEnum):
@@ -136,6 +137,21 @@ class Reverts:
     request: RequestId | None = None
 
 
+@record
+class Source:
+    """The branch `change_set` as of log sequence `sequence`, whose changes a commit applied."""
+
+    change_set: str
+    sequence: int
+
+
+@record
+class Marking:
+    """What a request marks a change set as. `protected`: whether it refuses edits other than applied branches."""
+
+    protected: bool
+
+
 class BranchStatus(StrEnum):
     """Whether a change set accepts edits."""
 
@@ -214,16 +230,17 @@ class Commit:
     `before`: the definitions that this commit replaces, one for each id of its delta that existed before. None if they
     are unknown. If `before_blob` is set, they are in that blob, and `before` of a decoded commit is empty until the
     caller loads it. Folding needs neither. `authors`: one for each of `requests`, or none at all. `reverts`: what the
-    commit takes back.
+    commit takes back. `source`: the branch whose changes the commit applies. `marking`: that of a `mark` commit.
 
     Fields of a `create` commit: `origin` (None for a change set that begins empty), `status` (None for open), and
     `carried`, the outcomes that the log recorded before it. Folding it needs no earlier commit of its log. Its
     `checkpoint` is that of the parent. Later commits name the same checkpoint until the change set has one of its own,
     and until then, `begin` is the sequence of the `create` commit.
 
-    `edited`, `branch` and `blobs` are only in headers, so a decoded commit lacks them. `edited`: the newest commit with
-    edits (None: this one; 0: there is none). `branch`: the branch after this commit. `blobs`: the addresses of all
-    blobs that the log needs from this message on.
+    `edited`, `branch`, `protected` and `blobs` are only in headers, so a decoded commit lacks them. `edited`: the
+    newest commit with edits (None: this one; 0: there is none). `branch`, `protected`: the branch after this commit,
+    and whether the change set is protected. `blobs`: the addresses of all blobs that the log needs from this message
+    on.
     """
 
     id: str
@@ -253,8 +270,11 @@ class Commit:
     status: BranchStatus | None = None
     carried: tuple[CarriedOutcome, ...] = ()
     begin: int = 0
+    source: Source | None = None
+    marking: Marking | None = None
     edited: int | None = field(default=None, compare=False, repr=False)
     branch: BranchSummary | None = field(default=None, compare=False, repr=False)
+    protected: bool = field(default=False, compare=False, repr=False)
     blobs: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property

@@ -8,8 +8,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final
 
-from rebaser_core.branch import Create
-from rebaser_core.commit import Reverts
+from rebaser_core.branch import Action, Apply, Create
+from rebaser_core.commit import Marking, Reverts
 from rebaser_core.updates import Derive, Input, Match, Recompute, Set, Unset, Update
 from rebaser_core.values import canonical
 
@@ -21,7 +21,7 @@ def digest_of(
     from_change_set: str | None,
     recompute: Recompute | None,
     expect_at: int | None = None,
-    action: Reverts | Create | None = None,
+    action: Action | None = None,
 ) -> bytes:
     """The digest of a request's content, which does not include author and message. `action`: what the request asks
     for instead of edits.
@@ -37,6 +37,10 @@ def digest_of(
         parts.append(b"revert%d-%d;%b" % (action.first, action.last, canonical(action.request)))
     if type(action) is Create:
         parts.append(b"create" + canonical([action.parent, action.at, action.target, action.closed]))
+    if type(action) is Apply:
+        parts.append(b"apply" + canonical([action.source, action.at, action.strict, action.allow_stale]))
+    if type(action) is Marking:
+        parts.append(b"mark" + canonical([action.protected]))
     return hashlib.blake2b(b"".join(parts), digest_size=SIZE).digest()
 
 

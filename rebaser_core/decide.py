@@ -12,10 +12,21 @@ dead request is decided again.
 
 from collections.abc import Sequence
 
-from rebaser_core.branch import Create, Fork
-from rebaser_core.commit import Applied, Authorship, BlobRef, BranchStatus, Decision, Outcome, Reverts
+from rebaser_core.apply import Offer, check_target
+from rebaser_core.branch import Action, Apply, Fork
+from rebaser_core.commit import (
+    Applied,
+    Authorship,
+    BlobRef,
+    BranchStatus,
+    Decision,
+    Marking,
+    Outcome,
+    Reverts,
+    Source,
+)
 from rebaser_core.encoding.payload import CBOR, dumps
-from rebaser_core.errors import REQUEST_ID_REUSED, RebaserError
+from rebaser_core.errors import REQUEST_ID_REUSED, RebaserError, UnprocessableError
 from rebaser_core.ids import RequestId
 from rebaser_core.merge import Merged, PatchEntry
 from rebaser_core.record import record
@@ -36,10 +47,11 @@ class QueuedRequest:
     `recompute`: what to compute again once the updates are applied. `redrive` and `attempts` are those of `Decision`.
     `blob`: the blob with the updates, if they are not in the message. `digest`: the `content_digest`, empty if unknown.
 
-    `author`, `message` and `expect_at` are those of the request, `reverts` is its `revert`. A revert is decided alone.
-    It comes with the `patch` that takes the edits back, `merged` into the state that is passed to `decide`, or with the
-    reason for its `refusal`: unlike an `error`, a refusal leaves no dead letter. A request to `create` the change set
-    comes with its `fork`, or with a `refusal` too.
+    `author`, `message`, `expect_at` and `action` are those of the request. A request with an action is decided alone.
+    It comes with what was read for it, or with the reason for its `refusal`: unlike an `error`, a refusal leaves no
+    dead letter. A `Create` comes with its `fork`. A revert comes with the `patch` that takes the edits back, and an
+    `Apply` with its `offer`, the patch of which is `patch`. This patch is `merged` into the state that is passed to
+    `decide`.
     """
 
     sequence: int
@@ -55,25 +67,25 @@ class QueuedRequest:
     author: str = ""
     message: str = ""
     expect_at: int | None = None
-    reverts: Reverts | None = None
-    create: Create | None = None
+    action: Action | None = None
     fork: Fork | None = None
+    offer: Offer | None = None
     patch: tuple[PatchEntry, ...] = ()
     merged: Merged | None = None
     refusal: RebaserError | None = None
 
     @property
-    def is_alone(self) -> bool:
-        """Whether the request is decided alone in its commit."""
-        return self.reverts is not None or self.create is not None
+    def edits(self) -> bool:
+        """Whether the request would change values other than by an applied branch."""
+        return bool(self.updates) or type(self.action) is Reverts
 
 
 @record
 class DecidedBatch:
     """The content of the next commit: `decisions`, `delta` and `recompute`. Without decisions no commit is written.
 
-    `delta_blob`: the blob that already holds the delta, if the delta is that of a single request. `authors` and
-    `reverts` are those of the commit. `fork`: what the commit creates the change set from, if it does.
+    `delta_blob`: the blob that already holds the delta, if the delta is that of a single request. `authors`, `reverts`,
+    `source` and `marking` are those of the commit. `fork`: what the commit creates the change set from, if it does.
 
     `answers` has one entry for each request, in order: its decision, and the log sequence of the commit that contains
     the decision (None: the commit that is to be written now). `skipped`: how many requests an earlier owner skipped.
@@ -89,6 +101,11 @@ class DecidedBatch:
     authors: tuple[Authorship, ...] = ()
     reverts: Reverts | None = None
     fork: Fork | None = None
+    source: Source | None = None
+    marking: Marking | None = None
+
+
+_NONE = QueuedRequest(0, RequestId(""))
 
 
 def decided_through(state: ChangeSetState, stream: str, last_sequence: int) -> int:
@@ -149,7 +166,7 @@ def decide(state: ChangeSetState, epoch: Applied, requests: Sequence[QueuedReque
     blob = requests[0].blob if len(requests) == 1 and delta else None
     if authors:
         authors += [Authorship()] * (len(decisions) - len(authors))
-    alone = len(decisions) == 1 and decisions[0].outcome is Outcome.SUCCESS
+    alone = requests[0] if len(decisions) == 1 and decisions[0].outcome is Outcome.SUCCESS else _NONE
     return DecidedBatch(
         tuple(decisions),
         tuple(delta),
@@ -159,8 +176,10 @@ def decide(state: ChangeSetState, epoch: Applied, requests: Sequence[QueuedReque
         tuple(recompute),
         blob,
         tuple(authors),
-        requests[0].reverts if alone else None,
-        requests[0].fork if alone else None,
+        alone.action if isinstance(alone.action, Reverts) else None,
+        alone.fork,
+        None if alone.offer is None else alone.offer.source,
+        alone.action if isinstance(alone.action, Marking) else None,
     )
 
 
@@ -199,10 +218,10 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
     conflicts: tuple[Conflict, ...] = ()
     if request.error is not None:
         outcome, code, message = Outcome.DEAD, request.error.code, request.error.message
+    elif (request.action is not None or pending.guarded) and (refusal := pending.refusal(request)) is not None:
+        outcome, code, message = Outcome.ERROR, refusal.code, refusal.message
     elif request.refusal is not None:
         outcome, code, message = Outcome.ERROR, request.refusal.code, request.refusal.message
-    elif pending.closed and (request.updates or request.recompute is not None or request.reverts is not None):
-        outcome, code, message = Outcome.ERROR, "closed", "this change set is closed: it accepts no edits"
     elif request.expect_at is not None and (moved := pending.defined_after(request.expect_at, request)):
         outcome, code = Outcome.ERROR, "moved"
         message = f"defined or removed after {request.expect_at}: {_named(moved)}"
@@ -210,8 +229,9 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
         updates = request.merged.updates
         if request.merged.conflicts:
             outcome, code = Outcome.CONFLICTS, "conflicts"
-            message = f"edited again since: {_named([one.id for one in request.merged.conflicts])}"
-            conflicts = _shown(request.merged)
+            about = "edited again since" if request.offer is None else "edited on both sides"
+            message = f"{about}: {_named([one.id for one in request.merged.conflicts])}"
+            conflicts = _shown(request.merged, about)
     elif request.from_change_set is not None and (gone := pending.missing(request.updates)):
         outcome, code, message = Outcome.CONFLICTS, "conflicts", f"no longer here: {_named(gone)}"
         conflicts = tuple([Conflict(id_, "no longer exists here") for id_ in gone[:MAX_CONFLICTS]])
@@ -240,7 +260,7 @@ def _named(ids: Sequence[str]) -> str:
     return f"{', '.join(ids[:10])}{more}"
 
 
-def _shown(merged: Merged) -> tuple[Conflict, ...]:
+def _shown(merged: Merged, about: str) -> tuple[Conflict, ...]:
     """The conflicts that a reply names, each with its sides as long as they fit."""
     shown: list[Conflict] = []
     room = MAX_SIDES_BYTES
@@ -249,7 +269,7 @@ def _shown(merged: Merged) -> tuple[Conflict, ...]:
         size = len(dumps(CBOR, [None if side is None else side.to_wire() for side in sides]))
         fits = size <= room
         room -= size if fits else 0
-        shown.append(Conflict(one.id, "edited again since", Sides(*sides) if fits else None))
+        shown.append(Conflict(one.id, about, Sides(*sides) if fits else None))
     return tuple(shown)
 
 
@@ -262,13 +282,29 @@ class _PendingState:
     """
 
     def __init__(self, state: ChangeSetState, delta: list[Update]) -> None:
+        self._state = state
         self._defined_by = state.defined_by
         self._cells = state.cells
         self._delta = delta
         self._birth = 0 if state.branch is None else state.branch.birth
-        self.closed = state.branch is not None and state.branch.status is not BranchStatus.OPEN
+        self._closed = state.branch is not None and state.branch.status is not BranchStatus.OPEN
+        self.guarded = self._closed or state.protected  # whether edits are refused
         self._seen = 0
         self._present: dict[str, bool] = {}
+
+    def refusal(self, request: QueuedRequest) -> UnprocessableError | None:
+        """Why the change set refuses `request`, whatever its values are; None if it does not."""
+        state, action = self._state, request.action
+        if isinstance(action, Marking):
+            exists = state.edited > 0
+            return None if exists else UnprocessableError("there is no such change set", code="no_such_change_set")
+        if self._closed and (request.edits or request.recompute is not None or isinstance(action, Apply)):
+            return UnprocessableError("this change set is closed: it accepts no edits", code="closed")
+        if state.protected and request.edits:
+            return UnprocessableError("this change set is protected: apply a branch instead", code="protected")
+        if isinstance(action, Apply) and request.offer is not None:
+            return check_target(state, action, request.offer)
+        return None
 
     def derives(self, asked: Recompute, updates: Sequence[Update]) -> bool:
         """Whether there is a value to recompute once `updates` are applied."""

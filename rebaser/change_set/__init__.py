@@ -1,9 +1,9 @@
 """One owned change set: its lifecycle, its requests, its log, its updates, its checkpoints.
 
 `lifecycle` is the pure state machine, `actor` runs it, and `owner` turns its effects into I/O. An owner holds the task
-(`lease`), reads and decides requests (`processor`, `request_reader`, `revert_reader`, `origin_reader`, `retry_budget`,
-`poison`, `replies`), appends to the log (`commit_log`, `needed_blobs`), runs dependent values updates (`serial_dvu`,
-`healing`, `known_functions`) and writes checkpoints (`checkpointer`).
+(`lease`), reads and decides requests (`processor`, `request_reader`, `revert_reader`, `origin_reader`, `offer_reader`,
+`retry_budget`, `poison`, `replies`), appends to the log (`commit_log`, `needed_blobs`), runs dependent values updates
+(`serial_dvu`, `healing`, `known_functions`) and writes checkpoints (`checkpointer`).
 
 The server creates owners; the sweeper uses `known_functions`; the doctor uses `commit_log` and `checkpointer` for
 repairs. This package may import `rebaser.runtime`, `rebaser.dvu`, `rebaser_client` and `rebaser_core`, and nothing else

@@ -19,8 +19,8 @@ from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import Message
 from rebaser_core import thresholds
 from rebaser_core.backoff import exponential_delay
-from rebaser_core.branch import Fork
-from rebaser_core.commit import Applied, Attempt, BranchStatus, CarriedOutcome, Commit, Decision, Kind, Outcome
+from rebaser_core.branch import Apply
+from rebaser_core.commit import Applied, Attempt, BranchStatus, CarriedOutcome, Commit, Decision, Kind, Outcome, Reverts
 from rebaser_core.decide import DecidedBatch, QueuedRequest, decide, recorded_outcome
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
@@ -138,7 +138,7 @@ class Processor:
                     until = await cooperate()
             try:
                 request = suspicion.rejections.get(message.stream_sequence) or await self._reader.read(message)
-                if request.is_alone:
+                if request.action is not None:
                     return (requests or [await self._with_sources(request)]), None
                 requests.append(request)
             except DeferredRequest as deferred:
@@ -151,7 +151,7 @@ class Processor:
         return requests, None
 
     async def _with_sources(self, request: QueuedRequest) -> QueuedRequest:
-        """Add to a revert or creation what it needs from logs, unless the request is decided already."""
+        """Add to a request with an action what it needs from logs, unless the request is decided already."""
         state = self._commits.state
         recorded = recorded_outcome(state, self.epoch, request.request_id, request.sequence, request.redrive)
         if recorded is not None or request.sequence <= self.epoch.sequence:
@@ -159,7 +159,7 @@ class Processor:
         return await self._reader.with_sources(request, state, self._commits.tail_max)
 
     async def _merged(self, request: QueuedRequest) -> QueuedRequest:
-        """Return a revert with its patch merged into the current state. Call within the append lock."""
+        """Return the request with its patch merged into the current state. Call within the append lock."""
         merged, step = Merged(), thresholds.now.overlay_merge_step
         for start in range(0, len(request.patch), step):
             await cooperate()
@@ -170,12 +170,13 @@ class Processor:
         commits = self._commits
         async with commits.append_lock():
             state = commits.state
-            if requests[0].reverts is not None:
+            if isinstance(requests[0].action, (Reverts, Apply)):
                 requests[0] = await self._merged(requests[0])
             decided = decide(state, self.epoch, requests)
             sequence = state.last
-            if decided.decisions and decided.fork is not None:
-                sequence = await commits.append(self._created(messages[0], decided, decided.fork))
+            if decided.decisions and (decided.fork is not None or decided.marking is not None):
+                make = self._marked if decided.fork is None else self._created
+                sequence = await commits.append(make(messages[0], decided))
                 self.epoch = decided.applied
             elif decided.decisions:
                 owes = state.owes or state.wakes(decided.delta) or bool(decided.recompute)
@@ -192,6 +193,7 @@ class Processor:
                     before=await commits.before(decided.delta),
                     authors=decided.authors if commits.history else (),
                     reverts=decided.reverts,
+                    source=decided.source,
                 )
                 sequence = await commits.append(commit)
                 self.epoch = decided.applied
@@ -199,9 +201,22 @@ class Processor:
                     self._log.error("requests_skipped", commit=commit.id, count=decided.skipped)
         return await self._answer_all(messages, decided.answers, sequence)
 
-    def _created(self, message: Message, decided: DecidedBatch, fork: Fork) -> Commit:
+    def _marked(self, message: Message, decided: DecidedBatch) -> Commit:
+        """Return the commit that protects the change set, or no longer does."""
+        return self._commits.draft(
+            Kind.MARK,
+            stored_ms=message.timestamp_ns // 1_000_000,
+            applied=decided.applied,
+            requests=decided.decisions,
+            debt=self._commits.state.debt,
+            authors=decided.authors,
+            marking=decided.marking,
+        )
+
+    def _created(self, message: Message, decided: DecidedBatch) -> Commit:
         """Return the commit that creates the change set."""
-        commits, state = self._commits, self._commits.state
+        commits, state, fork = self._commits, self._commits.state, decided.fork
+        assert fork is not None  # noqa: S101 - the caller has checked it
         outcomes = [*state.outcomes.values(), *state.redriven.values()]
         return commits.draft(
             Kind.CREATE,

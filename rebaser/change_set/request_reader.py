@@ -13,13 +13,15 @@ import anyio
 import structlog
 from anyio import to_thread
 
+from rebaser.change_set.offer_reader import read_offer
 from rebaser.change_set.origin_reader import read_fork
-from rebaser.change_set.revert_reader import read_patch
+from rebaser.change_set.revert_reader import read_own_patch
 from rebaser.runtime.context import Context
 from rebaser_client.blobs import BlobMissing
 from rebaser_client.jetstream import Message
 from rebaser_client.log.reader import LASTING_CODES
 from rebaser_core import thresholds
+from rebaser_core.branch import Apply, Create
 from rebaser_core.commit import BlobRef, Reverts
 from rebaser_core.content_digest import digest_of
 from rebaser_core.dead_letter import read_redrive
@@ -71,14 +73,13 @@ class RequestReader:
                 return QueuedRequest(sequence, request_id, error=error, redrive=redrive)
             request_id = request.id
             updates, blob = request.updates, None
-            if request.revert is not None or request.create is not None:
+            if request.action is not None:
                 updates = ()
             elif updates is None:
                 updates, blob = await self._fetch(request.updates_address or "")
             size = len(message.data) if blob is None else blob.size
             here = len(updates) <= CHECKED_HERE and size < thresholds.now.updates_on_loop_max_bytes
-            action = request.revert or request.create
-            content = (updates, request.from_change_set_id, request.recompute, request.expect_at, action)
+            content = (updates, request.from_change_set_id, request.recompute, request.expect_at, request.action)
             if here:
                 digest = digest_of(*content)
                 check_definitions(updates)
@@ -113,12 +114,11 @@ class RequestReader:
             author=request.author,
             message=request.message,
             expect_at=request.expect_at,
-            reverts=request.revert,
-            create=request.create,
+            action=request.action,
         )
 
     async def with_sources(self, request: QueuedRequest, state: ChangeSetState, inline_max: int) -> QueuedRequest:
-        """Return a revert or creation with what it needs from logs, or with the reason why it is refused.
+        """Return a request with an action with what it needs from logs, or with the reason why it is refused.
 
         `state`: the state of the change set. Above `inline_max` (bytes), copied commits go to a blob. Raises
         `DeferredRequest`, or `TransientError` in an outage.
@@ -129,13 +129,7 @@ class RequestReader:
             return replace(request, refusal=refusal)
         try:
             with anyio.fail_after(settings.apply_timeout):
-                if request.create is not None:
-                    fork = await read_fork(self._context, self._key, request.create, state, inline_max)
-                    return replace(request, fork=fork)
-                assert request.reverts is not None  # noqa: S101 - it is a revert if it is no creation
-                _check_own(request.reverts, state)
-                patch = await read_patch(self._context, self._key, request.reverts, state.last)
-                return replace(request, patch=patch)
+                return await self._read_sources(request, state, inline_max)
         except UnprocessableError as error:
             return replace(request, refusal=error)
         except TimeoutError:
@@ -145,6 +139,18 @@ class RequestReader:
             if isinstance(error, TransientError) and error.code not in LASTING_CODES:
                 raise
             raise DeferredRequest(request, error) from error
+
+    async def _read_sources(self, request: QueuedRequest, state: ChangeSetState, inline_max: int) -> QueuedRequest:
+        context, action = self._context, request.action
+        match action:
+            case Create():
+                return replace(request, fork=await read_fork(context, self._key, action, state, inline_max))
+            case Apply():
+                offer = await read_offer(context, self._key, action)
+                return replace(request, offer=offer, patch=offer.patch)
+            case Reverts():
+                return replace(request, patch=await read_own_patch(context, self._key, action, state))
+        return request
 
     async def _fetch(self, address: str) -> tuple[tuple[Update, ...], BlobRef]:
         limits, seconds = self._context.settings.limits, self._context.settings.apply_timeout
@@ -162,18 +168,6 @@ class RequestReader:
                 return await to_thread.run_sync(decode_updates_blob, data, limits, abandon_on_cancel=True), blob
         except TimeoutError:
             raise RebaserError(f"decoding the updates took longer than {seconds:g} s", code="too_slow") from None
-
-
-def _check_own(reverts: Reverts, state: ChangeSetState) -> None:
-    """Raise `UnprocessableError` if commits from before the change set was created would be taken back."""
-    branch = state.branch
-    if branch is not None and reverts.first <= branch.birth:
-        raise UnprocessableError(
-            f"commit {branch.birth} created this change set; older commits can only be taken back in {branch.origin}"
-            if branch.origin
-            else f"commit {branch.birth} created this change set, and cannot be taken back",
-            code="purged",
-        )
 
 
 async def _in_thread(function: Callable[[*Ts], T], *arguments: *Ts) -> T:

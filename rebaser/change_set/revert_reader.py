@@ -11,9 +11,29 @@ from rebaser_core.commit import Commit, Kind, Outcome, Reverts
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.merge import NetEffect, PatchEntry
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Remove, Update
 
 MAX_BYTES = 128 * 1024 * 1024  # bytes of the commits that one request may take back, with their blobs
+
+
+async def read_own_patch(
+    context: Context, key: ChangeSetKey, reverts: Reverts, state: ChangeSetState
+) -> tuple[PatchEntry, ...]:
+    """Return the patch that takes back the edits of `reverts`. `state`: the state of `key`.
+
+    Raises the errors of `read_patch`, and `UnprocessableError` (`purged`) if commits from before the change set was
+    created would be taken back.
+    """
+    branch = state.branch
+    if branch is not None and reverts.first <= branch.birth:
+        raise UnprocessableError(
+            f"commit {branch.birth} created this change set; older commits can only be taken back in {branch.origin}"
+            if branch.origin
+            else f"commit {branch.birth} created this change set, and cannot be taken back",
+            code="purged",
+        )
+    return await read_patch(context, key, reverts, state.last)
 
 
 async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newest: int) -> tuple[PatchEntry, ...]:

@@ -8,7 +8,7 @@ from rebaser.cli import console
 if TYPE_CHECKING:
     from rebaser_client.log.branches import BranchChange
     from rebaser_client.log.changes import Change, Definition, LogEntry
-    from rebaser_core.commit import Authorship, Commit, Decision, Reverts
+    from rebaser_core.commit import Authorship, Commit, Decision, Marking, Reverts, Source
 
 MAX_CELL = 200  # characters of a definition in a table
 NOTHING, UNKNOWN = "-", "(unknown)"
@@ -97,8 +97,17 @@ def reverts_text(reverts: "Reverts") -> str:
 
 
 def origin_json(commit: "Commit") -> dict[str, Any] | None:
-    origin = commit.origin
+    """Return what a commit was created from, or which branch it applied, as an object."""
+    origin = commit.origin or commit.source
     return None if origin is None else {"changeSetId": origin.change_set, "position": origin.sequence}
+
+
+def source_text(source: "Source") -> str:
+    return f"applied {source.change_set}@{source.sequence}"
+
+
+def marking_text(marking: "Marking") -> str:
+    return "protected" if marking.protected else "no longer protected"
 
 
 def entry_json(entry: "LogEntry") -> dict[str, Any]:
@@ -108,7 +117,8 @@ def entry_json(entry: "LogEntry") -> dict[str, Any]:
         "time": time_json(entry.time),
         "kind": entry.kind.value,
         "reverts": reverts_json(entry.reverts),
-        **({"from": origin_json(entry.commit)} if entry.kind == "create" else {}),
+        **({"from": origin_json(entry.commit)} if entry.kind == "create" or entry.commit.source else {}),
+        **({"protected": entry.commit.marking.protected} if entry.commit.marking else {}),
         "requests": [request_json(decision, author) for decision, author in entry.requests],
     }
 
@@ -119,11 +129,15 @@ def authors_text(entry: "LogEntry") -> str:
 
 
 def entry_text(entry: "LogEntry") -> str:
-    """Return what a commit is, in a few words: its requests, what it reverts, and the first message of an author."""
+    """Return what a commit is, in a few words: its requests, what it reverts or applies, and the first message."""
     parts = []
     if entry.kind == "create":
         origin = entry.commit.origin
         parts.append("created empty" if origin is None else f"created from {origin.change_set}@{origin.sequence}")
+    if entry.commit.source is not None:
+        parts.append(source_text(entry.commit.source))
+    if entry.commit.marking is not None:
+        parts.append(marking_text(entry.commit.marking))
     if entry.reverts is not None:
         parts.append(reverts_text(entry.reverts))
     if len(entry.requests) == 1:

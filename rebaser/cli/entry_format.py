@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rebaser.cli import console
-from rebaser.cli.change_format import origin_json, reverts_json, reverts_text
+from rebaser.cli.change_format import marking_text, origin_json, reverts_json, reverts_text, source_text
 from rebaser.cli.wording import progress_text, recompute_text
 from rebaser_client.log.entries import Entry
-from rebaser_core.branch import Create
-from rebaser_core.commit import DVU_ATTEMPT, Authorship, Commit, Decision
+from rebaser_core.branch import Action, Apply, Create
+from rebaser_core.commit import DVU_ATTEMPT, Authorship, Commit, Decision, Marking, Reverts
 from rebaser_core.messages import DvuProgress, EnqueueUpdatesRequest
 from rebaser_core.updates import Recompute, Update
 
@@ -118,6 +118,7 @@ def _commit(commit: Commit) -> dict[str, Any]:
         "requestCount": len(commit.requests),
         "reverts": reverts_json(commit.reverts),
         "from": origin_json(commit),
+        "protected": None if commit.marking is None else commit.marking.protected,
         "requests": [
             _decision(decision) | _authorship(who)
             for decision, who in zip(
@@ -158,6 +159,10 @@ def _commit_text(commit: Commit) -> str:
         parts.append(f"{_count(len(commit.delta), 'change')}: {_ids(change.id for change in commit.delta)}")
     if commit.reverts is not None:
         parts.append(reverts_text(commit.reverts))
+    if commit.source is not None:
+        parts.append(source_text(commit.source))
+    if commit.marking is not None:
+        parts.append(marking_text(commit.marking))
     if commit.recompute:
         parts.append(
             "recompute " + ", ".join(recompute_text(request.function) for request in commit.recompute[:MAX_IDS])
@@ -181,8 +186,7 @@ def _request(request: EnqueueUpdatesRequest) -> dict[str, Any]:
         "fromChangeSetId": request.from_change_set_id,
         "recompute": None if request.recompute is None else _recompute(request.recompute),
         "expectAt": request.expect_at,
-        "revert": reverts_json(request.revert),
-        "create": None if request.create is None else _create(request.create),
+        **_action(request.action),
         **_authorship(Authorship(request.author, request.message)),
     }
 
@@ -204,6 +208,33 @@ def _create(create: Create) -> dict[str, Any]:
     }
 
 
+def _action(action: Action | None) -> dict[str, Any]:
+    """Return what a request asks for instead of edits, as an object under its name; null under the other names."""
+    out: dict[str, Any] = dict.fromkeys(("revert", "create", "apply", "mark"))
+    match action:
+        case Reverts():
+            out["revert"] = reverts_json(action)
+        case Create():
+            out["create"] = _create(action)
+        case Apply():
+            flags = {"strict": action.strict, "allowStale": action.allow_stale}
+            out["apply"] = {"from": action.source, "at": action.at} | flags
+        case Marking():
+            out["mark"] = {"protected": action.protected}
+    return out
+
+
+def _action_text(action: Action) -> str:
+    match action:
+        case Reverts():
+            return reverts_text(action)
+        case Create():
+            return _create_text(action)
+        case Apply():
+            return f"apply {action.source}" + ("" if action.at is None else f"@{action.at}")
+    return marking_text(action)
+
+
 def _create_text(create: Create) -> str:
     if create.parent is None:
         return "create an empty change set"
@@ -212,10 +243,8 @@ def _create_text(create: Create) -> str:
 
 def _request_text(request: EnqueueUpdatesRequest) -> str:
     parts: list[str] = [request.id]
-    if request.create is not None:
-        parts.append(_create_text(request.create))
-    elif request.revert is not None:
-        parts.append(reverts_text(request.revert))
+    if request.action is not None:
+        parts.append(_action_text(request.action))
     elif request.updates is None:
         parts.append("updates in a blob")
     elif request.updates or request.recompute is None:

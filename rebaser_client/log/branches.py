@@ -5,7 +5,7 @@ the change set. States, and so NumPy, are loaded only where commits do not suffi
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -14,14 +14,15 @@ import anyio
 
 from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import JetStream, OrderedConsumer
+from rebaser_client.log.branch_changes import GapError, read_changes
 from rebaser_client.log.changes import Definition
-from rebaser_client.log.commits import DAMAGED, CommitReader
+from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.positions import At
-from rebaser_core.commit import BranchStatus, BranchSummary, Commit, Kind
-from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
+from rebaser_core.commit import BranchStatus, BranchSummary, Kind
+from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.merge import same_definition
-from rebaser_core.messages import decode_changes, read_branch, read_edited, read_row
+from rebaser_core.messages import read_branch, read_edited, read_protected
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Remove
 
@@ -44,6 +45,7 @@ class BranchInfo:
     - `status`: `open`, or `kept` if it was closed when it was created.
     - `changes`: how many values were edited since the base; some of them may have their definition of the base again.
     - `behind`: whether the target was edited after the base.
+    - `protected`: whether edits other than applied branches are refused.
     """
 
     workspace: str
@@ -57,6 +59,7 @@ class BranchInfo:
     base: int = 0
     changes: int = 0
     behind: bool = False
+    protected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,62 +169,11 @@ class BranchReader:
         """Return the ids edited in the branch as of its commit `sequence`, each with its definitions at the base
         and at that commit."""
         for _ in range(ATTEMPTS):
-            try:
-                found = await self._folded(key, sequence)
-            except _GapError:  # the log was purged meanwhile, or a commit does not say what it replaced
-                continue
-            if found is not None:
-                return found
+            with suppress(GapError):  # the log was purged meanwhile, or a commit does not say what it replaced
+                return await read_changes(self._commits, key, sequence)
         state = (await (await self._states()).load(key, sequence)).state
         changes = {} if state.branch is None else state.branch.changes
         return {id_: (base, state.cells.update(id_)) for id_, base in changes.items()}
-
-    async def _folded(self, key: ChangeSetKey, sequence: int) -> dict[str, tuple[Any, Any]] | None:
-        commit = await self._commits.commit_at(key, sequence)
-        if commit is None:
-            raise _GapError
-        begin = commit.created_by
-        fold = _Fold(self._commits)
-        if begin:
-            created = await self._commits.commit_at(key, begin)
-            if created is None or created.sequence != begin:
-                raise _GapError
-            await self._inherit(fold, created)
-        elif commit.checkpoint is not None:
-            await self._start(fold, commit)
-        after = begin or (0 if commit.checkpoint is None else commit.checkpoint.sequence)
-        if commit.sequence > after:
-            async with aclosing(self._commits.follow(key, after)) as commits:
-                async for each in commits:
-                    if each.previous != after:
-                        raise _GapError
-                    await fold.add(each)
-                    after = each.sequence
-                    if after >= commit.sequence:
-                        break
-        return fold.changes
-
-    async def _start(self, fold: "_Fold", commit: Commit) -> None:
-        """Begin with the changes as of the checkpoint that `commit` names."""
-        changes = None if commit.checkpoint is None else commit.checkpoint.changes
-        if changes is None:
-            return
-        data = await self._commits.blob(changes.address)
-        try:
-            fold.changes = dict(decode_changes(data))
-        except UnprocessableError as error:
-            raise TransientError(f"the changes of commit {commit.sequence} are damaged", code=DAMAGED) from error
-
-    async def _inherit(self, fold: "_Fold", created: Commit) -> None:
-        """Begin with the changes of the parent, if both have the same target."""
-        origin = (await self._commits.with_tail(created)).origin
-        if origin is None or origin.target == origin.change_set:
-            return
-        await self._start(fold, created)
-        for row in origin.tail:
-            commit = read_row(row)
-            if commit is not None:
-                await fold.add(commit)
 
     async def _theirs(
         self, target: ChangeSetKey, base: int, ids: Mapping[str, object]
@@ -250,42 +202,14 @@ class BranchReader:
         return state.last, {id_: state.cells.update(id_) for id_ in ids}  # type: ignore[misc] # none is a removal
 
 
-class _GapError(Exception):
-    """Commits do not suffice to tell what a branch changed."""
-
-
-class _Fold:
-    """Folds commits into the changes of a branch: by id, the definitions at the base and now."""
-
-    def __init__(self, commits: CommitReader) -> None:
-        self._commits = commits
-        self.changes: dict[str, tuple[Any, Any]] = {}
-
-    async def add(self, commit: Commit) -> None:
-        await cooperate()
-        if commit.kind is Kind.CREATE:
-            origin = commit.origin
-            if origin is None or origin.target == origin.change_set:
-                self.changes.clear()
-            return
-        if commit.kind is not Kind.REBASE or not (commit.delta or commit.delta_blob):
-            return
-        loaded = await self._commits.with_before(await self._commits.with_delta(commit))
-        if loaded.before is None:
-            raise _GapError
-        before = {update.id: update for update in loaded.before}
-        for update in loaded.delta:
-            base = self.changes[update.id][0] if update.id in self.changes else before.get(update.id)
-            self.changes[update.id] = base, None if isinstance(update, Remove) else update
-
-
 def _info(workspace: str, name: str, sequence: int, time: datetime, headers: Mapping[str, str]) -> BranchInfo:
     try:
         branch: BranchSummary | None = read_branch(headers)
     except RebaserError:  # the headers are damaged, or from a newer server: the change set is listed all the same
         branch = None
+    protected = read_protected(headers)
     if branch is None:
-        return BranchInfo(workspace, name, sequence, time)
+        return BranchInfo(workspace, name, sequence, time, protected=protected)
     return BranchInfo(
         workspace,
         name,
@@ -297,6 +221,7 @@ def _info(workspace: str, name: str, sequence: int, time: datetime, headers: Map
         branch.target or None,
         branch.base,
         branch.changes,
+        protected=protected,
     )
 
 

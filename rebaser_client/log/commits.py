@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from rebaser_client.blobs import BlobStore
-from rebaser_client.cooperative import cooperate
+from rebaser_client.cooperative import cooperate, run_offloaded
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer, StoredMessage
 from rebaser_client.log.positions import At, PositionPurged, check_at
 from rebaser_client.logs import get_logger
@@ -82,6 +82,19 @@ class CommitReader:
         if message is None or message.subject != subject:
             raise await self.purged(key, at)
         return message
+
+    async def newest_commit(self, key: ChangeSetKey, at: At | None = None) -> tuple[StoredMessage, Commit] | None:
+        """Return the newest commit of `key` at or before the position `at`, its delta not loaded, and its message.
+
+        Returns None if there was none then. Raises the errors of `newest`, and `TransientError` for a damaged commit.
+        """
+        message = await self.newest(key, at)
+        while message is not None:
+            commit = self.decode(message.sequence, message.headers, message.data)
+            if commit is not None:
+                return message, commit
+            message = await self.newest(key, message.sequence - 1)  # the message is not a commit
+        return None
 
     async def commit_at(self, key: ChangeSetKey, at: At | None) -> Commit | None:
         """Return the newest commit at or before the position `at`, its delta not loaded; None if there was none then.
@@ -272,7 +285,7 @@ class CommitReader:
             return commit
         data = await self._blobs.get(commit.delta_blob.address, max_bytes=MAX_BLOB)
         try:
-            return replace(commit, delta=decode_delta(commit.kind, data))
+            return replace(commit, delta=await run_offloaded(len(data), decode_delta, commit.kind, data))
         except UnprocessableError as error:
             raise _damaged(commit.sequence, error) from error
 
@@ -285,7 +298,8 @@ class CommitReader:
             return commit
         data = await self._blobs.get(commit.before_blob.address, max_bytes=MAX_BLOB)
         try:
-            return replace(commit, before=decode_delta(commit.kind, data))  # type: ignore[arg-type] # it has updates
+            before = await run_offloaded(len(data), decode_delta, commit.kind, data)
+            return replace(commit, before=before)  # type: ignore[arg-type] # it has updates
         except UnprocessableError as error:
             raise _damaged(commit.sequence, error) from error
 

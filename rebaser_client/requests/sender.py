@@ -24,8 +24,7 @@ from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.nats.replies import PendingRequest
 from rebaser_client.requests.backpressure import Backpressure
 from rebaser_core import thresholds
-from rebaser_core.branch import Create
-from rebaser_core.commit import Reverts
+from rebaser_core.branch import Action
 from rebaser_core.definitions import check_definitions, is_formula
 from rebaser_core.encoding.envelope import CBOR, MESSAGE_ID, REPLY_INBOX, ContentType
 from rebaser_core.errors import RebaserError, TransientError
@@ -120,7 +119,7 @@ class RequestSender:
         author: str = "",
         message: str = "",
         expect_at: int | None = None,
-        action: Reverts | Create | None = None,
+        action: Action | None = None,
         inbox: str = "",
     ) -> OutgoingRequest:
         """Check and encode a request. Updates too large for a message are put in the blob store. `EncodedUpdates` of
@@ -139,8 +138,7 @@ class RequestSender:
             return EnqueueUpdatesRequest(
                 *(request_id, workspace, change_set, updates, address, from_change_set, recompute),
                 *(author, message, expect_at),
-                revert=action if isinstance(action, Reverts) else None,
-                create=action if isinstance(action, Create) else None,
+                action=action,
             )
 
         if action is not None:

@@ -21,7 +21,9 @@ from rebaser_core.checkpoint.schema import (
     listed,
     natural,
     read_branch,
+    read_flag,
     read_json,
+    read_taken,
     read_template,
     text,
 )
@@ -96,6 +98,7 @@ class ChainReader:
         state.attempts, state.recompute = head.attempts, head.recompute
         state.edited, state.untracked = head.edited, head.untracked
         state.weight, state.marks, state.branch = head.weight, head.marks, head.branch
+        state.taken, state.protected = head.taken, head.protected
         edited = state.cells.columns.edited
         if edited.min() < 0 or max(state.edited, state.untracked, int(edited.max())) > state.last:
             raise malformed("a value was defined by a commit that is newer than the checkpoint")
@@ -235,6 +238,7 @@ class _Head:
         self.base, self.deltas = _parts(raw.get("base")), _parts(raw.get("deltas"))
         self.weight, self.marks = _history(raw.get("history"))
         self.branch = read_branch(raw.get("branch"))
+        self.taken, self.protected = read_taken(raw.get("taken")), read_flag(raw.get("protected"))
         self.edited = self.untracked = self.last  # older formats record neither; no later commit defined a value
         if file.version > schema.UNTRACKED_VERSION:
             self.edited, self.untracked = natural(raw.get("edited")), natural(raw.get("untracked"))

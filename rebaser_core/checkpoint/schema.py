@@ -102,3 +102,19 @@ def read_branch(raw: object) -> Branch | None:
     birth, origin, target, status = listed(raw, 4)
     (parent, sequence), (name, base) = listed(origin, 2), listed(target, 2)
     return Branch(natural(birth), text(parent), natural(sequence), text(name), natural(base), read_status(text(status)))
+
+
+def read_taken(raw: object) -> dict[str, int]:
+    """The applied branches by name, each with the log sequence of the commit; raises `UnprocessableError`."""
+    if raw is None:
+        return {}
+    if type(raw) is not dict:
+        raise malformed("the applied branches of a checkpoint are not a map")
+    return {text(name): natural(sequence) for name, sequence in raw.items()}
+
+
+def read_flag(raw: object) -> bool:
+    """A field that is true or missing; raises `UnprocessableError`."""
+    if raw not in (None, True):
+        raise malformed("a field of the checkpoint is neither true nor missing")
+    return raw is True

@@ -65,7 +65,9 @@ class CheckpointDraft:
         self._version = schema.VERSION if tracked else schema.UNTRACKED_VERSION
         self._edited = {"edited": state.edited, "untracked": state.untracked} if tracked else {}
         self._history = [state.weight, [[mark.sequence, mark.named, mark.at_ms, mark.weight] for mark in state.marks]]
-        self._branch = {} if branch is None else {"branch": write_branch(branch)}
+        self._branch: dict[str, Any] = {} if branch is None else {"branch": write_branch(branch)}
+        self._branch |= {"taken": dict(state.taken)} if state.taken else {}
+        self._branch |= {"protected": True} if state.protected else {}
         self._changes_at_base = None if branch is None or not branch.target else list(branch.changes.items())
         self._changed: list[tuple[str, Definition, Definition]] | None = None
         self._copied: PartRows | None = None

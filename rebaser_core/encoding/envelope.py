@@ -26,10 +26,12 @@ __all__ = [
     "DEBT",
     "DIGESTS",
     "EDITED",
+    "FROM",
     "JSON",
     "MESSAGE_ID",
     "MESSAGE_TYPE",
     "MESSAGE_VERSION",
+    "PROTECTED",
     "REDRIVE",
     "REPLY_INBOX",
     "UNKNOWN",
@@ -55,6 +57,8 @@ DIGESTS: Final = "X-Digests"
 EDITED: Final = "X-Edited"
 BRANCH: Final = "X-Branch"
 BLOBS: Final = "X-Blobs"
+FROM: Final = "X-From"
+PROTECTED: Final = "X-Protected"
 REDRIVE: Final = "X-Redrive"  # how often a request was redriven from the dead letters
 
 M = TypeVar("M")

@@ -18,6 +18,8 @@ from rebaser_core.messages.branch_headers import (
     read_blobs,
     read_branch,
     read_edited,
+    read_protected,
+    read_source,
 )
 from rebaser_core.messages.commit import COMMIT, check_is_commit
 from rebaser_core.messages.decision import add_digests
@@ -80,7 +82,9 @@ __all__ = [
     "read_blobs",
     "read_branch",
     "read_edited",
+    "read_protected",
     "read_row",
+    "read_source",
     "read_sweep_headers",
     "read_unknown",
 ]
@@ -96,7 +100,7 @@ def encode_commit(commit: Commit, content_type: ContentType = CBOR) -> tuple[dic
     """`(headers, payload)` of a commit, including the headers for the sweeper."""
     headers, payload = REGISTRY.encode(commit, content_type)
     headers.update(sweep_headers(commit))
-    if commit.edited is not None or commit.branch is not None or commit.blobs:
+    if commit.edited is not None or commit.branch is not None or commit.blobs or commit.source or commit.protected:
         headers.update(branch_headers(commit))
     return headers, payload
 
@@ -121,8 +125,9 @@ def check_commit(commit: Commit, headers: Headers, payload: bytes) -> None:
         raise malformed("the message decodes to another commit")
     if read_sweep_headers(headers) != (commit.applied, commit.debt):
         raise malformed("the headers do not match the commit")
-    told = read_edited(headers, -1), read_branch(headers), read_blobs(headers)
-    if told != (-1 if commit.edited is None else commit.edited, commit.branch, commit.blobs):
+    edited = -1 if commit.edited is None else commit.edited
+    told = read_edited(headers, -1), read_branch(headers), read_blobs(headers), read_source(headers)
+    if (*told, read_protected(headers)) != (edited, commit.branch, commit.blobs, commit.source, commit.protected):
         raise malformed("the headers do not match the commit")
 
 

@@ -6,6 +6,8 @@ A reader of these headers does not need the payload. Most commits have none of t
   commit with edits is this one or an unknown earlier one.
 - `X-Branch`, in change sets that were created by a request: `<target>@<base> <status> <changes> <conflicts>
   <origin>@<sequence>`. A name is empty if there is none.
+- `X-Protected`: `1` as long as the change set is protected.
+- `X-From`: `<change set>@<sequence>`, the branch whose changes this commit applies.
 - `X-Blobs`: the addresses of all blobs that the log needs from this message on, separated by spaces; or, if they are
   many, `@` and the address of a blob that lists them. Missing: none, if the message is of version 3 or newer.
 
@@ -15,8 +17,8 @@ Invariant: the functions that read headers return what was written, or raise `Un
 from collections.abc import Iterable
 
 from rebaser_core.blob_address import check_address
-from rebaser_core.commit import BranchSummary, Commit
-from rebaser_core.encoding.envelope import BLOBS, BRANCH, CBOR, EDITED, Headers, dumps, loads
+from rebaser_core.commit import BranchSummary, Commit, Source
+from rebaser_core.encoding.envelope import BLOBS, BRANCH, CBOR, EDITED, FROM, PROTECTED, Headers, dumps, loads
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.origin import read_status
@@ -31,6 +33,10 @@ def branch_headers(commit: Commit) -> dict[str, str]:
         headers[EDITED] = str(commit.edited)
     if commit.branch is not None:
         headers[BRANCH] = _write_summary(commit.branch)
+    if commit.protected:
+        headers[PROTECTED] = "1"
+    if commit.source is not None:
+        headers[FROM] = f"{commit.source.change_set}@{commit.source.sequence}"
     if commit.blobs:
         headers[BLOBS] = " ".join(commit.blobs)
     return headers
@@ -54,6 +60,17 @@ def read_branch(headers: Headers | None) -> BranchSummary | None:
     origin, sequence = _position(fields[4])
     status = read_status(fields[1])
     return BranchSummary(target, base, status, _natural(fields[2]), _natural(fields[3]), origin, sequence)
+
+
+def read_protected(headers: Headers | None) -> bool:
+    """Whether the change set is protected after a commit."""
+    return PROTECTED in (headers or {})
+
+
+def read_source(headers: Headers | None) -> Source | None:
+    """The branch that a commit applies; None if it applies none."""
+    text = (headers or {}).get(FROM)
+    return None if text is None else Source(*_position(text))
 
 
 def read_blobs(headers: Headers | None) -> tuple[str, ...]:

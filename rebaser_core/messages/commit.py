@@ -12,13 +12,11 @@ from rebaser_core.blob_address import check_address
 from rebaser_core.commit import (
     Applied,
     Attempt,
-    Authorship,
     BlobRef,
     CheckpointRef,
     Commit,
     Delta,
     Kind,
-    Reverts,
 )
 from rebaser_core.encoding.envelope import (
     MESSAGE_TYPE,
@@ -29,8 +27,17 @@ from rebaser_core.encoding.envelope import (
 )
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
-from rebaser_core.ids import RequestId
 from rebaser_core.limits import Limits
+from rebaser_core.messages.about import (
+    MarkV3,
+    RevertsV3,
+    SourceV3,
+    read_authors,
+    read_marking,
+    read_reverts,
+    read_source,
+    write_about,
+)
 from rebaser_core.messages.decision import read_decision, write_decision
 from rebaser_core.messages.delta import read_delta, write_delta
 from rebaser_core.messages.origin import (
@@ -99,18 +106,13 @@ class CheckpointV3(CheckpointV1):
     changes: dict[str, Any] | None = None
 
 
-class RevertsV3(Body):
-    first: Count
-    last: Count
-    request: str | None = None
-
-
 class CommitV3(CommitV2):
     """Adds what is needed for history.
 
     `before`, of `rebase` commits, has the form of `delta`. If it is missing, no id of the delta existed before; if it
     is null, the previous definitions are unknown. `authors`: a row of author and message for each of `requests`.
-    `origin`, `status` and `carried` are those of a `create` commit.
+    `origin`, `status` and `carried` are those of a `create` commit, `mark` is that of a `mark` commit. `from`: the
+    branch that was applied, and its log sequence.
     """
 
     checkpoint: CheckpointV3 | None = None
@@ -122,6 +124,8 @@ class CommitV3(CommitV2):
     origin: OriginV3 | None = None
     status: str | None = None
     carried: list[Any] = Field(default_factory=list)
+    source: SourceV3 | None = Field(None, alias="from")
+    mark: MarkV3 | None = None
 
 
 def upgrade_v1(old: CommitV1) -> CommitV2:
@@ -137,6 +141,7 @@ def upgrade_v2(old: CommitV2) -> CommitV3:
 
 
 _KINDS = {str(kind): kind for kind in Kind}
+_QUICK = _KINDS.keys() - {Kind.MARK.value}  # a `mark` commit has a field that is not usual
 
 
 def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
@@ -164,9 +169,11 @@ def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
         body.debt,
         before=before,
         before_blob=before_blob,
-        authors=_read_authors(body.authors, len(body.requests)),
-        reverts=_read_reverts(reverts) if reverts else None,
+        authors=read_authors(body.authors, len(body.requests)),
+        reverts=read_reverts(reverts) if reverts else None,
         begin=body.begin,
+        source=read_source(kind, body.source),
+        marking=read_marking(kind, body.mark, changed=body.delta is not None),
         **_read_create(kind, body),
     )
 
@@ -203,7 +210,7 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
     id_, kind, owner, applied = get("id"), get("kind"), get("owner"), get("applied")
     previous, at_ms, forget, debt = get("previous"), get("atMs"), get("forgetBeforeMs", 0), get("debt", 0)
     usual = USUAL if version < HISTORY else USUAL_HISTORY
-    if not (raw.keys() <= usual and type(id_) is type(kind) is type(owner) is str and kind in _KINDS):
+    if not (raw.keys() <= usual and type(id_) is type(kind) is type(owner) is str and kind in _QUICK):
         return None
     if not (
         type(previous) is type(at_ms) is type(forget) is type(debt) is int and min(previous, at_ms, forget, debt) >= 0
@@ -249,7 +256,7 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
         debt=debt,
         before=before,
         before_blob=before_blob,
-        authors=_read_authors(authors, len(decisions)),
+        authors=read_authors(authors, len(decisions)),
     )
 
 
@@ -284,22 +291,6 @@ def _read_before(
     return before, blob  # type: ignore[return-value] # a `rebase` commit has updates
 
 
-def _read_authors(rows: list[Any], requests: int) -> tuple[Authorship, ...]:
-    if rows and len(rows) != requests:
-        raise malformed("the numbers of authors and of requests differ")
-    return tuple([_read_author(row) for row in rows])
-
-
-def _read_author(row: object) -> Authorship:
-    if type(row) is not list or len(row) != 2 or not type(row[0]) is type(row[1]) is str:
-        raise malformed("an author must be a row of two texts")
-    return Authorship(*row)
-
-
-def _read_reverts(body: RevertsV3) -> Reverts:
-    return Reverts(body.first, body.last, None if body.request is None else RequestId(body.request))
-
-
 def _lowest(commit: Commit) -> int:
     if _has_history(commit):
         return HISTORY
@@ -307,10 +298,10 @@ def _lowest(commit: Commit) -> int:
 
 
 def _has_history(commit: Commit) -> bool:
-    if commit.before is not None or commit.authors or commit.reverts is not None:
+    if commit.before is not None or commit.authors or commit.reverts is not None or commit.source is not None:
         return True
     in_branch = commit.checkpoint is not None and commit.checkpoint.changes is not None
-    return in_branch or commit.begin > 0 or commit.kind is Kind.CREATE
+    return in_branch or commit.begin > 0 or commit.kind in (Kind.CREATE, Kind.MARK)
 
 
 def _has_match(commit: Commit) -> bool:
@@ -362,14 +353,9 @@ def _add_history(commit: Commit, wire: dict[str, Any]) -> None:
             wire["before"] = None
         elif commit.before:
             wire["before"] = write_delta(commit.before)
-    if commit.authors:
-        wire["authors"] = [[one.author, one.message] for one in commit.authors]
-    if commit.reverts is not None:
-        wire["reverts"] = {"first": commit.reverts.first, "last": commit.reverts.last}
-        if commit.reverts.request is not None:
-            wire["reverts"]["request"] = commit.reverts.request
     if commit.begin:
         wire["begin"] = commit.begin
+    wire |= write_about(commit)
     if commit.kind is Kind.CREATE:
         wire |= write_create(commit)
 

@@ -1,7 +1,7 @@
 """The request to edit a change set, or to compute derived values again.
 
 Version 1 names a blob with its updates. Version 2 can contain its updates. Version 3 adds `recompute`, and its inputs
-may be patterns. Version 4 adds `author`, `message`, `expect`, `revert` and `create`.
+may be patterns. Version 4 adds `author`, `message`, `expect`, and the actions: `revert`, `create`, `apply` and `mark`.
 """
 
 from typing import Any
@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import Field
 
 from rebaser_core.blob_address import check_address
-from rebaser_core.branch import Create
-from rebaser_core.commit import Reverts
+from rebaser_core.branch import Action, Apply, Create
+from rebaser_core.commit import Marking, Reverts
 from rebaser_core.encoding.envelope import Body, Count, MessageType
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnprocessableError
@@ -31,9 +31,9 @@ class EnqueueUpdatesRequest:
     which the edits were taken, if any.
 
     `author` and `message`: who sends it, and why, as the sender claims. `expect_at`: the log sequence that the sender
-    saw; the request is refused if one of its ids was defined or removed after it. `revert`: the commits to take back;
-    such a request has no updates, and asks for nothing else. `create`: what to create the change set from; such a
-    request has no updates and no `expect_at`, and asks for nothing else.
+    saw; the request is refused if one of its ids was defined or removed after it. `action`: what it asks for instead of
+    edits. A request with an action has no updates and asks for nothing else. Only a revert or an apply may have
+    `expect_at`.
     """
 
     id: RequestId
@@ -46,8 +46,7 @@ class EnqueueUpdatesRequest:
     author: str = ""
     message: str = ""
     expect_at: int | None = None
-    revert: Reverts | None = None
-    create: Create | None = None
+    action: Action | None = None
 
 
 class RequestV1(Body):
@@ -88,12 +87,27 @@ class CreateV4(Body):
     closed: bool = False
 
 
+class ApplyV4(Body):
+    source: str = Field(alias="from")
+    at: Count | None = None
+    strict: bool = False
+    allow_stale: bool = False
+
+
+class MarkV4(Body):
+    protected: bool
+
+
 class RequestV4(RequestV3):
+    """At most one of `revert`, `create`, `apply` and `mark` is given."""
+
     author: str = ""
     message: str = ""
     expect: ExpectV4 | None = None
     revert: RevertV4 | None = None
     create: CreateV4 | None = None
+    apply: ApplyV4 | None = None
+    mark: MarkV4 | None = None
 
 
 def upgrade_v1(old: RequestV1) -> RequestV2:
@@ -109,11 +123,14 @@ def upgrade_v3(old: RequestV3) -> RequestV4:
 
 
 def _read(body: RequestV4, limits: Limits, version: int) -> EnqueueUpdatesRequest:
-    if body.create is not None and (body.revert is not None or body.expect is not None):
-        raise malformed("a request that creates a change set must ask for nothing else")
-    if body.revert is not None or body.create is not None:
+    actions = [one for one in (body.revert, body.create, body.apply, body.mark) if one is not None]
+    if actions:
+        if len(actions) > 1:
+            raise malformed("a request must have only one of revert, create, apply and mark")
+        if body.expect is not None and type(actions[0]) in (CreateV4, MarkV4):
+            raise malformed("a request to create or to mark must not have expect")
         if (body.updates, body.updates_address, body.from_change_set_id, body.recompute) != (None,) * 4:
-            raise malformed("a request to revert or to create must not have updates, fromChangeSetId or recompute")
+            raise malformed("a request with an action must not have updates, fromChangeSetId or recompute")
     elif (body.updates is None) == (body.updates_address is None):
         raise malformed("a request must have either updates or updatesAddress")
     return EnqueueUpdatesRequest(
@@ -127,9 +144,19 @@ def _read(body: RequestV4, limits: Limits, version: int) -> EnqueueUpdatesReques
         _text(body.author, "author", MAX_AUTHOR),
         _text(body.message, "message", MAX_MESSAGE),
         None if body.expect is None else body.expect.at,
-        None if body.revert is None else _read_revert(body.revert),
-        None if body.create is None else _read_create(body.create),
+        _read_action(actions[0]) if actions else None,
     )
+
+
+def _read_action(body: Body) -> Action:
+    if isinstance(body, RevertV4):
+        return _read_revert(body)
+    if isinstance(body, CreateV4):
+        return _read_create(body)
+    if isinstance(body, ApplyV4):
+        return Apply(check_token(body.source, "change set"), body.at, body.strict, body.allow_stale)
+    assert isinstance(body, MarkV4)  # noqa: S101 - the last of the four
+    return Marking(body.protected)
 
 
 def _text(text: str, what: str, longest: int) -> str:
@@ -200,7 +227,7 @@ def _lowest(request: EnqueueUpdatesRequest) -> int:
 def _is_v4(request: EnqueueUpdatesRequest) -> bool:
     if request.author or request.message or request.expect_at is not None:
         return True
-    return request.revert is not None or request.create is not None
+    return request.action is not None
 
 
 def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
@@ -211,10 +238,10 @@ def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
     }
     if version < 4 and _is_v4(request):
         raise UnprocessableError(
-            f"version {version} of a request cannot have author, message, expect, revert or create",
+            f"version {version} of a request cannot have author, message, expect or an action",
             code="invalid_request",
         )
-    if request.revert is not None or request.create is not None:
+    if request.action is not None:
         return wire | _write_v4(request)
     if (request.updates is None) == (request.updates_address is None):
         raise UnprocessableError("a request must have either updates or an address of them", code="invalid_request")
@@ -247,14 +274,23 @@ def _write_v4(request: EnqueueUpdatesRequest) -> dict[str, Any]:
         wire["message"] = _text(request.message, "message", MAX_MESSAGE)
     if request.expect_at is not None:
         wire["expect"] = {"at": request.expect_at}
-    if request.revert is not None:
-        _check_revert(request.revert)
-        wire["revert"] = {"first": request.revert.first, "last": request.revert.last}
-        if request.revert.request is not None:
-            wire["revert"]["request"] = request.revert.request
-    if request.create is not None:
-        wire["create"] = _write_create(check_create(request.create))
-    return wire
+    return wire if request.action is None else wire | _write_action(request.action)
+
+
+def _write_action(action: Action) -> dict[str, Any]:
+    if isinstance(action, Reverts):
+        _check_revert(action)
+        wire: dict[str, Any] = {"first": action.first, "last": action.last}
+        return {"revert": wire if action.request is None else wire | {"request": action.request}}
+    if isinstance(action, Create):
+        return {"create": _write_create(check_create(action))}
+    if isinstance(action, Marking):
+        return {"mark": {"protected": action.protected}}
+    wire = {"from": action.source}
+    if action.at is not None:
+        wire["at"] = action.at
+    wire |= {"strict": True} if action.strict else {}
+    return {"apply": wire | {"allowStale": True} if action.allow_stale else wire}
 
 
 def _write_create(create: Create) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from rebaser_core.updates import Remove, Update
 
 # Fields that concern only the parent's queue. A change set created from the parent does not need them.
 _OF_QUEUE = {"requests", "authors", "reverts", "attempt", "forgetBeforeMs", "applied", "debt", "checkpoint", "carried"}
+_OF_QUEUE |= {"from"}
 _peek = MessageRegistry((COMMIT,)).peek
 
 

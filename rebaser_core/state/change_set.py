@@ -75,6 +75,8 @@ class ChangeSetState:
     of the newest commit with edits. `untracked`: a value whose `edited` is 0 was last defined at this log sequence or
     before; older checkpoints do not say when. `marks`: the checkpoints that commits have named, oldest first. `weight`:
     the weight of the log in bytes, counted as in `Mark`. `branch`: None unless a request created the change set.
+    `taken`: by name, the log sequence of the newest commit that applied a branch. `protected`: whether edits other than
+    applied branches are refused.
     """
 
     def __init__(self) -> None:
@@ -94,6 +96,8 @@ class ChangeSetState:
         self.marks: list[Mark] = []
         self.weight = 0
         self.branch: Branch | None = None
+        self.taken: dict[str, int] = {}
+        self.protected = False
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -224,6 +228,7 @@ class ChangeSetState:
         self.applied = self.checkpoint = None
         self.outcomes, self.redriven, self.attempts = {}, {}, {}
         self.marks, self.weight = [], 0
+        self.taken, self.protected = {}, False
         for carried in commit.carried:
             self.remember(RecordedOutcome(carried.decision, carried.commit, carried.at_ms))
 
@@ -271,6 +276,10 @@ class ChangeSetState:
             self.attempts.pop(DVU_ATTEMPT, None)
         for decision in commit.requests:
             self.remember(RecordedOutcome(decision, sequence, commit.at_ms))
+        if commit.source is not None:
+            self.taken[commit.source.change_set] = sequence
+        if commit.marking is not None:
+            self.protected = commit.marking.protected
         if commit.attempt is not None:
             if commit.attempt.count or commit.attempt.deaths:
                 self.attempts[commit.attempt.sequence] = commit.attempt

@@ -502,8 +502,8 @@ BUGS = (
         "gentle",
         3,
         DECIDE,
-        "    elif pending.closed and (",
-        "    elif False and (",
+        "        if self._closed and (",
+        "        if False and (",
     ),
     bug(
         "a change set is created where there is one",

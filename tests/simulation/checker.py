@@ -36,7 +36,15 @@ from rebaser_core.messages import (
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Derive, Remove, Update
 from tests.simulation.book import Book, as_null
-from tests.simulation.forks import begin, closed_wrongly, unlawful, wrong_create, wrong_headers, wrong_refusal
+from tests.simulation.forks import (
+    action_of,
+    begin,
+    closed_wrongly,
+    unlawful,
+    wrong_create,
+    wrong_headers,
+    wrong_refusal,
+)
 from tests.simulation.model.store import Stored, Stream
 from tests.simulation.tries import MAX_DEATHS, Strikes, Tries
 
@@ -399,16 +407,17 @@ class Checker:
             that(unlucky, f"good request {asked.request_id} is declared dead: {decision.code} {decision.message}")
         if asked.message is not None and decision.outcome is not Outcome.DEAD:
             self._check_moved(history, asked.message, decision, expected)
+        create, reverts = action_of(asked, Create), action_of(asked, Reverts)
         if asked.message is not None:
-            edits = asked.message.revert is not None or bool(asked.message.updates or asked.message.updates_address)
+            edits = bool(asked.message.updates or asked.message.updates_address or reverts)
             wrong = closed_wrongly(history, decision, edits)
             that(not wrong, wrong)
-        if asked.message is not None and asked.message.create is not None:
-            self._check_created(history, asked.message.create, decision, sequence)
-        elif asked.message is not None and asked.message.revert is not None:
+        if create is not None:
+            self._check_created(history, create, decision, sequence)
+        elif reverts is not None:
             that(not expected, f"the revert {decision.request_id} shares its commit")
             if self.history_for_ms:
-                expected.extend(reverted(history, asked.message.revert, decision))
+                expected.extend(reverted(history, reverts, decision))
             elif decision.outcome is not Outcome.DEAD:
                 that(decision.code == "unsupported", f"{decision.request_id} is reverted without history")
         elif decision.outcome is Outcome.SUCCESS:
@@ -436,8 +445,8 @@ class Checker:
         self, history: History, request: EnqueueUpdatesRequest, decision: Decision, expected: list[Update]
     ) -> None:
         """It is refused exactly if one of its ids was edited behind what its author saw, or by this commit."""
-        if request.expect_at is None or request.revert is not None:
-            that(request.revert is not None or decision.code != "moved", f"{request.id} expects nothing, and it moved")
+        if request.expect_at is None or request.action is not None:
+            that(request.action is not None or decision.code != "moved", f"{request.id} expects nothing, and it moved")
             return
         book, ids = history.book, {update.id for update in self.updates_of(request)}
         newest = [book.touched[id_] if id_ in book.definitions else history.last_edit for id_ in ids]
@@ -450,12 +459,12 @@ class Checker:
 
     def _check_said(self, history: History, commit: Commit) -> None:
         """The commit names the authors of its requests, and what it reverts."""
-        asked = [history.asked[decision.sequence].message for decision in commit.requests]
-        authors = [one.author if one is not None and self.history_for_ms else "" for one in asked]
+        asked = [history.asked[decision.sequence] for decision in commit.requests]
+        authors = [one.message.author if one.message is not None and self.history_for_ms else "" for one in asked]
         told = [one.author for one in commit.authors] or [""] * len(authors)
         if not any(decision.outcome is Outcome.DEAD for decision in commit.requests):
             that(told == authors, f"a commit names {told}, and {authors} sent its requests")
-        done = [one.revert for one in asked if one is not None and one.revert is not None]
+        done = [reverts for one in asked if (reverts := action_of(one, Reverts)) is not None]
         success = len(commit.requests) == 1 and commit.requests[0].outcome is Outcome.SUCCESS
         that(
             commit.reverts == (done[0] if done and success else None), f"a commit reverts {commit.reverts}, not {done}"

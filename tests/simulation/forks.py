@@ -1,7 +1,7 @@
 """What a `create` commit must be, and what becomes of the books: a change set begins as its parent was."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rebaser_core.branch import Create
 from rebaser_core.commit import BranchStatus, Commit, Decision, Outcome
@@ -10,6 +10,15 @@ from tests.simulation.book import Book, as_null
 
 if TYPE_CHECKING:
     from tests.simulation.checker import Asked, History
+
+
+A = TypeVar("A")
+
+
+def action_of(asked: "Asked", kind: type[A]) -> A | None:
+    """What a request asks for instead of edits, if that is of this `kind`."""
+    action = None if asked.message is None else asked.message.action
+    return action if isinstance(action, kind) else None
 
 
 def forked(parent: Book, sequence: int) -> Book:
@@ -54,7 +63,7 @@ def wrong_create(
     history: "History", parent: "History | None", asked: "Asked", commit: Commit, blob: Callable[[str], bytes]
 ) -> str:
     """What is wrong with a `create` commit; empty if nothing is."""
-    create, origin = None if asked.message is None else asked.message.create, commit.origin
+    create, origin = action_of(asked, Create), commit.origin
     if create is None:
         return "nobody asked for it"
     if history.last_edit or history.birth:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rebaser_core.blob_address import address_of
-from rebaser_core.branch import Create
+from rebaser_core.branch import Apply, Create
 from rebaser_core.checkpoint import open_checkpoint, read_checkpoint
 from rebaser_core.commit import (
     Applied,
@@ -31,9 +31,11 @@ from rebaser_core.commit import (
     Computed,
     Decision,
     Kind,
+    Marking,
     Origin,
     Outcome,
     Reverts,
+    Source,
     TailRow,
 )
 from rebaser_core.encoding.envelope import ContentType
@@ -169,10 +171,13 @@ REQUESTS = {
     4: {
         "author": replace(request(UPDATES[:2]), author="ann ☃", message="dearer\nby far"),
         "expect": replace(request(address=ADDRESS, recompute=Recompute()), expect_at=41),
-        "revert": replace(request(), author="ann", revert=Reverts(30, 38)),
-        "revert-request": replace(request(), revert=Reverts(38, 38, RequestId("r1")), expect_at=40),
-        "create": replace(request(), author="ann", create=Create(BASE, 38, "trunk")),
-        "create-empty": replace(request(), create=Create(closed=True)),
+        "revert": replace(request(), author="ann", action=Reverts(30, 38)),
+        "revert-request": replace(request(), action=Reverts(38, 38, RequestId("r1")), expect_at=40),
+        "create": replace(request(), author="ann", action=Create(BASE, 38, "trunk")),
+        "create-empty": replace(request(), action=Create(closed=True)),
+        "apply": replace(request(), author="ann", action=Apply("ann", 38, strict=True, allow_stale=True)),
+        "apply-now": replace(request(), expect_at=41, action=Apply("ann")),
+        "mark": replace(request(), message="reviews only", action=Marking(protected=True)),
     },
 }
 RESPONSES = {
@@ -251,6 +256,11 @@ COMMITS = {
         "unknown-before": edit(delta=UPDATES[:1], authors=(Authorship("ann", "dearer ☃"),)),
         "reverts": edit(delta=UPDATES[:1], before=(), authors=(Authorship("", "wrong"),), reverts=Reverts(30, 38)),
         "reverts-request": edit(delta=UPDATES[:1], before=(), reverts=Reverts(38, 38, RequestId("r1"))),
+        "applied": edit(delta=UPDATES[:1], before=(), source=Source("ann", 36), protected=True),
+        "mark": Commit(
+            ID, 41, Kind.MARK, AT, OWNER, Applied(STREAM, 12), 40, DECISIONS[:1], marking=Marking(protected=True)
+        ),
+        "unmark": Commit(ID, 41, Kind.MARK, AT, OWNER, None, None, marking=Marking(protected=False), edited=7),
         "create": create(
             origin=Origin(BASE, 36, BASE, 36, (row(31, UPDATES), row(32, MATCHES), TailRow(35), row(36, ()))),
             checkpoint=CheckpointRef(ADDRESS, 30, 123_456),

@@ -285,7 +285,7 @@ def test_authors_stand_beside_their_requests() -> None:
 def reverting(here: ChangeSetState, *patch: PatchEntry) -> QueuedRequest:
     merged = Merged()
     merged.add(here.cells.update, patch)
-    return QueuedRequest(1, RequestId("r"), reverts=Reverts(1, 2), patch=patch, merged=merged)
+    return QueuedRequest(1, RequestId("r"), action=Reverts(1, 2), patch=patch, merged=merged)
 
 
 def test_a_revert_takes_all_or_nothing() -> None:
@@ -324,5 +324,5 @@ def test_a_reply_shows_what_fits_of_the_conflicts() -> None:
 
 def test_a_revert_that_cannot_be_done_leaves_no_dead_letter() -> None:
     refusal = UnprocessableError("gone", code="purged")
-    request = QueuedRequest(1, RequestId("r"), reverts=Reverts(1, 2), merged=Merged(), refusal=refusal)
+    request = QueuedRequest(1, RequestId("r"), action=Reverts(1, 2), merged=Merged(), refusal=refusal)
     assert outcome_of(ChangeSetState(), request) == [(Outcome.ERROR, "purged")]

@@ -4,7 +4,7 @@ import string
 
 from hypothesis import strategies as st
 
-from rebaser_core.branch import Create
+from rebaser_core.branch import Apply, Create
 from rebaser_core.commit import (
     Applied,
     Attempt,
@@ -18,9 +18,11 @@ from rebaser_core.commit import (
     Computed,
     Decision,
     Kind,
+    Marking,
     Origin,
     Outcome,
     Reverts,
+    Source,
     TailRow,
 )
 from rebaser_core.messages import (
@@ -88,6 +90,8 @@ reverts = st.one_of(
 creates = st.builds(Create, tokens, st.none() | naturals, st.none() | tokens, st.booleans()) | st.builds(
     Create, closed=st.booleans()
 )
+applies = st.builds(Apply, tokens, st.none() | naturals, st.booleans(), st.booleans())
+marks = st.builds(Marking, st.booleans())
 requests = st.one_of(
     st.builds(
         EnqueueUpdatesRequest,
@@ -99,8 +103,8 @@ requests = st.one_of(
         *(tokens, tokens, tokens, st.none(), addresses, st.none() | tokens, st.none() | recomputes),
         *about,
     ),
-    st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, *[st.none()] * 4, *about, reverts),
-    st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, *[st.none()] * 4, *about[:2], create=creates),
+    st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, *[st.none()] * 4, *about, reverts | applies),
+    st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, *[st.none()] * 4, *about[:2], action=creates | marks),
 )
 requests_by_address = st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, st.none(), addresses, st.none() | tokens)
 sides = st.builds(Sides, *[st.none() | updates] * 3)
@@ -164,7 +168,8 @@ created = st.fixed_dictionaries(
 def commits(draw: st.DrawFn) -> Commit:
     kind = draw(st.sampled_from(Kind))
     items: st.SearchStrategy[Computed] | st.SearchStrategy[Update] = computed if kind is Kind.DVU else updates
-    blob = draw(st.none() | blob_refs) if kind is not Kind.CREATE else None
+    still = kind in (Kind.CREATE, Kind.MARK)  # no value changes
+    blob = draw(st.none() | blob_refs) if not still else None
     requests = tuple(draw(st.lists(decisions, max_size=3)))
     authors = draw(st.sampled_from([0, len(requests)]))
     before_blob = draw(st.none() | blob_refs) if kind is Kind.REBASE else None
@@ -178,7 +183,7 @@ def commits(draw: st.DrawFn) -> Commit:
         applied=draw(st.none() | applied),
         covers=draw(st.none() | naturals),
         requests=requests,
-        delta=() if blob or kind is Kind.CREATE else tuple(draw(st.lists(items, max_size=4))),  # type: ignore[arg-type]
+        delta=() if blob or still else tuple(draw(st.lists(items, max_size=4))),  # type: ignore[arg-type]
         delta_blob=blob,
         checkpoint=draw(st.none() | st.builds(CheckpointRef, addresses, naturals, naturals, st.none() | blob_refs)),
         attempt=draw(st.none() | st.builds(Attempt, naturals, naturals, naturals, naturals)),
@@ -190,6 +195,9 @@ def commits(draw: st.DrawFn) -> Commit:
         authors=tuple(draw(st.lists(st.builds(Authorship, texts, texts), min_size=authors, max_size=authors))),
         reverts=draw(st.none() | st.builds(Reverts, naturals, naturals, st.none() | tokens)),
         begin=0 if kind is Kind.CREATE else draw(naturals),
+        source=draw(st.none() | st.builds(Source, tokens, naturals)) if kind is Kind.REBASE else None,
+        marking=draw(marks) if kind is Kind.MARK else None,
+        protected=draw(st.booleans()),
         edited=draw(st.none() | naturals),
         branch=draw(st.none() | summaries),
         blobs=tuple(draw(st.lists(addresses, max_size=3))),

@@ -1,0 +1,128 @@
+"""Reads what a branch changed since its base, from its commits.
+
+Invariant: the cost depends on the changes and on the commits that are read, not on the size of the change set. No state
+is loaded, so NumPy is not needed.
+"""
+
+from contextlib import aclosing
+from typing import Any, TypeAlias
+
+from rebaser_client.cooperative import cooperate, run_offloaded
+from rebaser_client.log.commits import DAMAGED, CommitReader
+from rebaser_core.commit import BlobRef, Commit, Kind
+from rebaser_core.errors import TransientError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import decode_changes, read_row
+from rebaser_core.updates import Remove
+
+STEP = 500  # updates that are folded before other tasks run
+NO_LIMIT = 2**62
+
+Changes: TypeAlias = dict[str, tuple[Any, Any]]
+"""By id, the definition at the base of the branch, and the one at a position of the branch."""
+
+
+class GapError(Exception):
+    """Commits do not suffice to tell what a branch changed."""
+
+
+async def read_changes(
+    commits: CommitReader, key: ChangeSetKey, sequence: int, *, max_bytes: int = NO_LIMIT, max_changes: int = NO_LIMIT
+) -> Changes:
+    """Return the ids edited in the branch `key` as of its commit `sequence`; some may be edited back to the base.
+
+    Raises `GapError` if a commit is gone, or does not say what it replaced, and `UnprocessableError` (`too_large`) for
+    more than `max_changes`, or blobs of more than `max_bytes`, which are then not read. Raises `TransientError` if a
+    blob cannot be read.
+    """
+    commit = await commits.commit_at(key, sequence)
+    if commit is None:
+        raise GapError
+    begin = commit.created_by
+    fold = _Fold(commits, max_bytes, max_changes)
+    if begin:
+        created = await commits.commit_at(key, begin)
+        if created is None or created.sequence != begin:
+            raise GapError
+        await _inherit(commits, fold, created)
+    else:
+        await fold.start(commit)
+    after = begin or (0 if commit.checkpoint is None else commit.checkpoint.sequence)
+    if commit.sequence > after:
+        async with aclosing(commits.follow(key, after)) as later:
+            async for each in later:
+                if each.previous != after:
+                    raise GapError
+                await fold.add(each)
+                after = each.sequence
+                if after >= commit.sequence:
+                    break
+    return fold.changes
+
+
+async def _inherit(commits: CommitReader, fold: "_Fold", created: Commit) -> None:
+    """Begin with the changes of the parent, if both have the same target."""
+    origin = created.origin
+    if origin is None or origin.target == origin.change_set:
+        return
+    fold.take(origin.tail_blob)
+    origin = (await commits.with_tail(created)).origin
+    await fold.start(created)
+    for row in () if origin is None else origin.tail:
+        commit = read_row(row)
+        if commit is not None:
+            await fold.add(commit)
+
+
+class _Fold:
+    """Folds commits into the changes of a branch."""
+
+    def __init__(self, commits: CommitReader, max_bytes: int, max_changes: int) -> None:
+        self._commits = commits
+        self._room = max_bytes
+        self._max_changes = max_changes
+        self.changes: Changes = {}
+
+    def take(self, *blobs: BlobRef | None) -> None:
+        """Count `blobs`, before they are read."""
+        self._room -= sum(blob.size for blob in blobs if blob is not None)
+        self._check()
+
+    async def start(self, commit: Commit) -> None:
+        """Begin with the changes as of the checkpoint that `commit` names."""
+        changes = None if commit.checkpoint is None else commit.checkpoint.changes
+        if changes is None:
+            return
+        self.take(changes)
+        data = await self._commits.blob(changes.address)
+        try:
+            self.changes = dict(await run_offloaded(len(data), decode_changes, data))
+        except UnprocessableError as error:
+            raise TransientError(f"the changes of commit {commit.sequence} are damaged", code=DAMAGED) from error
+        self._check()
+
+    async def add(self, commit: Commit) -> None:
+        await cooperate()
+        if commit.kind is Kind.CREATE:
+            origin = commit.origin
+            if origin is None or origin.target == origin.change_set:
+                self.changes.clear()
+            return
+        if commit.kind is not Kind.REBASE or not (commit.delta or commit.delta_blob):
+            return
+        self.take(commit.delta_blob, commit.before_blob)
+        loaded = await self._commits.with_before(await self._commits.with_delta(commit))
+        if loaded.before is None:
+            raise GapError
+        before = {update.id: update for update in loaded.before}
+        delta: Any = loaded.delta
+        for start in range(0, len(delta), STEP):
+            await cooperate()
+            for update in delta[start : start + STEP]:
+                base = self.changes[update.id][0] if update.id in self.changes else before.get(update.id)
+                self.changes[update.id] = base, None if type(update) is Remove else update
+        self._check()
+
+    def _check(self) -> None:
+        if self._room < 0 or len(self.changes) > self._max_changes:
+            raise UnprocessableError("the branch has too many changes for one request", code="too_large")

@@ -1,0 +1,59 @@
+"""Applies branches: what a branch offers its target, and whether the target may take it.
+
+Invariant: an apply takes what the branch was at one position. It never overwrites what the branch has not seen: a
+definition that the target changed, too, is a conflict, and then nothing is taken.
+"""
+
+from rebaser_core.branch import Apply
+from rebaser_core.commit import BranchStatus, BranchSummary, Source
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.merge import PatchEntry
+from rebaser_core.record import record
+from rebaser_core.state.change_set import ChangeSetState
+
+
+@record
+class Offer:
+    """The changes of the branch `source`, as a patch from its target at `base`."""
+
+    source: Source
+    base: int
+    patch: tuple[PatchEntry, ...]
+
+
+def check_source(target: str, source: Source, now: BranchSummary | None, then: BranchSummary | None) -> None:
+    """Check that the branch can be applied to `target`. `now` and `then`: the branch today and as of `source`.
+
+    Raises `UnprocessableError` with code `closed`, `not_its_target` or `unresolved`.
+    """
+    name = source.change_set
+    if now is not None and now.status is not BranchStatus.OPEN:
+        raise UnprocessableError(f"{name} is closed: it can no longer be applied", code="closed")
+    if then is None or then.target != target:
+        other = f"; its target is {then.target}" if then is not None and then.target else ""
+        raise UnprocessableError(f"{target} is not the target of {name}{other}", code="not_its_target")
+    if then.conflicts:
+        raise UnprocessableError(
+            f"{name}@{source.sequence} has {then.conflicts} unresolved conflict{'' if then.conflicts == 1 else 's'}",
+            code="unresolved",
+        )
+
+
+def check_target(state: ChangeSetState, apply: Apply, offer: Offer) -> UnprocessableError | None:
+    """The reason why the target, whose state is `state`, must not take `offer`; None if it may.
+
+    Codes: `moved` if the target is not the one that was branched from, or if it was edited after the base and the apply
+    is strict; `stale` if the target took an earlier position of the branch after the base.
+    """
+    name, base = offer.source.change_set, offer.base
+    birth = 0 if state.branch is None else state.branch.birth
+    if birth > base:
+        return UnprocessableError(f"{name} branches from a change set that no longer exists", code="moved")
+    taken = state.taken.get(name, 0)
+    if taken > base:
+        return UnprocessableError(
+            f"{name} was applied here in commit {taken}, and has not replayed that commit", code="stale"
+        )
+    if apply.strict and state.edited > base:
+        return UnprocessableError(f"edited by commit {state.edited}, after the base {base} of {name}", code="moved")
+    return None

@@ -1,0 +1,74 @@
+"""The wire format of what a commit says about its requests: who sent them, what they reverted, applied, or marked."""
+
+from typing import Any
+
+from rebaser_core.commit import Authorship, Commit, Kind, Marking, Reverts, Source
+from rebaser_core.encoding.envelope import Body, Count
+from rebaser_core.encoding.payload import malformed
+from rebaser_core.ids import RequestId, check_token
+
+
+class RevertsV3(Body):
+    first: Count
+    last: Count
+    request: str | None = None
+
+
+class SourceV3(Body):
+    change_set: str
+    sequence: Count
+
+
+class MarkV3(Body):
+    protected: bool
+
+
+def read_authors(rows: list[Any], requests: int) -> tuple[Authorship, ...]:
+    if rows and len(rows) != requests:
+        raise malformed("the numbers of authors and of requests differ")
+    return tuple([_read_author(row) for row in rows])
+
+
+def _read_author(row: object) -> Authorship:
+    if type(row) is not list or len(row) != 2 or not type(row[0]) is type(row[1]) is str:
+        raise malformed("an author must be a row of two texts")
+    return Authorship(*row)
+
+
+def read_reverts(body: RevertsV3) -> Reverts:
+    return Reverts(body.first, body.last, None if body.request is None else RequestId(body.request))
+
+
+def read_source(kind: Kind, body: SourceV3 | None) -> Source | None:
+    if body is None:
+        return None
+    if kind is not Kind.REBASE:
+        raise malformed(f"a {kind} commit must not apply a branch")
+    return Source(check_token(body.change_set, "change set"), body.sequence)
+
+
+def read_marking(kind: Kind, body: MarkV3 | None, *, changed: bool) -> Marking | None:
+    """`changed`: whether the commit has a delta."""
+    if (kind is Kind.MARK) != (body is not None):
+        raise malformed("a commit must have a mark if, and only if, it is a mark commit")
+    if body is None:
+        return None
+    if changed:
+        raise malformed("a mark commit must change no value")
+    return Marking(body.protected)
+
+
+def write_about(commit: Commit) -> dict[str, Any]:
+    """The fields of the wire map of `commit` that this module reads."""
+    wire: dict[str, Any] = {}
+    if commit.authors:
+        wire["authors"] = [[one.author, one.message] for one in commit.authors]
+    if commit.reverts is not None:
+        wire["reverts"] = {"first": commit.reverts.first, "last": commit.reverts.last}
+        if commit.reverts.request is not None:
+            wire["reverts"]["request"] = commit.reverts.request
+    if commit.source is not None:
+        wire["from"] = {"changeSet": commit.source.change_set, "sequence": commit.source.sequence}
+    if commit.marking is not None:
+        wire["mark"] = {"protected": commit.marking.protected}
+    return wire
