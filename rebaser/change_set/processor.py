@@ -109,7 +109,7 @@ class Processor:
         try:
             dead = await self._commit(messages, requests) if requests else []
         except UnstorableCommit as error:
-            if len(requests) > 1:  # they may be too many, or one is at fault and the others must not wait for it
+            if len(requests) > 1:  # these may be too many; or one is at fault, and the others must not wait for it
                 half = len(requests) // 2
                 first = await self._process(messages[:half], suspicion)
                 return Processed(first.dead, [*first.rest, *messages[half:]])

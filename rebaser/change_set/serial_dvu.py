@@ -96,7 +96,7 @@ class SerialDvu:
     async def _record_attempt(self, stack: AsyncExitStack) -> None:
         before = replace(self._last_attempt(), first_ms=self._context.now_ms())
         if before.deaths:
-            try:  # one suspect at a time per process: its death then counts against no other
+            try:  # a process runs one suspected update at a time, so that its death counts against no other update
                 self._context.suspect_dvu_lock.acquire_nowait()
             except anyio.WouldBlock:
                 raise DvuError("another update that may kill servers is running here", code="suspect") from None

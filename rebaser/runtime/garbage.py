@@ -11,7 +11,7 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-YOUNG = 20_000  # new objects until the youngest generation is collected; requests hardly make any cycles
+YOUNG = 20_000  # new objects until the youngest generation is collected; many, because requests make hardly any cycles
 SECOND = 4  # collections of the youngest generation until their survivors are collected, too
 NEVER = 1_000_000  # collections of survivors until a full collection
 FEW_OWNERS = 500

@@ -31,7 +31,7 @@ class _Watch(threading.Thread):
 
     def run(self) -> None:
         pause = self._threshold / 4
-        blocked_at: float | None = None  # the beat before the reported block, while the block lasts
+        blocked_at: float | None = None  # while a reported block lasts, the last beat before it
         quiet_until = checked_at = time.monotonic()
         used = time.process_time()
         while not self.done.wait(pause):

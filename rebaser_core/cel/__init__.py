@@ -6,4 +6,4 @@ clients do not install; so this package itself imports nothing.
 
 from typing import Final
 
-INVALID_FORMULA: Final = "invalid_formula"  # the code of the error
+INVALID_FORMULA: Final = "invalid_formula"  # error code of a request with a formula that is not valid

@@ -16,7 +16,7 @@ from rebaser_core.cel import syntax as cel_syntax
 from rebaser_core.errors import UnprocessableError
 
 MAX_LENGTH = 8192  # characters of a formula; the parser itself refuses more than 32 nested levels
-MAX_ITERATIONS = 10_000  # of all macros in one evaluation; the library enforces it
+MAX_ITERATIONS = 10_000  # of all macros in one evaluation together; the library enforces this limit
 CACHED = 4096  # parsed formulas that stay in memory
 
 NO_FORMULA = "the parameter expr must be a formula"

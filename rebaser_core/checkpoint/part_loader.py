@@ -46,7 +46,7 @@ class PartLoader:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._first = not columns.count  # then all ids are new
+        self._all_new = not columns.count  # whether the columns are empty, so that all ids are new
         self._first_ref = columns.refs_used
         self._rows: list[NDArray[np.int32]] = []
         self._dropped: list[NDArray[np.int32]] = []  # inputs of definitions that were replaced
@@ -83,7 +83,7 @@ class PartLoader:
     def _rows_of(self, ids: list[str]) -> NDArray[np.int32]:
         """The rows of `ids`. New ids get new rows."""
         columns, first = self._columns, self._columns.count
-        if self._first:
+        if self._all_new:
             columns.extend(ids)
             return np.arange(first, columns.count, dtype=np.int32)
         find = columns.index.get

@@ -128,7 +128,7 @@ class CheckpointDraft:
             else:
                 gone.append(id_)
         rows = np.flatnonzero(touched[:count])
-        rows = rows[(columns.state[rows] != 0) | (columns.uses[rows] != 0)]  # the others are free
+        rows = rows[(columns.state[rows] != 0) | (columns.uses[rows] != 0)]  # the other rows are free now
         named = np.unique(columns.refs[columns.input_places(rows[columns.template[rows] >= 0])[0]])
         return rows, gone, named[~np.isin(named, rows)]
 
@@ -189,7 +189,7 @@ class _File:
         )
         self._rows = rows
         self._first = first
-        self._end = min(first + thresholds.now.part_rows, rows.count)  # or earlier, if the file is full by then
+        self._end = min(first + thresholds.now.part_rows, rows.count)  # the file may be full before this position
         self._templates = rows.templates(first, self._end - first)
         self._definitions = pa.array(
             [write_template(rows.known[place]) for place in self._templates.tolist()], pa.large_string()

@@ -132,7 +132,7 @@ class ChangeSetState:
     def defined_by(self, id_: str) -> int:
         """A log sequence by which `id_` was last defined or removed: the exact one if it is known, else a later one."""
         if id_ not in self.cells:
-            return self.edited  # removals leave no trace
+            return self.edited  # any edit up to this one may have removed the id: removals leave no trace
         return self.cells.edited(id_) or self.untracked
 
     def wakes(self, updates: Iterable[Update]) -> bool:

@@ -24,7 +24,7 @@ STATE_CODES: Final = {State.OK: OK, State.STALE: STALE, State.ERROR: ERROR, Stat
 
 # The kinds of a value. `rebaser.dvu.wire.column` adds kinds of its own after OTHER.
 NULL, FALSE, TRUE, INT, FLOAT, OTHER = range(6)
-CONSTANTS: Final[Mapping[int, bool | None]] = {NULL: None, FALSE: False, TRUE: True}  # kinds that determine the value
+CONSTANTS: Final[Mapping[int, bool | None]] = {NULL: None, FALSE: False, TRUE: True}  # kinds with a single value
 
 UNDEFINED: Final = -1  # the template of a row without a definition
 

@@ -27,7 +27,7 @@ def _if(inputs: Mapping[str, Any], params: Params) -> list[Json]:
     conditions = to_list(inputs["condition"])
     if not set(map(type, conditions)) <= {bool, type(None)}:
         raise FunctionError("not all conditions are true or false")
-    chosen = zip(conditions, branch("then"), branch("else"), strict=False)  # `repeat` has no end
+    chosen = zip(conditions, branch("then"), branch("else"), strict=False)  # not strict, because `repeat` never ends
     return [then if condition else otherwise for condition, then, otherwise in chosen]
 
 

@@ -39,7 +39,7 @@ def _finite(value: float) -> float:
 def _add(numbers: list[int | float], exact: bool) -> int | float:
     if exact:
         return sum(numbers)
-    with contextlib.suppress(OverflowError):  # of an intermediate sum, which depends on the order
+    with contextlib.suppress(OverflowError):  # an intermediate sum may overflow, depending on the order of the numbers
         return math.fsum(numbers)
     try:
         return float(sum(map(Fraction, numbers)))
@@ -63,7 +63,7 @@ def product(values: list[Json], _: Params) -> Json:
         exact_product: int | float = 1
         for number in numbers:
             exact_product *= number
-            if abs(exact_product) > INT64_MAX + 1:  # it can only grow: stop before it gets huge
+            if abs(exact_product) > INT64_MAX + 1:  # further factors only make it larger: stop before it is huge
                 raise FunctionError("the result does not fit in 64 bits", faults.OVERFLOW)
         return exact_product
     result = 1.0

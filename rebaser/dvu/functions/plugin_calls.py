@@ -34,7 +34,7 @@ def _wrap(form: ScalarForm, copy_result: Callable[[Any], Any]) -> ScalarForm:
         try:
             try:
                 return once(inputs, params)
-            except KeyboardInterrupt:  # perhaps a signal from outside; if it is raised again, the function raises it
+            except KeyboardInterrupt:  # may be a signal from outside; a second one comes from the function
                 return once(inputs, params)
         except BaseException as error:  # noqa: BLE001 - else it would end the worker, and the jobs of other change sets with it
             raise _storable_error(error) from None

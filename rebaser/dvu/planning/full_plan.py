@@ -38,7 +38,7 @@ from rebaser_core.values import Fault, same
 # `_ATTACHED`: they did not find it there, so it goes with the packet.
 _CACHED, _UNSENT, _SHARED, _ATTACHED = range(4)
 _PACKET_NUMBER = 1
-_REACHED, _READ = 1, 2  # marks of slots: the slot is computed; the slot is only an input of computed ones
+_REACHED, _READ = 1, 2  # marks of a slot: it is computed; it is only read by slots that are computed
 
 
 @dataclass(frozen=True, slots=True, eq=False)

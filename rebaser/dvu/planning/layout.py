@@ -56,7 +56,7 @@ class IdText:
     def lines(self, nodes: subgraph.Ints, interpreted_max: int) -> bytes:
         """The ids with the numbers `nodes`, of which there is at least one, separated by line breaks."""
         first, last = int(nodes[0]), int(nodes[-1])
-        if last - first == len(nodes) - 1 and bool((np.diff(nodes) == 1).all()):  # usually they are consecutive
+        if last - first == len(nodes) - 1 and bool((np.diff(nodes) == 1).all()):  # `nodes` are usually consecutive
             return self.text[self.ends[first - 1] if first else 0 : self.ends[last] - 1].tobytes()
         lengths = np.diff(self.ends, prepend=0)
         out = np.empty(int(lengths[nodes].sum()), np.uint8)

@@ -35,7 +35,7 @@ from rebaser_core.state.templates import Template
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Fault
 
-_SETTLED, _WAITING = 0, -1  # instead of the number of the packet that computes a position
+_SETTLED, _WAITING = 0, -1  # in `_where`, instead of the number of a packet
 _TEMPLATE_BYTES = 64
 
 

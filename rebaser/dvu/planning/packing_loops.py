@@ -158,7 +158,7 @@ def packet_inputs(nodes, ptr, idx, where, packet, index_in_packet, constant_slot
     of the graph, and as a position otherwise. The slots of a packet number its constants first, then its nodes.
     `constant_slot` (by constant of the graph) and `slot` (by position) are scratch; they are all -1 before and after.
     """
-    inside = 1 << 30  # stands for the number of constants, which is not known yet, in the slots of nodes
+    inside = 1 << 30  # in the slots of nodes, stands for the number of constants, which is not known yet
     filled = known = 0
     for node in nodes:
         for edge in range(ptr[node], ptr[node + 1]):

@@ -237,7 +237,7 @@ def _topological_order(loops: Any, sptr: Ints, sidx: Ints, waiting: Ints) -> tup
             if not waiting[dependent] and not members[dependent]:
                 order[filled] = dependent
                 filled += 1
-    waiting[members == 1] = -1  # never ready
+    waiting[members == 1] = -1  # members of cycles never become ready
     filled = loops.append_ready(start, filled, sptr, sidx, waiting, order)
     return order[:filled], cycles
 

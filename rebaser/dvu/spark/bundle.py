@@ -149,7 +149,7 @@ def _evaluator(name: str, wanted: str, modules: frozenset[str]) -> Callable[[Ite
             try:
                 caches = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
                 folder = unpacked(archive, Path(caches, "rebaser"))
-            except (OSError, RuntimeError):  # no home, or not writable: the executor's own folder
+            except (OSError, RuntimeError):  # there is no home folder, or it is read-only: use the executor's
                 folder = unpacked(archive, archive.parent)
             sys.path.insert(0, folder)
         from rebaser.dvu.worker.evaluate import evaluate_batches  # noqa: PLC0415 - from the archive

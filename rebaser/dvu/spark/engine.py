@@ -187,7 +187,7 @@ class Engine:
             self._changed.set()
             for call in job.calls:
                 if call.job is job:
-                    call.job = None  # otherwise results, perhaps in removed files, are kept until garbage is collected
+                    call.job = None  # breaks a reference cycle, which would keep the results until garbage is collected
                     if not call.done.is_set():
                         call.fail(_stopping())
 
@@ -244,14 +244,14 @@ class Engine:
     def _handle_failure(self, active: ActiveSession, job: Job, error: DvuError) -> None:
         """Fail the callers of `job`, or queue them again where that may help."""
         if job.stop.is_set():
-            return  # no caller waits for it any more, which is why it was interrupted
+            return  # the job was interrupted because no caller waits for it any more
         _log.warning("dvu_job_failed", labels=_labels(job), callers=len(job.calls), reason=error.message)
         session_lost = isinstance(error, SessionError)
         if session_lost:
             active.mark_lost()
         calls = [call for call in job.calls if not call.abandoned]
         if isinstance(error, WorkerDied) and not job.calls[0].isolate:
-            for call in calls:  # in a child process, the plug-in that ends it can be named
+            for call in calls:  # a plug-in that ends a child process can be named
                 call.isolate = True
             self._scheduler.split(calls, 1)
             return

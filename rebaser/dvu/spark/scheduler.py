@@ -26,12 +26,10 @@ SLOW_AFTER = 1.0  # seconds; a small job is slow if it takes longer than this pl
 MAX_FAST_JOBS = 2  # small jobs that run at once and are not slow yet
 MAX_LARGE_JOBS = 2  # large jobs that run at once
 MAX_SHARED_BYTES = 4 * 1024 * 1024  # of all packets that share a job
-BURST_CALLS = 8  # this many calls that wait, or share a job, are a burst: more calls are about to arrive
+BURST_CALLS = 8  # if this many calls wait, or share a job, there is a burst: more calls are expected soon
 SECOND_JOB_CALLS = 128  # this many waiting calls start a second job while a burst shares one
-BURST_PAUSE = (
-    0.02  # seconds without a new call that end a burst: a turn of the event loop (`rebaser_client.cooperative`)
-)
-BURST_LINGER = 0.1  # seconds that the first call of a burst waits for the rest
+BURST_PAUSE = 0.02  # seconds without a new call after which a burst is over; about one turn of the event loop
+BURST_LINGER = 0.1  # seconds for which the first call of a burst waits for other calls, at most
 MAX_SLOW_LABELS = 10_000  # labels that are remembered as slow
 
 
@@ -84,7 +82,7 @@ class JobScheduler:
         self._large: deque[EvaluateCall] = deque()
         self._running: set[Job] = set()
         self._slow_labels: dict[str, None] = {}  # in the order in which they were found slow
-        self._usual_seconds = 0.0  # moving average of small jobs: on a busy machine, all take longer
+        self._usual_seconds = 0.0  # moving average of what small jobs take; it rises on a busy machine
         self._burst_ends_at = -math.inf
         self._share_groups = itertools.count(1)
         self.jobs_started = 0
@@ -176,16 +174,16 @@ class JobScheduler:
     def _small_job_due(self, now: float) -> float:
         """When the next small job should start if no other job ends before then; `-inf` for at once."""
         first, last, waiting = self._small[0], self._small[-1], len(self._small)
-        from_split = first.share_group != 0  # it waits for no further calls, because it shares with none of them
+        from_split = first.share_group != 0  # such calls wait for no others, because they share no job with others
         fast = self._fast_jobs(now)
 
-        # A job must wait while there are enough fast ones, until the first of them is slow.
+        # While enough fast jobs run, the next job waits until one of them ends or becomes slow.
         beside_burst = any(len(job.calls) >= BURST_CALLS for job in fast)
         worth_second_job = from_split or waiting >= SECOND_JOB_CALLS
         if len(fast) >= MAX_FAST_JOBS or (beside_burst and not worth_second_job):
             return min(job.started_at for job in fast) + self._slow_after
 
-        # Calls of a burst wait for more of them. Without a burst, and with a full job, there is nothing to wait for.
+        # During a burst, calls wait for more calls. Without a burst, or if a job is full already, it starts at once.
         full = waiting >= thresholds.now.shared_job_max_calls
         in_burst = waiting >= BURST_CALLS or now < self._burst_ends_at
         if from_split or full or not in_burst:

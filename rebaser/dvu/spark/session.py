@@ -82,7 +82,7 @@ class Session:
             raise ConfigError(f"the Spark URL is not valid: {reason(error)}") from None
         # By default, PySpark retries a dead server for 10 minutes, and the thread hangs until then.
         self._spark.client.set_retry_policies([DefaultPolicy(max_retries=3, initial_backoff=50, max_backoff=1000)])
-        if mailboxes is not None:  # otherwise each job takes half a dozen more calls, and threads for them
+        if mailboxes is not None:  # a reattachable job takes half a dozen more calls, and threads for them
             self._spark.client.disable_reattachable_execute()
 
     def open(self) -> None:

@@ -129,7 +129,7 @@ class SessionManager:
             try:
                 active = ActiveSession(await self._open())
             except Exception as error:  # noqa: BLE001 - requests are applied without Spark; try again
-                await anyio.lowlevel.checkpoint_if_cancelled()  # cancelled: Spark was stopped, and is not down
+                await anyio.lowlevel.checkpoint_if_cancelled()  # after a cancellation, Spark is stopped, not down
                 reason = self._reason(error)
                 self.state = f"down: {reason}"
                 self._on_down(reason)

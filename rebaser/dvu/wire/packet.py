@@ -227,7 +227,7 @@ def _require(consistent: bool) -> None:
 
 
 def _finite(values: Column) -> bool:
-    numbers = values.bits.view(np.float64)  # the bits of integers look like doubles, too, but rarely like an infinity
+    numbers = values.bits.view(np.float64)  # includes the bits of integers, which rarely look like an infinite double
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(numbers.sum()) or np.isfinite(numbers[values.kinds == FLOAT]).all())
 

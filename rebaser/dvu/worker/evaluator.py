@@ -98,7 +98,7 @@ class Evaluator:
     def _isolate_plugins(self, child: ChildProcess) -> None:
         for number, function in enumerate(self._functions):
             if function is not None and function.fingerprint:
-                self._functions[number] = None  # no vector form: it would not show which value ends the process
+                self._functions[number] = None  # without the vector form, it is known which value ends the process
                 self._callers[number] = isolated_caller(child, number, function.name)
 
     def run(self) -> None:

@@ -312,7 +312,7 @@ class OrderedConsumer:
             raise
         self._position.created_consumer(info)
         if self._generation is not generation:
-            await self._requests.discard(generation)  # an earlier delete may have come before the create
+            await self._requests.discard(generation)  # a delete before the creation would have found nothing
 
     def _names(self) -> dict[str, str]:
         return {"stream": self._stream, "filter": self._filter}

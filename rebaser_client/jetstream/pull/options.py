@@ -12,7 +12,7 @@ from rebaser_core.errors import ConfigError
 DEFAULT_MESSAGES = 500
 BATCH_OF_BYTES = 1_000_000  # messages that a pull requests if bytes are the limit
 DEFAULT_EXPIRES = 30.0  # seconds, like all constants below
-MIN_EXPIRES = 1.0  # of consume
+MIN_EXPIRES = 1.0  # for `consume`; `fetch` and `next` accept less
 MAX_EXPIRES = 1e9  # about 30 years; a server can parse about 290 years, but not infinity
 MIN_HEARTBEAT, MAX_HEARTBEAT = 0.5, 30.0
 LONG_FETCH = 30.0  # a fetch with a longer `expires` has heartbeats by default

@@ -230,7 +230,7 @@ class Puller:
         for action in actions:
             match action:
                 case SendPull() if not self._jobs and not self._job_running and self._send_now(action):
-                    pass  # sent: a task would send it later, when what is outstanding may have been delivered already
+                    pass  # sent at once: before a task ran, all that is outstanding might have been delivered
                 case SendPull() | RenewInbox():
                     self._add_job(action)
                 case PullWarning(event, status, reason):

@@ -61,7 +61,7 @@ class PullState(PullCounts):
         super().__init__(limit)
         self.ended = False
         self.pin = ""
-        # How much must be free for a pull. With a limit of 1 and a threshold of 0 or 1 that is 1.
+        # How much must be free before another pull is sent. 0 (no threshold): as much as is outstanding, at least 1.
         self.min_free = 0 if threshold is None else max(limit - threshold, 1)
         self._limit = limit
         self.by_bytes = by_bytes

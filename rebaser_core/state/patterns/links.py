@@ -51,7 +51,7 @@ class PatternLinks:
         self.link_pattern, self.next_link = np.zeros(16, np.int32), np.zeros(16, np.int32)
         self._patterns, self._links = 0, 1  # 0 stands for no link
         self._number: dict[int, int] = {}  # number of each pattern, by its row
-        self._known: dict[tuple[int, int], int] = {}  # a link, by the next link and the pattern
+        self._known: dict[tuple[int, int], int] = {}  # each link, by its next link and its pattern
         self.linked = self.dead = 0
 
     @property
