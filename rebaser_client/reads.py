@@ -198,8 +198,8 @@ class ReadOperations:
         key = ChangeSetKey.of(workspace, change_set)
         with translate_missing_stream():
             if after is None:
-                last = await self._reader.last(key)
-                after = 0 if last is None else last.sequence
+                newest = await self._reader.newest(key)  # perhaps not a commit, but a message that readers skip
+                after = 0 if newest is None else newest.sequence
             async with aclosing(self._reader.follow(key, after)) as commits:
                 async for commit in commits:
                     yield await self._reader.with_delta(commit)

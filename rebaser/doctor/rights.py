@@ -44,7 +44,8 @@ def client_probes(subjects: Subjects) -> Iterator[Probe]:
         yield from _consumers(stream)
     yield Probe(f"$JS.API.STREAM.INFO.{subjects.dlq_stream}")
     yield Probe(f"$JS.API.STREAM.INFO.{subjects.sweep_stream}")
-    yield Probe(f"$JS.API.STREAM.MSG.GET.{subjects.sweep_stream}", body=b'{"seq":0}')
+    for stream in (subjects.dlq_stream, subjects.sweep_stream):
+        yield Probe(f"$JS.API.STREAM.MSG.GET.{stream}", body=b'{"seq":0}')
     yield Probe(subjects.progress(ABSENT, ABSENT), listen=True)
 
 

@@ -1,7 +1,8 @@
 """The log against a real server: appends are fenced, an unanswered one is settled, and reading skips no commit."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from anyio import from_thread, to_thread
 from anyio.lowlevel import checkpoint as checkpoint_of_the_loop
 
 from rebaser.change_set import checkpointer
-from rebaser_client import cooperative
+from rebaser_client import RebaserClient, cooperative
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.admin.status import read_overview
 from rebaser_client.blobs import BlobMissing
@@ -20,6 +21,7 @@ from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, Reque
 from rebaser_client.jetstream.errors import STORE_FAILED
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.log import reader
+from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.reader import MAX_CONCURRENT_TAILS, LogReader
 from rebaser_core import thresholds
 from rebaser_core.checkpoint import Chain, read_checkpoint
@@ -175,6 +177,35 @@ async def test_a_foreign_message_counts_for_the_sequence_and_is_skipped(open_log
     again = await open_log().load()
     await again.append(Set("b", 2))
     assert set((await log.reader.load(KEY)).state.cells) == {"a", "b"}
+
+
+async def test_a_watcher_from_now_on_gets_no_old_commit_where_the_newest_message_is_foreign(
+    open_log: Open, js: JetStream, nats_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await open_log().load()
+    await log.append(Set("a", 1))
+    foreign = await js.publish(log.subjects.commits(KEY), b"not ours")
+    begun = anyio.Event()
+    follow = CommitReader.follow
+
+    def follow_and_tell(self: CommitReader, key: ChangeSetKey, after: int) -> AsyncGenerator[Commit, None]:
+        begun.set()
+        return follow(self, key, after)
+
+    async def watch() -> None:
+        async with aclosing(client.watch(KEY.workspace, KEY.change_set)) as commits:
+            async for commit in commits:
+                assert (commit.sequence, commit.delta) == (foreign.sequence + 1, (Set("b", 2),))
+                return
+
+    monkeypatch.setattr(CommitReader, "follow", follow_and_tell)
+    log = await open_log().load()
+    async with RebaserClient.connect(nats_url, prefix=log.subjects.prefix) as client:
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as group:
+                group.start_soon(watch)
+                await begun.wait()
+                await log.append(Set("b", 2))
 
 
 async def test_a_damaged_commit_is_never_skipped(open_log: Open, js: JetStream) -> None:

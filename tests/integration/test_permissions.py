@@ -10,15 +10,20 @@ from typing import Any
 import anyio
 import pytest
 
+from rebaser.cli.connect import open_stores
+from rebaser.doctor.examination import examine
+from rebaser.doctor.repair import repair
 from rebaser.doctor.rights import client_probes, missing_rights, server_probes
 from rebaser.embedded.nats import embedded_nats, find_binary
 from rebaser.runtime import context
 from rebaser.server import serve
 from rebaser.settings import load_settings
 from rebaser_client import Derive, NotAllowed, RebaserClient, Set
+from rebaser_client.admin.dead_letters import DeadLetter
 from rebaser_client.jetstream import Connection, JetStream, NoRespondersError
 from rebaser_client.log.entries import EntryKind
 from rebaser_client.nats.link import Link
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 from tests.conftest import Events
 from tests.support.sparkless_server import Engine
@@ -156,6 +161,12 @@ async def work(client: RebaserClient) -> None:
     await client.task_acks(0.1)
 
 
+async def list_dead_letters(client: RebaserClient) -> list[DeadLetter]:
+    found = [letter async for letter in client.dead_letters.find()]
+    assert [await client.dead_letters.payload(letter) for letter in found] == [b"unreadable"] * len(found)
+    return found
+
+
 async def leave_to_the_server(url: str) -> None:
     """What nobody woke it for, and what cannot be read; returns when both are dealt with."""
     async with Connection.connect(url, user="anybody", password=WORD) as connection:
@@ -178,7 +189,8 @@ async def test_what_the_guide_allows_is_what_is_needed(
     async with installation(tmp_path, rights(), ack_sample=100) as url:
         async with RebaserClient.connect(url, user="client", password=WORD) as client:
             await work(client)
-        await leave_to_the_server(url)
+            await leave_to_the_server(url)
+            assert len(await list_dead_letters(client)) == 1
         async with running(url, ack_sample=50, duplicate_window=60, sweep_interval=5):  # all has to be changed
             pass
     assert not denied
@@ -227,6 +239,61 @@ async def test_a_right_that_is_missing_is_named_at_once(
             await do(url)
     assert denied.value.operation == missing[0]
     assert covers(missing[1], denied.value.subject)
+
+
+def needs(command: str) -> tuple[str, set[tuple[str, str]]]:
+    """The user of the guide whose rights a command needs, and the rights that it needs in addition."""
+    [[user, more]] = re.findall(
+        rf"^\| .*`rebaser {command}`.* \| the rights of a (\w+)(.*) \|$", GUIDE.read_text(), re.MULTILINE
+    )
+    return user, {("publish", subject) for subject in re.findall(r"`(.*?)`", more)}
+
+
+async def test_dead_letters_are_sent_again_and_dropped_with_the_rights_that_the_guide_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "Engine", Slow)
+    assert needs("dlq drop") == needs("dlq redrive")
+    user, more = needs("dlq drop")
+    async with installation(tmp_path, rights() | {"operator": rights()[user] | more}) as url:
+        await leave_to_the_server(url)
+        async with RebaserClient.connect(url, user=user, password=WORD) as client:
+            [letter] = await list_dead_letters(client)
+            with pytest.raises(NotAllowed, match="DELETE"):
+                await client.dead_letters.drop(letter)
+        async with RebaserClient.connect(url, user="operator", password=WORD) as client:
+            assert await client.dead_letters.redrive(letter)
+            with anyio.fail_after(60):
+                while not (  # noqa: ASYNC110 - a server moves it there
+                    again := [one for one in await list_dead_letters(client) if one != letter]
+                ):
+                    await anyio.sleep(0.05)
+            await client.dead_letters.drop(again[0])
+            assert not await list_dead_letters(client)
+
+
+async def test_a_log_is_repaired_with_the_rights_that_the_guide_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "Engine", Slow)
+    user, more = needs("doctor WS CS --repair --yes")
+    assert not more
+    key = ChangeSetKey(WS, CS)
+    async with installation(tmp_path, rights()) as url:
+        async with RebaserClient.connect(url, user="client", password=WORD) as client:
+            await client.enqueue_updates_with_reply(WS, CS, EDITS, wait="derived")  # type: ignore[arg-type]
+        async with Connection.connect(url, user="anybody", password=WORD) as connection:
+            js = JetStream(connection)
+            last = await js.last("REBASER_COMMITS", f"rebaser.commits.{WS}.{CS}")
+            assert last is not None
+            headers = {name: value for name, value in last.headers.items() if name.startswith("X-")}
+            await js.publish(last.subject, b"garbage", headers)
+        settings = load_settings(nats_url=url, nats_user=user, nats_password=WORD)
+        async with open_stores(settings) as stores:
+            examination = await examine(stores, key)
+            assert examination.damaged
+            await repair(stores, examination, "test")
+            assert not (await examine(stores, key)).damaged
 
 
 PROBES = {"client": client_probes, "server": server_probes}

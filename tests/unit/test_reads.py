@@ -31,8 +31,8 @@ class Log:
                 state.fold(sequence, commit)
         return SimpleNamespace(state=state)
 
-    async def last(self, _: object) -> Commit:
-        return replace(COMMITS[-1], sequence=len(COMMITS))
+    async def newest(self, _: object) -> Any:
+        return SimpleNamespace(sequence=len(COMMITS))
 
     async def follow(self, _: object, after: int) -> AsyncGenerator[Commit, None]:
         for sequence, commit in enumerate((*COMMITS, replace(COMMITS[2], previous=3)), 1):
