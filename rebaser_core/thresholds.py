@@ -204,6 +204,8 @@ class Thresholds:
     tail_max_bytes: int = _from(1024 * 1024)
     """Maximum bytes of commits that a `create` commit copies at all. If there are more after the checkpoint of the
     parent, the new change set gets a checkpoint of the parent's state instead."""
+    tail_cache_max_bytes: int = _from(16 * 1024 * 1024)
+    """Bytes of memory, estimated, for the copied commits that a server keeps for further change sets."""
 
     @classmethod
     def lowest(cls) -> "Thresholds":

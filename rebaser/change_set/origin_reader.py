@@ -4,44 +4,34 @@ Invariant: what is read is one position of the parent's log, without a gap. The 
 is not pinned: from then on, the new change set needs the blobs that its first commit names, and nothing else.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 import anyio
 
 from rebaser.change_set.checkpointer import ROW, put_all
+from rebaser.change_set.tail_reader import TailReader
 from rebaser.runtime.context import Context
 from rebaser_client.backoff import Backoff
-from rebaser_client.cooperative import cooperate, run_offloaded
-from rebaser_client.jetstream import OrderedConsumer, StoredMessage
-from rebaser_client.log.commits import DAMAGED, FOREIGN, MAX_BLOB
+from rebaser_client.cooperative import run_offloaded
+from rebaser_client.jetstream import StoredMessage
+from rebaser_client.log.commits import DAMAGED, MAX_BLOB
 from rebaser_client.log.positions import at_text
 from rebaser_client.log.reader import LOAD_ATTEMPTS, RELOAD_MIN
 from rebaser_core import thresholds
 from rebaser_core.branch import Create, Fork
 from rebaser_core.checkpoint import open_checkpoint
 from rebaser_core.checkpoint.writer import CheckpointDraft
-from rebaser_core.commit import BlobRef, BranchStatus, BranchSummary, CheckpointRef, Commit, Kind, Origin, TailRow
+from rebaser_core.commit import BlobRef, BranchStatus, BranchSummary, CheckpointRef, Commit, Origin, TailRow
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import (
-    check_tail,
-    copy_row,
-    decode_addresses,
     decode_tail,
-    encode_tail,
-    read_blobs,
     read_branch,
     read_edited,
 )
-from rebaser_core.messages.branch_headers import LIST
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
 
 MAX_CARRIED = 1000  # outcomes recorded before a `create` commit, which has to repeat them
-
-_Message: TypeAlias = tuple[int, dict[str, str], bytes]
-"""A message: its sequence, headers and payload."""
 
 
 async def read_fork(
@@ -97,8 +87,6 @@ class _Parent:
     def __init__(self, context: Context, parent: ChangeSetKey, create: Create, inline_max: int) -> None:
         self._context = context
         self._reader = context.reader
-        self._stream = context.subjects.commits_stream
-        self._subject = context.subjects.commits(parent)
         self._parent = parent
         self._create = create
         self._inline_max = inline_max
@@ -155,75 +143,16 @@ class _Parent:
 
         Returns None if the commits are too large to be copied.
         """
-        after = 0 if commit.checkpoint is None else commit.checkpoint.sequence
-        messages = await self._messages(message, commit, after)
-        if messages is None:
+        reader = TailReader(self._context, self._parent)
+        tail = await reader.read(message, commit, may_be_purged=self._create.at is not None)
+        if tail is None:
             return None
-        rows, named = await self._rows(messages)
-        size = sum(len(data) for _, _, data in messages)
-        try:
-            commits = await run_offloaded(size, check_tail, rows, after, commit.sequence)
-        except UnprocessableError as error:
-            raise BrokenChain(error.message) from error
-        parts = [part.address for each in commits for part in (each.delta_blob, each.before_blob) if part is not None]
-        needed = tuple(dict.fromkeys([*named, *parts]))  # older servers do not name the parts in headers
-        data = await run_offloaded(size, encode_tail, rows)
-        if len(data) <= min(thresholds.now.inline_tail_max_bytes, self._inline_max):
-            return rows, None, needed
-        if len(data) > thresholds.now.tail_max_bytes:
+        if len(tail.data) <= min(thresholds.now.inline_tail_max_bytes, self._inline_max):
+            return decode_tail(tail.data) if tail.rows is None else tail.rows, None, tail.needed
+        if len(tail.data) > thresholds.now.tail_max_bytes:
             return None
-        if decode_tail(data) != rows:
-            raise RuntimeError("a tail does not decode to what was encoded")
-        return (), BlobRef(await self._context.blobs.put(data), len(data)), needed
-
-    async def _messages(self, newest: StoredMessage, commit: Commit, after: int) -> Sequence[_Message] | None:
-        """Return the messages after the checkpoint at `after`; None if they are too large to be copied."""
-        last: _Message = (newest.sequence, dict(newest.headers), newest.data)
-        if commit.kind is Kind.CREATE or (not commit.begin and commit.previous == after):
-            return [last]
-        messages: list[_Message] = []
-        room = thresholds.now.tail_max_bytes
-        start = commit.begin or after + 1
-        async with OrderedConsumer(self._context.js, self._stream, self._subject, start=start) as consumer:
-            async for message in consumer:
-                await cooperate()
-                room -= len(message.data)
-                if room < 0:
-                    return None
-                messages.append((message.stream_sequence, message.headers, message.data))
-                if message.stream_sequence >= newest.sequence:
-                    break
-        return messages
-
-    async def _rows(self, messages: Iterable[_Message]) -> tuple[tuple[TailRow, ...], tuple[str, ...]]:
-        """Return copies of `messages`, and the addresses of the blobs that their headers name.
-
-        What the parent itself had copied comes first, so that the result has one level however deep the forks are.
-        """
-        rows: list[TailRow] = []
-        needed: dict[str, None] = {}
-        for sequence, headers, data in messages:
-            await cooperate()
-            try:
-                row = copy_row(sequence, headers, data)
-            except UnprocessableError as error:
-                if error.code != FOREIGN:
-                    raise TransientError(f"commit {sequence} is damaged: {error.message}", code=DAMAGED) from error
-                rows.append(TailRow(sequence))
-                continue
-            if row.body is not None and row.body.get("kind") == Kind.CREATE.value:
-                created = self._reader.decode(sequence, headers, data)
-                origin = None if created is None else (await self._reader.with_tail(created)).origin
-                rows += () if origin is None else origin.tail
-            rows.append(row)
-            needed |= dict.fromkeys(await self._named(headers))
-        return tuple(rows), tuple(needed)
-
-    async def _named(self, headers: dict[str, str]) -> tuple[str, ...]:
-        addresses = read_blobs(headers)
-        if len(addresses) == 1 and addresses[0].startswith(LIST):
-            return decode_addresses(await self._context.blobs.get(addresses[0][1:], max_bytes=MAX_BLOB))
-        return addresses
+        # It is stored again even if it is kept here: the store may have lost it meanwhile.
+        return (), BlobRef(await self._context.blobs.put(tail.data), len(tail.data)), tail.needed
 
     async def _all_needed(self, checkpoint: CheckpointRef | None, needed: tuple[str, ...]) -> tuple[str, ...]:
         """Return `needed` with the blobs of the checkpoint, which the headers of older servers do not name."""

@@ -17,6 +17,7 @@ from rebaser.runtime.request_deleter import RequestDeleter
 from rebaser.runtime.shared_info import SharedStreamInfo
 from rebaser.runtime.slots import UNKNOWN_MEMORY, memory_limit
 from rebaser.runtime.stream_watch import StreamWatch
+from rebaser.runtime.tail_cache import TailCache
 from rebaser.settings import Settings
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.jetstream import Connection, JetStream
@@ -29,6 +30,7 @@ from rebaser_core.subjects import Subjects
 class Context:
     """The shared parts of one server. `now` is monotonic seconds, `now_ms` Unix milliseconds, `new_id` makes a ULID.
     `requests_info` describes the stream of requests. `memory`: the bytes of memory that this process may use.
+    `tails`: commits that were copied for new change sets.
 
     An owner holds `suspect_request_lock` while it attempts a request that may have killed servers (see
     `rebaser.change_set.poison`), and `suspect_dvu_lock` while it runs such a DVU.
@@ -49,6 +51,7 @@ class Context:
     now_ms: Callable[[], int]
     new_id: Callable[[], str]
     memory: int = UNKNOWN_MEMORY
+    tails: TailCache = field(default_factory=TailCache)
     health: HealthStatus = field(default_factory=HealthStatus)
     suspect_request_lock: anyio.Lock = field(default_factory=anyio.Lock)
     suspect_dvu_lock: anyio.Lock = field(default_factory=anyio.Lock)

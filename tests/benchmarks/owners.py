@@ -101,13 +101,17 @@ class ServerUnderTest:
 
 
 @asynccontextmanager
-async def running(url: str, name: str, **settings: object) -> AsyncIterator[ServerUnderTest]:
+async def running(
+    url: str, name: str, checkout: Path | None = None, **settings: object
+) -> AsyncIterator[ServerUnderTest]:
+    """A server of the repository in `checkout`; None is this one."""
     given = {"spark": NO_SPARK, "nats_url": url, "server_id": name, "quiescent_period": 3600} | settings
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "tests.benchmarks.owners", "serve"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
+        cwd=checkout,
         env={**os.environ, **{f"REBASER_{key.upper()}": str(one) for key, one in given.items()}},
     )
     server = ServerUnderTest(child, name)

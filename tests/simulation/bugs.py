@@ -24,6 +24,7 @@ DVU = "rebaser.change_set.serial_dvu"
 DECIDE = "rebaser_core.decide"
 LEASE = "rebaser.change_set.lease"
 ORIGIN = "rebaser.change_set.origin_reader"
+TAIL = "rebaser.change_set.tail_reader"
 SWEEPER = "rebaser.sweeper.sweeper"
 OLD_HISTORY = "rebaser.sweeper.old_history"
 SERVER = "rebaser.server"
@@ -474,10 +475,10 @@ BUGS = (
         "the newest commit of the parent is not copied",
         "gentle",
         28,
-        ORIGIN,
+        TAIL,
         "rows, named = await self._rows(messages)",
         "rows, named = await self._rows(messages[:-1])",
-        (ORIGIN, "check_tail, rows, after, commit.sequence)", "check_tail, rows, after, rows[-1].sequence)"),
+        (TAIL, "check_tail, added, after, until)", "check_tail, added, after, added[-1].sequence if added else after)"),
     ),
     bug(
         "a second edit replaces what stood at the base",
@@ -490,11 +491,11 @@ BUGS = (
     bug(
         "blobs of copied commits are not named",
         "gentle",
-        28,
-        ORIGIN,
+        40,
+        TAIL,
         "            needed |= dict.fromkeys(await self._named(headers))\n",
         "",
-        (ORIGIN, "needed = tuple(dict.fromkeys([*named, *parts]))", "needed = named"),
+        (TAIL, "needed = tuple(dict.fromkeys([*tail.needed, *named, *parts]))", "needed = tail.needed + named"),
         (ORIGIN, "needed = await self._all_needed(checkpoint, needed)", "pass"),
     ),
     bug(

@@ -1,0 +1,176 @@
+"""Copies the commits of a parent's log after its checkpoint, for a change set that is created from it.
+
+Invariant: a copy is of one log without a gap, whether it was just read, was kept (`TailCache`), or is a kept one with
+newer commits behind it. A kept copy is used only if the message that it ends with is still in the log, unchanged.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TypeAlias
+
+from rebaser.runtime.context import Context
+from rebaser.runtime.tail_cache import Tail
+from rebaser_client.cooperative import cooperate, run_offloaded
+from rebaser_client.jetstream import OrderedConsumer, StoredMessage
+from rebaser_client.log.commits import DAMAGED, FOREIGN, MAX_BLOB
+from rebaser_core import thresholds
+from rebaser_core.commit import Commit, Kind, TailRow
+from rebaser_core.errors import TransientError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import check_tail, copy_row, decode_addresses, decode_tail, encode_tail, read_blobs
+from rebaser_core.messages.branch_headers import LIST
+from rebaser_core.state.change_set import BrokenChain
+
+_Message: TypeAlias = tuple[int, dict[str, str], bytes]
+"""A message: its sequence, headers and payload."""
+
+
+class TailReader:
+    """Copies commits of `parent`."""
+
+    def __init__(self, context: Context, parent: ChangeSetKey) -> None:
+        self._context = context
+        self._reader = context.reader
+        self._cache = context.tails
+        self._stream = context.subjects.commits_stream
+        self._subject = context.subjects.commits(parent)
+        self._parent = parent
+
+    async def read(self, newest: StoredMessage, commit: Commit, *, may_be_purged: bool) -> Tail | None:
+        """Return the commits after the checkpoint that `commit` names, up to `commit`, which is in the message
+        `newest`. Return None if they are too large to be copied.
+
+        `may_be_purged`: `newest` is not the newest message of the log, so older messages may be gone.
+
+        Raises `BrokenChain` if messages are missing, and `TransientError` if the log or a blob cannot be read.
+        """
+        tail = self._cache.get(self._parent, newest)
+        if tail is None:
+            async with self._cache.reading(self._parent, newest) as kept:
+                tail = kept or await self._read(newest, commit)
+                if kept is None and tail is not None:
+                    self._cache.add(self._parent, tail)
+            if kept is None or tail is None:
+                return tail
+        if may_be_purged and tail.first < newest.sequence and await self._get(tail.first) is None:
+            self._cache.drop(self._parent, newest.sequence)
+            raise BrokenChain(f"commit {tail.first} is gone")
+        return tail
+
+    async def _read(self, newest: StoredMessage, commit: Commit) -> Tail | None:
+        after = 0 if commit.checkpoint is None else commit.checkpoint.sequence
+        shorter = None
+        if commit.kind is not Kind.CREATE:
+            shorter = self._cache.before(self._parent, newest.sequence, after)
+        if shorter is not None and shorter.newest.sequence >= commit.begin:
+            with suppress(BrokenChain):  # it is of another log, or parts of it are gone
+                return await self._extended(shorter, newest, commit)
+        last: _Message = (newest.sequence, newest.headers, newest.data)
+        if commit.kind is Kind.CREATE or (not commit.begin and commit.previous == after):
+            messages: Sequence[_Message] | None = [last]
+        else:
+            room = thresholds.now.tail_max_bytes
+            messages = await self._messages(commit.begin or after + 1, newest.sequence, room)
+        if not messages:
+            return None
+        rows, named = await self._rows(messages)
+        size = sum(len(data) for _, _, data in messages)
+        return await self._encoded(Tail(after, messages[0][0], newest, size, b"", rows, ()), rows, named, after)
+
+    async def _extended(self, shorter: Tail, newest: StoredMessage, commit: Commit) -> Tail | None:
+        """Return `shorter` with the commits after it. Raises `BrokenChain` if it is not the beginning of this log."""
+        until, room = shorter.newest.sequence, thresholds.now.tail_max_bytes - shorter.size
+        if commit.previous == until:
+            found = await self._get(until)
+            messages: Sequence[_Message] | None = [] if found is None else [_of(found), _of(newest)]
+        else:
+            messages = await self._messages(until, newest.sequence, room + len(shorter.newest.data))
+        if messages is None:
+            return None
+        if len(messages) < 2 or messages[0] != _of(shorter.newest):
+            raise BrokenChain(f"commit {until} is another one")
+        if shorter.first < until and await self._get(shorter.first) is None:
+            raise BrokenChain(f"commit {shorter.first} is gone")
+        rows, named = await self._rows(messages[1:])
+        size = shorter.size + sum(len(data) for _, _, data in messages[1:])
+        known = shorter.rows
+        if known is None:
+            known = await run_offloaded(len(shorter.data), decode_tail, shorter.data)
+        longer = Tail(shorter.after, shorter.first, newest, size, b"", known + rows, shorter.needed)
+        return await self._encoded(longer, rows, named, until)
+
+    async def _encoded(self, tail: Tail, added: tuple[TailRow, ...], named: tuple[str, ...], after: int) -> Tail:
+        """Return `tail` in its final form. Its last rows, `added`, follow `after`, and their headers name `named`.
+
+        Raises `BrokenChain` if there is a gap.
+        """
+        rows, until = tail.rows or (), tail.newest.sequence
+        try:
+            commits = await run_offloaded(tail.size, check_tail, added, after, until)
+        except UnprocessableError as error:
+            raise BrokenChain(error.message) from error
+        parts = [part.address for each in commits for part in (each.delta_blob, each.before_blob) if part is not None]
+        needed = tuple(dict.fromkeys([*tail.needed, *named, *parts]))  # older servers do not name the parts in headers
+        data = await run_offloaded(tail.size, _encode, rows)
+        kept = rows if len(data) <= thresholds.now.inline_tail_max_bytes else None
+        return Tail(tail.after, tail.first, tail.newest, tail.size, data, kept, needed)
+
+    async def _get(self, sequence: int) -> StoredMessage | None:
+        """Return the message of the parent's log at `sequence`."""
+        message = await self._context.js.get(self._stream, sequence)
+        return message if message is not None and message.subject == self._subject else None
+
+    async def _messages(self, start: int, until: int, room: int) -> Sequence[_Message] | None:
+        """Return the messages from `start` to `until`; None if they have more than `room` bytes."""
+        messages: list[_Message] = []
+        async with OrderedConsumer(self._context.js, self._stream, self._subject, start=start) as consumer:
+            async for message in consumer:
+                await cooperate()
+                room -= len(message.data)
+                if room < 0:
+                    return None
+                messages.append((message.stream_sequence, message.headers, message.data))
+                if message.stream_sequence >= until:
+                    break
+        return messages
+
+    async def _rows(self, messages: Iterable[_Message]) -> tuple[tuple[TailRow, ...], tuple[str, ...]]:
+        """Return copies of `messages`, and the addresses of the blobs that their headers name.
+
+        What the parent itself had copied comes first, so that the result has one level however deep the forks are.
+        """
+        rows: list[TailRow] = []
+        needed: dict[str, None] = {}
+        for sequence, headers, data in messages:
+            await cooperate()
+            try:
+                row = copy_row(sequence, headers, data)
+            except UnprocessableError as error:
+                if error.code != FOREIGN:
+                    raise TransientError(f"commit {sequence} is damaged: {error.message}", code=DAMAGED) from error
+                rows.append(TailRow(sequence))
+                continue
+            if row.body is not None and row.body.get("kind") == Kind.CREATE.value:
+                created = self._reader.decode(sequence, headers, data)
+                origin = None if created is None else (await self._reader.with_tail(created)).origin
+                rows += () if origin is None else origin.tail
+            rows.append(row)
+            needed |= dict.fromkeys(await self._named(headers))
+        return tuple(rows), tuple(needed)
+
+    async def _named(self, headers: dict[str, str]) -> tuple[str, ...]:
+        addresses = read_blobs(headers)
+        if len(addresses) == 1 and addresses[0].startswith(LIST):
+            return decode_addresses(await self._context.blobs.get(addresses[0][1:], max_bytes=MAX_BLOB))
+        return addresses
+
+
+def _of(message: StoredMessage) -> _Message:
+    return message.sequence, message.headers, message.data
+
+
+def _encode(rows: tuple[TailRow, ...]) -> bytes:
+    data = encode_tail(rows)
+    if decode_tail(data) != rows:
+        raise RuntimeError("a tail does not decode to what was encoded")
+    return data

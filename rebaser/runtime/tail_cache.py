@@ -1,0 +1,112 @@
+"""Keeps the copied commits of a few positions, so that many change sets created from one position cost one read.
+
+Invariant: `get` returns a tail only for the message up to which it was copied, byte for byte. No two commits have the
+same id, so this message identifies the log and all that is before it. This holds even if the change set was deleted and
+created again, or if the stream was restored from a backup, and its sequences are used a second time.
+"""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+
+from rebaser_client.jetstream import StoredMessage
+from rebaser_core import thresholds
+from rebaser_core.commit import TailRow
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.record import record
+
+ROWS_FACTOR = 12  # decoded rows take about as many times the memory of their encoded form
+ADDRESS = 200  # bytes of memory that the address of a blob takes
+OVERHEAD = 2000  # bytes of memory that a tail takes in addition to its parts
+PATIENCE = 1.0  # seconds to wait for somebody else who reads the same tail; in an outage, everybody has to try
+
+
+@record
+class Tail:
+    """The commits of a log after sequence `after`, up to the message `newest`, as a `create` commit copies them.
+
+    `first`: sequence of the oldest message that was copied. `size`: bytes of the payloads of the messages. `data`: the
+    encoded rows. `rows`: the same decoded; None if they are too many to be kept. `needed`: the addresses of the blobs
+    that the commits need.
+    """
+
+    after: int
+    first: int
+    newest: StoredMessage
+    size: int
+    data: bytes
+    rows: tuple[TailRow, ...] | None
+    needed: tuple[str, ...]
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory, estimated."""
+        factor = 1 if self.rows is None else 1 + ROWS_FACTOR
+        return len(self.data) * factor + len(self.newest.data) + ADDRESS * len(self.needed) + OVERHEAD
+
+
+class TailCache:
+    """The tails that were used last, within `tail_cache_max_bytes` of memory."""
+
+    def __init__(self) -> None:
+        self.memory = 0
+        self._tails: OrderedDict[tuple[ChangeSetKey, int], Tail] = OrderedDict()
+        self._reading: dict[tuple[ChangeSetKey, int], anyio.Event] = {}
+
+    @asynccontextmanager
+    async def reading(self, parent: ChangeSetKey, newest: StoredMessage) -> AsyncIterator[Tail | None]:
+        """Let others wait while the caller reads the tail up to `newest`; if somebody else reads it, wait for that.
+
+        Yield the tail, or None if the caller has to read it. Nobody waits for long, or twice.
+        """
+        position = parent, newest.sequence
+        read_by_other = self._reading.get(position)
+        if read_by_other is not None:
+            with anyio.move_on_after(PATIENCE):
+                await read_by_other.wait()
+            yield self.get(parent, newest)
+            return
+        done = self._reading[position] = anyio.Event()
+        try:
+            yield self.get(parent, newest)
+        finally:
+            del self._reading[position]
+            done.set()
+
+    def get(self, parent: ChangeSetKey, newest: StoredMessage) -> Tail | None:
+        """Return the tail up to the message `newest` of the log of `parent`, or None."""
+        tail = self._tails.get((parent, newest.sequence))
+        if tail is None or not same_message(tail.newest, newest):
+            return None
+        self._tails.move_to_end((parent, newest.sequence))
+        return tail
+
+    def before(self, parent: ChangeSetKey, sequence: int, after: int) -> Tail | None:
+        """Return the longest tail of `parent` that begins after `after` and ends before `sequence`, or None."""
+        found = [
+            tail
+            for (key, until), tail in self._tails.items()
+            if key == parent and tail.after == after and until < sequence
+        ]
+        return max(found, key=lambda tail: tail.newest.sequence, default=None)
+
+    def add(self, parent: ChangeSetKey, tail: Tail) -> None:
+        """Keep `tail`, and drop tails that were not used for long."""
+        self.drop(parent, tail.newest.sequence)
+        self._tails[parent, tail.newest.sequence] = tail
+        self.memory += tail.memory
+        while self._tails and self.memory > thresholds.now.tail_cache_max_bytes:
+            self.memory -= self._tails.popitem(last=False)[1].memory
+
+    def drop(self, parent: ChangeSetKey, sequence: int) -> None:
+        """Drop the tail of `parent` up to log sequence `sequence`, if there is one."""
+        tail = self._tails.pop((parent, sequence), None)
+        if tail is not None:
+            self.memory -= tail.memory
+
+
+def same_message(one: StoredMessage, other: StoredMessage) -> bool:
+    """Whether both are the same message of one log."""
+    return one.sequence == other.sequence and one.data == other.data and one.headers == other.headers
