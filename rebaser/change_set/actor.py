@@ -65,7 +65,8 @@ class Actor:
             self._step_all()
 
     def _step_all(self) -> None:
-        """Handle the posted events in order. Events that effects post meanwhile are handled after those effects."""
+        """Handle the posted events in order. Events that are posted while effects are performed are handled after these
+        effects."""
         self._stepping = True
         try:
             while self._events and self.state.phase is not Phase.DONE:
@@ -101,7 +102,8 @@ class Actor:
             self._timer = None
 
     def _fire_timer(self) -> None:
-        """Have `run` post a tick. It cannot be posted here: this runs outside any task, and effects start tasks."""
+        """Make `run` post a tick. This callback cannot post it, because it runs outside any task, and effects start
+        tasks."""
         self._tick_due = True
         self._wake.set()
 
@@ -116,7 +118,8 @@ class Actor:
 
     @contextmanager
     def cancelled_with_work(self) -> Iterator[None]:
-        """Cancel the body when the lifecycle says `CANCEL_WORK`. The cancellation does not reach the caller."""
+        """Within this context, the body is cancelled when the lifecycle commands `CANCEL_WORK`. The cancellation ends
+        with the context."""
         with anyio.CancelScope() as scope:
             self._work.add(scope)
             try:

@@ -21,13 +21,14 @@ ROW = 100  # bytes of a row, roughly
 
 
 def due(commits: CommitLog, min_bytes: int) -> bool:
-    """Whether the log after the checkpoint exceeds `min_bytes` bytes and 1/`SHARE` of the checkpoint."""
+    """Whether a checkpoint is due: the log since the last checkpoint exceeds `min_bytes` bytes, and 1/`SHARE` of the
+    size of that checkpoint."""
     checkpoint = commits.state.checkpoint
     return commits.weight > max(min_bytes, checkpoint.size // SHARE if checkpoint else 0)
 
 
 async def write(context: Context, commits: CommitLog, *, full: bool = False) -> None:
-    """Store the current state, name it in a commit, and purge the part of the log that is older than its history.
+    """Store the current state, name it in a commit, and purge the messages of the log that history no longer needs.
 
     `full`: store every part again, even those that are stored already.
     """

@@ -30,13 +30,7 @@ from rebaser_core import thresholds
 from rebaser_core.commit import BlobRef, CheckpointRef, Commit, Kind, Marking
 from rebaser_core.errors import FencedError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import (
-    check_commit,
-    check_delta,
-    decode_commit,
-    encode_commit,
-    encode_delta,
-)
+from rebaser_core.messages import check_commit, check_delta, decode_commit, encode_commit, encode_delta
 from rebaser_core.record import record
 from rebaser_core.state.change_set import ChangeSetState, View
 from rebaser_core.state.computed_table import ComputedTable
@@ -121,7 +115,7 @@ class CommitLog:
 
     @property
     def tail_max(self) -> int:
-        """Bytes above which a `create` commit's copied commits, or the addresses in a header, always go to a blob."""
+        """The most bytes that copies of commits, or addresses of blobs, may take in a message."""
         return self._inline_max // 4
 
     def append_lock(self) -> asyncio.Lock:
@@ -142,7 +136,7 @@ class CommitLog:
             await anyio.lowlevel.checkpoint()
 
     def abandon(self) -> None:
-        """Stop repeating an unanswered append, which then raises `FencedError`. For a shutdown that ran out of time.
+        """Stop repeating an unanswered append, which then raises `FencedError`. Used if a shutdown runs out of time.
 
         An attempt under way ends at once if its caller is cancelled too, otherwise after `APPEND_TIMEOUT`.
         """
@@ -153,9 +147,8 @@ class CommitLog:
         """Return a commit that follows the current state; `fields` are the fields of `Commit` that its kind needs.
 
         `stored_ms`: when NATS stored the last request that the commit decides (Unix ms). The time of the commit is
-        never earlier. Outcomes are forgotten by this time and never by a server's clock. So a request that was stored
-        twice finds the outcome of its first copy, however late the second copy is decided, and however wrong the clock
-        of a server is.
+        never earlier. Outcomes are forgotten by `stored_ms`, never by a server's clock. So a request that was stored
+        twice finds the outcome of its first copy, however late the second copy is decided, and however wrong a clock.
         """
         checkpoint = fields.pop("checkpoint", self.state.checkpoint)
         return Commit(
@@ -273,8 +266,8 @@ class CommitLog:
         """Append and fold an encoded commit; returns its log sequence. Call within the same `append_lock`.
 
         Raises `FencedError` if another owner appended or the append was abandoned, `TransientError` if the commit
-        certainly did not land, `UnstorableCommit` if it is larger than NATS accepts. An append that was published is
-        settled even if the caller is cancelled.
+        certainly did not land, `UnstorableCommit` if it is larger than NATS accepts. A cancelled caller still waits
+        until the append is answered or abandoned.
         """
         try:
             sequence = await self._publish(encoded, may_have_landed=False)
@@ -295,7 +288,7 @@ class CommitLog:
         self.state.last, self.state.applied = sequence, create.applied
 
     async def _settle(self, encoded: EncodedCommit) -> int:
-        """Repeat an append whose answer was given up because the caller is cancelled.
+        """Repeat an append until it is answered. Its caller was cancelled while it waited for the answer.
 
         Only a cancelled append enters a shield, because entering one takes a twentieth of the time of a request.
         """

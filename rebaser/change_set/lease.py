@@ -48,7 +48,8 @@ class Task:
 
 
 class Lease:
-    """An owner's hold on its task, until `lost`. `task` is replaced when the task is redelivered to the owner.
+    """An owner's hold on its task. `lost` is True once the owner no longer has the hold. `task` is replaced when the
+    task is redelivered to the owner.
 
     The methods log failures instead of raising them: NATS redelivers a task that was not acknowledged.
     """

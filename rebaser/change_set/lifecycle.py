@@ -198,8 +198,8 @@ class Timing:
 class OwnerState(NamedTuple):
     """The state of one owner. `active_at`: when it last decided a request, ended a DVU, or finished loading.
 
-    A named tuple, because a changed copy of it takes a third of the time of a changed copy of a dataclass, and each
-    commit makes several.
+    It is a named tuple because a changed copy of it takes a third of the time of a changed copy of a dataclass, and
+    each commit makes several.
     """
 
     phase: Phase = Phase.LOADING

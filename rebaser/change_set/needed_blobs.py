@@ -14,7 +14,7 @@ ADDRESS_BYTES = 72  # bytes that one address takes in a header
 
 
 def needs_blobs(commit: Commit) -> bool:
-    """Return whether parts of `commit`, or of the log from it on, lie in blobs."""
+    """Return whether `commit` has parts in blobs, or says that the log needs certain blobs from this commit on."""
     return bool(commit.blobs or commit.delta_blob or commit.before_blob or (commit.origin and commit.origin.tail_blob))
 
 

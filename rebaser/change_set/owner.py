@@ -66,7 +66,8 @@ T = TypeVar("T")
 def retry_delay(delivered: int) -> float:
     """Return the seconds until a task that failed is redelivered; `delivered` counts its deliveries, from 1.
 
-    The first failure costs no delay. A long outage must not make the server load every change set twice a second.
+    After the first failure there is no delay. Then it grows, so that in a long outage the server does not load every
+    change set again and again.
     """
     if delivered <= 1:
         return 0.0
@@ -146,7 +147,8 @@ class Owner(Actor):
             self.log.error("change_set_lost", seq=state.last, values=values, checkpoint=checkpoint)
 
     def save_full_checkpoint(self) -> None:
-        """Write a full checkpoint: the last one is lost, and the log alone may not go back to the first commit."""
+        """Write a full checkpoint, because the last one is lost, and the log alone may not go back to the first
+        commit."""
         if self.state.phase is Phase.ACTIVE:
             self._full_checkpoint_due = True
             self._start_checkpoint()
@@ -230,7 +232,8 @@ class Owner(Actor):
         return isinstance(event, Loaded)
 
     def _check_queue(self) -> None:
-        """Post `Arrived` if the lifecycle awaits requests. The consumer calls this per message and when it ends."""
+        """Post `Arrived` if the lifecycle awaits requests and some are queued; post `Failed` if the consumer has ended.
+        The consumer calls this when its queue stops being empty, and when it ends."""
         consumer = self._consumer
         if not self._awaiting or consumer is None:
             return

@@ -132,10 +132,10 @@ class PoisonDetector:
             self._suspects -= 1
 
     def _known_poison(self, messages: Sequence[Message]) -> dict[int, QueuedRequest]:
-        """Return the rejections of those requests that were rejected as poison before, by request sequence.
+        """Return a rejection for each of `messages` whose request was rejected as poison before, by request sequence.
 
         Such a request is delivered again if its client resends it, or if an owner died before it deleted the message. A
-        request that was redriven since its rejection is not rejected here: the cause may be fixed.
+        request that was redriven since its rejection is not rejected here, because the cause may be fixed.
         """
         rejections = {}
         for message in messages if self._poison_ids else ():

@@ -151,7 +151,8 @@ class Processor:
         return requests, None
 
     async def _with_sources(self, request: QueuedRequest) -> QueuedRequest:
-        """Add to a request with an action what it needs from logs, unless the request is decided already."""
+        """Return `request`, which has an action, with what the action needs from logs, unless the request is decided
+        already."""
         state = self._commits.state
         recorded = recorded_outcome(state, self.epoch, request.request_id, request.sequence, request.redrive)
         if recorded is not None or request.sequence <= self.epoch.sequence:
@@ -202,7 +203,7 @@ class Processor:
         return await self._answer_all(messages, decided.answers, sequence)
 
     def _marked(self, message: Message, decided: DecidedBatch) -> Commit:
-        """Return the commit that protects the change set, or no longer does."""
+        """Return the commit that begins or ends the protection of the change set."""
         return self._commits.draft(
             Kind.MARK,
             stored_ms=message.timestamp_ns // 1_000_000,

@@ -118,7 +118,7 @@ class RequestReader:
         )
 
     async def with_sources(self, request: QueuedRequest, state: ChangeSetState, inline_max: int) -> QueuedRequest:
-        """Return a request with an action with what it needs from logs, or with the reason why it is refused.
+        """Return `request`, which has an action, with what the action needs from logs, or with a reason to refuse it.
 
         `state`: the state of the change set. Above `inline_max` (bytes), copied commits go to a blob. Raises
         `DeferredRequest`, or `TransientError` in an outage.

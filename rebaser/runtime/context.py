@@ -33,7 +33,7 @@ class Context:
     `tails`: commits that were copied for new change sets.
 
     An owner holds `suspect_request_lock` while it attempts a request that may have killed servers (see
-    `rebaser.change_set.poison`), and `suspect_dvu_lock` while it runs such a DVU.
+    `rebaser.change_set.poison`), and `suspect_dvu_lock` while it runs a DVU that may have killed servers.
     """
 
     settings: Settings

@@ -20,7 +20,7 @@ COLLECT_WITH_FEW, COLLECT_WITH_MANY = 1000, 100_000  # how many owners have to e
 
 @contextmanager
 def short_collections() -> Iterator[None]:
-    """While open, freeze objects that survive two collections."""
+    """Within this context, objects that survive two collections are frozen."""
     thresholds = gc.get_threshold()
     gc.set_threshold(YOUNG, SECOND, NEVER)
     gc.callbacks.append(_freeze)

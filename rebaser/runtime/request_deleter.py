@@ -20,7 +20,7 @@ RETRY = 1.0  # seconds until failed deletes are sent again
 
 
 class RequestDeleter:
-    """Deletes from `stream`; call `run` in a task group."""
+    """Deletes messages from `stream`; call `run` in a task group."""
 
     def __init__(self, js: JetStream, stream: str) -> None:
         self._js = js

@@ -12,7 +12,8 @@ MAX_SHARED = 128  # callers that share one call; thousands of owners that start 
 
 
 class SharedStreamInfo:
-    """Calls `stream_info` for `stream`. A caller gets the answer to a call that was sent after the caller asked."""
+    """Describes `stream` to callers that share calls of `stream_info`. A caller never gets the answer to a call that
+    was sent before the caller asked."""
 
     def __init__(self, js: JetStream, stream: str) -> None:
         self._js = js

@@ -57,7 +57,8 @@ class _Watch(threading.Thread):
 
 @contextmanager
 def watched_loop(threshold: float) -> Iterator[None]:
-    """While open, log `loop_blocked` with the loop's stack when one callback blocks it for `threshold` seconds."""
+    """Within this context, `loop_blocked` is logged, with the loop's stack, when a callback blocks the loop for
+    `threshold` seconds."""
     loop = asyncio.get_running_loop()
     watch = _Watch(threading.get_ident(), threshold)
 

@@ -16,7 +16,7 @@ from rebaser_core.values import check_json
 
 
 def contained(function: Function) -> Function:
-    """`function`, which now gets copies of lists and maps, and either returns or raises an `Exception`."""
+    """`function`, changed so that it gets copies of lists and maps, and either returns or raises an `Exception`."""
     call, vector = function.call, function.vector
     return replace(
         function,

@@ -23,7 +23,8 @@ ENTRY_POINT_GROUP = "rebaser.functions"
 
 @dataclass(frozen=True)
 class FunctionRegistry:
-    """`functions` by name; `broken` has, by name, the reason why a plug-in did not load."""
+    """The functions that a process has, by name. `broken` maps the name of each plug-in that did not load to the
+    reason."""
 
     functions: Mapping[str, Function]
     broken: Mapping[str, str]

@@ -58,7 +58,7 @@ def _texts(column: Any, spec: str = "") -> list[str | None]:
 
 
 def _joined_all(parts: list[list[str]], separator: str = "") -> list[str]:
-    """`_joined` for many values: `parts[i]` holds part i of each value. Raises if a result may be too large."""
+    """Join the parts of many values: `parts[i]` holds part i of each value. Raises if a result may be too large."""
     size = sum([max(map(len, part)) for part in parts]) + len(separator) * (len(parts) - 1)
     if size > DEFAULT_LIMITS.max_value_bytes:
         raise FunctionError("a result may be too large")

@@ -25,7 +25,7 @@ class WrongResultCount(Exception):  # noqa: N818 - users read this name
 
 
 def to_column(values: list[Json]) -> InputColumn:
-    """`values` as a vector form takes them."""
+    """`values` as the input of a vector form: an array if they are all doubles, all integers or all booleans."""
     types = set(map(type, values))
     dtype = _ARRAYS.get(types.pop()) if len(types) == 1 else None
     return values if dtype is None else np.array(values, dtype)

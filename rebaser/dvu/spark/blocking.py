@@ -30,7 +30,7 @@ async def run_interruptible(
     stop: anyio.Event | None = None,
     limiter: anyio.CapacityLimiter | None = None,
 ) -> _T:
-    """Run `call()` in a thread, and wait for it in any case.
+    """Run `call()` in a thread. Never returns before the call does.
 
     `interrupt(returned)` is called once `stop` is set, `seconds` have passed, or this task is cancelled. It must make
     the call return soon; the event `returned` is set when it has. Raises the exception of `call`, or `DeadlineExceeded`

@@ -31,8 +31,11 @@ _FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Bundle:
-    """The archive `name` with the bytes `data`. `modules` are its top-level packages and modules; `sent` are the
-    distributions of the plug-ins in it, `not_sent` those of plug-ins with native code."""
+    """An archive of code for workers: its file `name`, and its bytes `data`.
+
+    `modules` are the top-level packages and modules in it. `sent` are the distributions of the plug-ins in it,
+    `not_sent` those of plug-ins with native code, which are not in it.
+    """
 
     name: str
     data: bytes
@@ -109,10 +112,11 @@ def _archive(files: dict[str, bytes]) -> bytes:
 
 
 def _evaluator(name: str, wanted: str, modules: frozenset[str]) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """A function that a worker without our code can run: as it is defined inside this one, it is pickled by value.
+    """Make the function that workers run. It works on a worker without our code, because a function that is defined
+    inside another is pickled by value.
 
-    It unpacks the archive once per machine and user, into a folder that is kept, because Python and Numba find there
-    what they compiled before.
+    The function unpacks the archive once per machine and user, into a folder that is kept, because Python and Numba
+    find there what they compiled before.
     """
 
     def loaded() -> bool:

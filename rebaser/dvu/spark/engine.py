@@ -161,7 +161,7 @@ class Engine:
             call.fail(DvuError(f"Spark is not available: {reason}", code="spark_down"))
 
     async def _dispatch(self) -> None:
-        """Start jobs as soon as they may start."""
+        """Start each job as soon as the scheduler allows it, until cancelled."""
         while True:
             active = await self._sessions.session()
             self._changed = anyio.Event()
@@ -235,8 +235,9 @@ class Engine:
             active.retired.set()
 
     def _task_count(self, job: Job) -> int:
-        """The number of tasks of `job`: for a large one, as many as the planner cut packets for. A shared job is too
-        little work for a second task, which costs 30 to 45 ms."""
+        """The number of Spark tasks for `job`. A large job has a task for each packet, within the limits of settings and
+        scheduler. A small job has one task, because it is too little work for another one, which costs 30 to 45 ms.
+        """
         if not job.large:
             return 1
         return min(self._settings.parallelism, self._scheduler.large_job_tasks, len(job.calls[0].packets))

@@ -52,7 +52,8 @@ def parse_reply(text: str) -> WorkerPackages:
 
 
 def required(*, store: bool) -> tuple[list[Requirement], list[Requirement]]:
-    """What our code requires on workers, and what it can use there. `store`: whether they also read a blob store."""
+    """The packages that our code requires on workers, and those that it uses there if they are installed. `store`:
+    whether the workers read a blob store."""
     declared = importlib.metadata.requires("rebaser")
     ours = {requirement.name: requirement for requirement in _applicable(declared, ("", "blobs", "server"))}
     cel = importlib.metadata.version("cel-expr-python")

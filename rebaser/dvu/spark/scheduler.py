@@ -35,7 +35,8 @@ MAX_SLOW_LABELS = 10_000  # labels that are remembered as slow
 
 @dataclass(slots=True, eq=False)
 class EvaluateCall:
-    """The packets of one caller. Times are seconds of a monotonic clock."""
+    """Packets of one caller of `Engine.evaluate`, with their results once there are some. Times are seconds of a
+    monotonic clock."""
 
     packets: Sequence[bytes]
     label: str
@@ -109,7 +110,7 @@ class JobScheduler:
                 yield queue.popleft()
 
     def split(self, calls: Sequence[EvaluateCall], parts: int) -> None:
-        """Queue calls that shared a job again as `parts` jobs, ahead of all others."""
+        """Queue `calls`, which shared a job, again: as `parts` jobs, ahead of all other calls."""
         size = -(-len(calls) // parts)
         for start in reversed(range(0, len(calls), size)):
             group = next(self._share_groups)

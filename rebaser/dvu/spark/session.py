@@ -58,8 +58,8 @@ class Session:
     """A session at `url` (sc://…). It may be used from several threads at once.
 
     `mailboxes`, given if the server is a child of this process, is a folder for large messages between its workers and
-    this process. A broken connection to such a server is not worth waiting for. `task_slots`: how many tasks Spark runs
-    at once, if known.
+    this process. If the connection to such a server breaks, its jobs are not resumed. `task_slots`: how many tasks
+    Spark runs at once, if known.
     """
 
     def __init__(self, url: str, *, mailboxes: Path | None = None, task_slots: int | None = None) -> None:
@@ -207,7 +207,7 @@ class Session:
     def disconnect(self) -> None:
         """Close the connection at once. Every call that waits for the server raises.
 
-        It waits for a moment for threads of gRPC, so it must not be called on the event loop either.
+        This waits for a moment for threads of gRPC, so it must not be called on the event loop.
         """
         self._spark.client._channel.close()  # noqa: SLF001 - `close()` would wait for the server first
 

@@ -48,9 +48,11 @@ _RETRY, _RETRY_MAX = 0.5, 30.0  # seconds between attempts to open a session
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Times are seconds, sizes bytes. `scratch` is the folder for the files of an embedded Spark (default: the system's
-    temporary folder). `parallelism` is the maximum number of tasks of a job. `blobs` is a store that the workers of a
-    remote Spark can reach too, at `blobs_url`. `jvm` is an embedded Spark that was started before, to be used first.
+    """The settings of an `Engine`. Times are seconds, sizes bytes.
+
+    `scratch` is the folder for the files of an embedded Spark (default: the system's temporary folder). `parallelism`
+    is the maximum number of tasks of a job. `blobs` is a store that the workers of a remote Spark can reach too, at
+    `blobs_url`. `jvm` is an embedded Spark that was started before; the engine uses it first.
     """
 
     driver_memory: str = "1g"
@@ -155,11 +157,11 @@ class SessionManager:
             await self._end(active)
 
     async def compile(self) -> None:
-        """Compile the code for this machine unless it is cached. Load the part for planning if a graph was planned
-        without it.
+        """Compile the kernel and the loops of planning for this machine, unless they are cached. Then load the loops if
+        a graph has been planned without them.
 
-        Compiling waits until Spark is up, because it would delay that. The workers of a remote Spark compile when they
-        first need it.
+        Compiling waits until Spark is up, because it would delay Spark. The workers of a remote Spark compile the
+        kernel when they first need it.
         """
         if not self._embedded:
             return

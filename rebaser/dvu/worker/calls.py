@@ -80,7 +80,7 @@ def storable(value: Json) -> Json:
 
 
 def fault_of(error: Exception) -> tuple[str, str]:
-    """Code and message of the fault that `error`, raised by a function, becomes."""
+    """Code and message of the fault of a value whose function raised `error`."""
     if isinstance(error, FunctionError):
         return error.code, str(error)[:300]
     if isinstance(error, UnprocessableError):  # from `check_json`: the result is not a storable value

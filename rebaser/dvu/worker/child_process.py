@@ -44,7 +44,8 @@ class ChildProcess:
         self._requests = self._replies = -1  # file descriptors
 
     def call(self, number: int, function: str, values: list[Json]) -> CallOutcome:
-        """The outcome of one call; a fault `crashed` names `function`."""
+        """Have the child make a call, and return the outcome. If the child ends at each of `TRIES` attempts, that is
+        the fault `crashed`, which names `function`."""
         request = cbor2.dumps((number, values))
         ending = ""
         for _ in range(TRIES):
