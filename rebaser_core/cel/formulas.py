@@ -57,7 +57,7 @@ class ParsedFormula:
 
 @lru_cache(CACHED)
 def read(expression: str) -> ParsedFormula | str:
-    """Parse a formula; returns the reason as text if it is invalid. Both are cached."""
+    """Parse a formula; returns the reason as text if it is invalid. Either result is cached."""
     if len(expression) > MAX_LENGTH:
         return f"the formula is longer than {MAX_LENGTH} characters"
     try:

@@ -33,7 +33,8 @@ class Chain:
 
     @property
     def needs_base(self) -> bool:
-        """Whether the next checkpoint should be a new base: there are too many deltas, or they exceed half the base."""
+        """Whether the next checkpoint should be a new base: there is no base, there are too many deltas, or the deltas
+        exceed half of the base."""
         limits, deltas = thresholds.now, sum(part.size for part in self.deltas)
         base = sum(part.size for part in self.base)
         return not self.base or len(self.deltas) >= limits.max_deltas or limits.deltas_bytes_factor * deltas > base

@@ -41,7 +41,7 @@ class RowBatch:
 class PartLoader:
     """Loads one part into `columns`: `add` its rows, in order, then `close`.
 
-    Both raise `UnprocessableError` if the rows contradict each other; the columns are unusable afterwards.
+    Both methods raise `UnprocessableError` if the rows contradict each other; the columns are unusable afterwards.
     """
 
     def __init__(self, columns: Columns) -> None:

@@ -35,7 +35,8 @@ class WrittenCheckpoint:
 
 
 class CheckpointDraft:
-    """The checkpoint of `state` at `view`, following `chain`. Make it before the next commit is folded.
+    """A checkpoint of `state`, as `view` shows it, that is about to be written: as the next part of `chain`, or as a
+    new base. Make the draft before the next commit is folded.
 
     The constructor copies everything except the cells. Then call `copy`, while the view is open, then `write`; each may
     run in another thread. If the checkpoint cannot be stored, `discard` it. `rows`: about how many rows it has.

@@ -134,8 +134,8 @@ class FullGraphPlan:
 
     @property
     def unsent_structure(self) -> Structure | None:
-        """The structure if workers may not have it, otherwise None. It goes with the packet unless `mark_shared` is
-        called first."""
+        """The structure if workers may not have it; None if they have it. The structure goes with the packet unless
+        `mark_shared` is called first."""
         return self._structure if self._delivery == _UNSENT else None
 
     @property

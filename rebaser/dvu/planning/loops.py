@@ -304,12 +304,11 @@ def input_slots(order, rank, ptr, idx, base, refs):
 
 
 def mark_reached(base, starts, refs, mark):
-    """Mark all nodes that have to be computed because of the slots that are marked with 1. Returns how many nodes that
-    is, those marked before the call included.
+    """Mark with 1 all nodes that depend on a slot marked with 1, directly or through other nodes. Returns the number of
+    nodes marked with 1, those marked before the call included.
 
-    Every node that reads a slot marked with 1 is marked with 1 itself. Any other slot that such a node reads is marked
-    with 2. Node `i` is slot `base + i`; it reads the slots `refs[starts[i]:starts[i + 1]]`, all of which come before
-    its own.
+    All other slots that these nodes read are marked with 2. Node `i` is slot `base + i`; it reads the slots
+    `refs[starts[i]:starts[i + 1]]`, all of which come before its own.
     """
     reached = 0
     for node in range(len(starts) - 1):
@@ -343,13 +342,15 @@ def concatenate(text, ends, pieces, out):
 
 
 def changed_results(results, stored, constants, indexes, rows, new_kinds, new_bits):
-    """Find the results that differ, or may differ, from the stored values. For each, write its index among the results,
-    its row, its kind and its bits. Returns how many were found, and how many of them may or may not differ.
+    """Find the results that differ from the stored values, and those that the caller has to compare with them. For each
+    of both, write its index among the results, its row, its kind and its bits. Returns how many results were found in
+    all, and how many of them the caller has to compare.
 
-    A result may or may not differ if its kind is OTHER or above (a text, list, map or fault): the caller has to compare
-    it. `results` are `nodes, base, row_of, kinds, bits`: result `i` is of kind `kinds[i]`, and belongs to slot
-    `base + nodes[i]`, whose row is `row_of[slot]`. `stored` are `state, kind, bits` by row. `constants` are the state
-    OK and the kinds OTHER and INT. Kinds below INT have no bits. A result differs from a value whose state is not OK.
+    The caller has to compare texts, lists, maps and faults: all kinds from OTHER on. A number, boolean or null differs
+    if the stored value has another kind or other bits (kinds below INT have no bits), or if its state is not OK.
+
+    `results` are `nodes, base, row_of, kinds, bits`: result `i` belongs to slot `base + nodes[i]`, whose row is
+    `row_of[slot]`. `stored` are `state, kind, bits` by row. `constants` are the state OK and the kinds OTHER and INT.
     """
     nodes, base, row_of, kinds, bits = results
     state, kind, stored_bits = stored

@@ -177,8 +177,8 @@ def _widened_templates(
 
 
 def _distinct(first: Ints, others: Iterable[Longs]) -> tuple[Longs, Longs]:
-    """Find the distinct rows of a table whose columns are `first` and `others`. Returns the index of one row of each
-    kind, and for each row the number of its kind."""
+    """Find the distinct rows of a table whose columns are `first` and `others`. Returns the index of an example of each
+    distinct row; and for each row of the table, the number of the distinct row that it equals."""
     code = first.astype(np.int64)
     for column in others:
         if (column != column[0]).any():  # skip columns that have the same number in all rows, as most have

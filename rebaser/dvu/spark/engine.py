@@ -235,8 +235,8 @@ class Engine:
             active.retired.set()
 
     def _task_count(self, job: Job) -> int:
-        """The number of Spark tasks for `job`. A large job has a task for each packet, within the limits of settings and
-        scheduler. A small job has one task, because it is too little work for another one, which costs 30 to 45 ms.
+        """The number of Spark tasks for `job`. A large job has a task for each packet, within the limits of settings
+        and scheduler. A small job has one task, because it is too little work for another one, which costs 30 to 45 ms.
         """
         if not job.large:
             return 1

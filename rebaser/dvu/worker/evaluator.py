@@ -45,9 +45,10 @@ ReportProgress = Callable[[int], None]
 class Evaluator:
     """Computes the nodes of `packet`. Slots number the constants first, then the nodes.
 
-    `kinds` by slot are those of `Column`. Integers are in `ints`; doubles are in `floats`, which is NaN for all others;
-    other values are in `others`. A node that is not computed (yet) has its previous value. A failed node has its fault
-    in `own_faults`, or in `ints` the slot of the input to blame. `changed` is 1 for nodes that differ from before.
+    By slot: `kinds` as in `Column`; integers in `ints`; doubles in `floats`, which is NaN for all other kinds; texts,
+    lists and maps in `others`. A node that is not computed (yet) has its previous value. A failed node has its fault in
+    `own_faults` or, if an input is to blame, the slot of that input in `ints`. `changed` is 1 for nodes whose value or
+    state differs from the previous one.
 
     `report_progress` is called with the number of nodes visited since the last call. `isolate`: functions of plug-ins
     are called in a child process. Raises `DvuError` if an input is out of range.
