@@ -55,7 +55,11 @@ class UnprocessableError(RebaserError):
 
 
 class FencedError(RebaserError):
-    """Another server appended to the log of this change set, and owns it now."""
+    """This owner may not append to the log of its change set any more.
+
+    Another writer has appended, the owner has appended a `create` commit, or it was shut down before an append was
+    answered.
+    """
 
     disposition = Disposition.FENCE
     default_code = "fenced"

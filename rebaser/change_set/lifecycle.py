@@ -120,7 +120,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The owner has to end: for a shutdown, to yield, or because it no longer holds its task (`FENCED`)."""
+    """The server has the owner end: for a shutdown, to yield, or because its streams or its task were lost."""
 
     reason: Reason
 

@@ -1,7 +1,7 @@
 """Performs the effects of the lifecycle as I/O, and turns the results of I/O into events.
 
-Invariant: this module decides nothing. Every effect runs as a child task of `run` and ends by posting the event that
-the lifecycle names for it.
+Invariant: this module decides nothing. An effect for which the lifecycle names events ends by posting one of them. I/O
+runs in child tasks of `run`; `AWAIT` and `DECIDE` only set a flag for a task that is waiting.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """Takes queued requests, decides them in order, makes the decisions durable in one commit, and answers.
 
-Invariant: a request is answered only from a commit that is in the log, and deleted only after it was answered. A
-request that cannot be decided yet (of a newer version, or with a blob that is unavailable) blocks the queue for a
+Invariant: a request is answered only from a commit that is in the log, and deleted only after it was answered. The only
+answer that no commit records is the refusal of a request that reuses the id of another (`request_id_reused`). A request
+that cannot be decided yet (of a newer version, or with a blob that is unavailable) blocks the queue for a
 bounded time.
 """
 

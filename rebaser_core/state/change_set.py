@@ -1,4 +1,6 @@
-"""The folded state of a change set: the result of all commits in its log, and exactly what a checkpoint stores.
+"""The folded state of a change set: what later commits and readers need of all commits in its log.
+
+A checkpoint stores it, except for what follows from the rest and what the commit that names the checkpoint repeats.
 
 Invariant: the state changes only in `ChangeSetState.fold`, one commit at a time. Owners and readers use this same
 function. The cost of an update depends on what it touches, never on the size of the change set.

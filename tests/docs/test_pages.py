@@ -12,6 +12,7 @@ import typer.main
 from rebaser.change_set import lifecycle
 from rebaser.cli.app import app
 from rebaser.settings import Settings
+from rebaser_client import RebaserClient
 from rebaser_core.limits import Limits
 from tests.docs.pages import DOCS, GUIDE, MAPS, PAGES, ROOT, anchors, links, map_of, split
 
@@ -118,6 +119,13 @@ def test_each_page_is_in_the_index() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 110
+
+
+def test_the_page_of_the_client_lists_all_calls() -> None:
+    table = (DOCS / "client.md").read_text().partition("\n## All calls\n")[2]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    calls = {name for name in dir(RebaserClient) if not name.startswith("_")} | {"dead_letters"}
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == calls
 
 
 def test_the_life_of_an_owner_is_drawn_as_in_its_module() -> None:
