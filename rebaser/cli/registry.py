@@ -186,6 +186,35 @@ def _diff() -> Function:
 
 
 @LazyGroup.command(
+    "apply",
+    "Apply the changes of a branch to its target: all of them in one commit, or none.",
+    examples(
+        "rebaser apply shop dearer",
+        "rebaser apply shop dearer --strict --yes --author ann -m 'autumn prices'",
+        "rebaser apply shop dearer --at 2h                   # the branch as it was two hours ago",
+    ),
+)
+def _apply() -> Function:
+    from rebaser.cli.commands.apply import apply
+
+    return with_access(apply)
+
+
+@LazyGroup.command(
+    "protect",
+    "Have a change set refuse edits and reverts.",
+    examples(
+        "rebaser protect shop main",
+        "rebaser protect shop main --off",
+    ),
+)
+def _protect() -> Function:
+    from rebaser.cli.commands.protect import protect
+
+    return with_access(protect)
+
+
+@LazyGroup.command(
     "revert",
     "Take back the edits of commits: each edited value gets the definition that it had before them.",
     examples(

@@ -16,6 +16,8 @@ from rebaser_core.updates import Recompute
 
 CommitIdentity: TypeAlias = tuple[str, int]
 
+MAY_DECIDE = (None, Kind.REBASE, Kind.MARK)  # kinds of commits that may have decided requests; None: unknown
+
 
 def commit_identity(commit: Commit) -> CommitIdentity:
     """Return the id of a commit, and the sequence of the commit before it. No two commits have both in common."""
@@ -82,10 +84,10 @@ class History:
             return
         if summary.kind is Kind.CREATE:  # all that the change set inherited is lost
             cost = Cost.EDITS
-        elif summary.kind not in (None, Kind.REBASE) or (trusted and applied == self.state.applied):
+        elif summary.kind not in MAY_DECIDE or (trusted and applied == self.state.applied):
             cost = Cost.NOTHING
         else:
-            cost = Cost.EDITS if trusted or summary.kind is Kind.REBASE else Cost.UNKNOWN
+            cost = Cost.EDITS if trusted or summary.kind is not None else Cost.UNKNOWN
         self._report(message, f"is damaged: {message.reason}", cost, summary)
         self._skip_damaged(message, applied if trusted else None)
 
@@ -109,9 +111,10 @@ class History:
         if problem:
             rebase = commit.kind is Kind.REBASE
             self._report(message, problem, Cost.EDITS if rebase else Cost.NOTHING, summarize_commit(commit))
-            # Without the delta, the edits are lost. So the outcomes which say that they were applied are dropped, too.
+            # Without the delta, the edits are lost. So the outcomes which say that they were applied are dropped, too,
+            # and the branch that was applied can be applied again.
             without_edits = tuple(decision for decision in commit.requests if not decision.performed)
-            commit = replace(commit, delta=(), delta_blob=None, requests=without_edits)
+            commit = replace(commit, delta=(), delta_blob=None, requests=without_edits, source=None)
         self._known_commits.setdefault(identity, sequence)
         state.fold(sequence, commit)
         if self.findings:
@@ -180,7 +183,7 @@ class History:
         for finding, before in self._unsettled:
             if applied == before:
                 finding.cost = Cost.NOTHING
-            elif kind not in (None, Kind.REBASE):
+            elif kind not in MAY_DECIDE:
                 finding.cost = Cost.EDITS
         self._unsettled.clear()
 

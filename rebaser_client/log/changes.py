@@ -41,12 +41,17 @@ class HistoryStatus:
 
     `commits`: messages in its log. `bytes`: the weight of the log, counted as in `rebaser_core.history.Mark`. `oldest`
     and `since`: the oldest position that is readable, and when its commit was stored; None for an empty log.
+
+    `protected`: whether the change set refuses edits. `taken`: the branches that were applied to it, each with the log
+    sequence of the newest commit that applied it, oldest first.
     """
 
     commits: int
     bytes: int
     oldest: int | None
     since: datetime | None
+    protected: bool = False
+    taken: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +208,9 @@ class LogHistory:
         state = (await (await self._states()).load(key)).state
         purged = [mark.weight for mark in state.marks if oldest is not None and mark.named <= oldest[0]]
         size = state.weight - (purged[-1] if purged else 0)
-        return HistoryStatus(
-            commits, size, None if oldest is None else oldest[0], None if oldest is None else oldest[1]
-        )
+        first, since = (None, None) if oldest is None else oldest
+        taken = tuple(sorted(state.taken.items(), key=lambda one: one[1]))
+        return HistoryStatus(commits, size, first, since, state.protected, taken)
 
     async def diff(
         self,

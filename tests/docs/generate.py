@@ -33,20 +33,28 @@ LIMITS = {
 }
 DEFAULTS = {"server_id": "host name and process id"}
 REFUSED = {
-    "closed": "The change set was closed when it was created, and accepts no edits.",
-    "conflicts": "Updates of another change set do not fit here. Nothing was applied.",
+    "closed": "The change set, or the branch to apply, was closed when it was created. It accepts no edits.",
+    "conflicts": "Values were edited both here and by the branch, or again since the commits to take back. Nothing was"
+    " applied.",
     "exists": "A change set cannot be created under a name that is in use.",
     "invalid_definition": "A built-in function does not have an input or a parameter that the definition gives it.",
-    "moved": "A value of the request was defined or removed after the position that the request expects.",
-    "no_such_change_set": "The change set to create another one from does not exist, or did not at that position.",
-    "no_such_position": "A revert, or the position to create a change set from, is beyond the end of the log.",
+    "moved": "A value of the request was defined or removed after the position that the request expects. Or an apply is"
+    " strict, and the target was edited after the base of the branch.",
+    "no_such_change_set": "The change set to create from, apply or protect does not exist, or did not then.",
+    "no_such_position": "A revert, or the position to create from or to apply, is beyond the end of the log.",
     "no_such_request": "A revert names a request that this commit did not decide.",
-    "not_its_target": "A change set branches from its parent or from the target of its parent, and from nothing else.",
+    "not_its_target": "A change set branches from its parent or from the target of its parent, and can be applied to"
+    " nothing else.",
     "nothing_to_recompute": "A recompute was asked for, and no value is derived, or none by the function named.",
     "poison": "The request killed or hung the servers that tried it.",
-    "purged": "The commits that a revert names, or the position to create a change set from, are no longer readable.",
+    "protected": "The change set refuses edits and reverts. Branches can be applied to it.",
+    "purged": "The commits that a revert names, or the position to create from or to apply, are no longer readable.",
     "request_id_reused": "Another request, with other content, was decided under this id before.",
-    "self": "A change set cannot be created from itself.",
+    "self": "A change set cannot be created from itself, or applied to itself.",
+    "stale": "The target took an earlier position of the branch after its base, or derived values of the branch are not"
+    " up to date.",
+    "too_large": "The changes of a branch, or the commits to take back, are too many for one request.",
+    "unresolved": "The branch has conflicts.",
     "unsupported": "The server keeps no history (`REBASER_HISTORY_FOR=0`), which reverts and branches need.",
     "skipped": "The request is at or below the decided sequence and has no recorded outcome. This should never happen.",
 }

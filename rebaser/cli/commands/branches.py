@@ -76,11 +76,13 @@ def branch_json(info: "BranchInfo") -> dict[str, Any]:
         "base": info.base or None,
         "changes": info.changes,
         "behind": info.behind,
+        "protected": info.protected,
     }
 
 
 def _row(info: "BranchInfo", now: datetime) -> tuple[str, ...]:
     base = "" if info.target is None else f"{info.target}@{info.base}"
-    status = "closed" if info.status != "open" else "behind" if info.behind else ""
+    words = ["closed"] * (info.status != "open") or ["behind"] * info.behind
+    status = ", ".join(words + ["protected"] * info.protected)
     age = console.duration_text(max((now - info.time).total_seconds(), 0.0))
     return info.change_set, base, f"{info.changes:,}" if info.target else "", f"{age} ago", status

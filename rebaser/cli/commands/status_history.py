@@ -9,8 +9,11 @@ if TYPE_CHECKING:
     from rebaser_core.ids import ChangeSetKey
 
 
+MAX_TAKEN = 10  # applied branches that are shown
+
+
 def show_history(key: "ChangeSetKey", json: bool, nats: str, prefix: str) -> int:
-    """Show how many commits the log has, its size, and since when it is readable."""
+    """Show how many commits the log has, its size, since when it is readable, and which branches were applied."""
     from rebaser.cli.change_format import time_json, time_text
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
@@ -29,7 +32,8 @@ def show_history(key: "ChangeSetKey", json: bool, nats: str, prefix: str) -> int
     if json:
         console.write_json(
             {"commits": history.commits, "bytes": history.bytes, "oldest": history.oldest}
-            | {"since": None if since is None else time_json(since)}
+            | {"since": None if since is None else time_json(since), "protected": history.protected}
+            | {"applied": [{"changeSetId": name, "commit": commit} for name, commit in history.taken]}
         )
         return 0
     console.table(
@@ -46,4 +50,8 @@ def show_history(key: "ChangeSetKey", json: bool, nats: str, prefix: str) -> int
         title=f"History of {key.workspace}/{key.change_set}",
         headings=True,
     )
+    if history.protected:
+        console.write_line("protected: it refuses edits, and accepts applied branches")
+    for name, commit in history.taken[-MAX_TAKEN:]:
+        console.write_line(f"applied: {name}, in commit {commit}")
     return 0
