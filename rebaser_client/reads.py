@@ -1,4 +1,4 @@
-"""The read-only operations of the client: values, definitions, commits, progress, status.
+"""The operations of the client that change no values: values, definitions, commits, progress, status.
 
 Invariant: NumPy, which states need, is imported when the first state is read, and not on the event loop.
 """
@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio import to_thread
@@ -25,7 +25,7 @@ from rebaser_client.log.positions import At
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError
-from rebaser_core.ids import ChangeSetKey, check_token
+from rebaser_core.ids import ChangeSetKey, RequestId, check_token
 from rebaser_core.limits import Limits
 from rebaser_core.messages import DvuProgress, decode
 from rebaser_core.state.selection import Item, select_items, select_values
@@ -40,7 +40,7 @@ STATES = "rebaser_client.log.reader"  # the module that loads states
 
 
 class ReadOperations:
-    """The read-only operations. `RebaserClient` inherits them."""
+    """The operations that change no values. `RebaserClient` inherits them."""
 
     def __init__(
         self, connection: Connection, subjects: Subjects, blobs: BlobStore, limits: Limits, group: TaskGroup
@@ -53,7 +53,15 @@ class ReadOperations:
         self._reader = CommitReader(self._js, subjects, blobs)
         self._states: LogReader | None = None
         self._history = LogHistory(self._reader, self._state_reader)
-        self._coverage = CoverageWaiter(self._reader, group)
+        self._coverage = CoverageWaiter(self._reader, group, self._use)
+
+    async def enqueue_updates(self, *args: Any, **options: Any) -> RequestId:
+        """Send a request. `RebaserClient` implements this."""
+        raise NotImplementedError
+
+    async def _use(self, key: ChangeSetKey) -> None:
+        """Send a request without updates, for which a server has to load the change set."""
+        await self.enqueue_updates(key.workspace, key.change_set, ())
 
     async def exists(self, workspace: str, change_set: str) -> bool:
         """Return whether a request was ever sent to the change set."""
@@ -232,11 +240,21 @@ class ReadOperations:
     ) -> None:
         """Return when derived values are correct as of log sequence `commit`. `timeout` is seconds.
 
+        No server computes what a branch inherited until the branch is used. If nobody has used it, this call sends it a
+        request without updates; a client that may not send requests waits until somebody else does.
+
         Raises `TimeoutError`.
         """
         self._connection.check_open()
-        with anyio.fail_after(timeout):
-            await self._coverage.wait(ChangeSetKey.of(workspace, change_set), commit)
+        key = ChangeSetKey.of(workspace, change_set)
+        try:
+            with anyio.fail_after(timeout):
+                await self._coverage.wait(key, commit)
+        except TimeoutError:
+            raise TimeoutError(
+                f"after {timeout:g} s, the derived values of {key.workspace}/{key.change_set} are not up to date as of "
+                f"commit {commit}; `rebaser status {key.workspace}` shows whether a server is computing them"
+            ) from None
 
     async def entries(
         self,

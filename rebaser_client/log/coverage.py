@@ -1,8 +1,12 @@
 """Waits until a DVU has covered a commit. It follows the log, so it does not matter which server owns the change set.
 
 Invariant: per change set, one follower serves all waiters of this client. It ends with the last waiter.
+
+A change set that was only created may have inherited derived values that are not up to date. No server computes them
+until the change set is used, so the follower has it used.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import anyio
@@ -12,7 +16,7 @@ from rebaser_client.backoff import Backoff
 from rebaser_client.errors import ClientClosedError, NotAllowed
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.logs import get_logger
-from rebaser_core.commit import Commit
+from rebaser_core.commit import Commit, Kind
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 
@@ -28,6 +32,7 @@ class _Follower:
     covers: int = 0
     waiters: dict[anyio.Event, int] = field(default_factory=dict)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    used: bool = False
     ended: bool = False
     denied: NotAllowed | None = None
 
@@ -39,11 +44,17 @@ class _Follower:
 
 
 class CoverageWaiter:
-    """Waits until commits are covered. The followers run in `group`."""
+    """Waits until commits are covered. The followers run in `group`.
 
-    def __init__(self, reader: CommitReader, group: TaskGroup) -> None:
+    `use` has a server compute what a change set inherited; it may raise a `RebaserError`.
+    """
+
+    def __init__(
+        self, reader: CommitReader, group: TaskGroup, use: Callable[[ChangeSetKey], Awaitable[object]]
+    ) -> None:
         self._reader = reader
         self._group = group
+        self._use = use
         self._followers: dict[ChangeSetKey, _Follower] = {}
 
     async def wait(self, key: ChangeSetKey, commit: int) -> None:
@@ -87,10 +98,10 @@ class CoverageWaiter:
             try:
                 last = await self._reader.last(key)
                 if last is not None:
-                    follower.record(last)
+                    await self._record(key, follower, last)
                 backoff.reset()
                 async for commit in self._reader.follow(key, 0 if last is None else last.sequence):
-                    follower.record(commit)
+                    await self._record(key, follower, commit)
             except NotAllowed as error:
                 self._followers.pop(key, None)
                 follower.denied = error
@@ -98,3 +109,13 @@ class CoverageWaiter:
             except RebaserError as error:
                 log.for_change_set(key).warning("follow_failed", reason=str(error))
             await anyio.sleep(backoff.next_delay())
+
+    async def _record(self, key: ChangeSetKey, follower: _Follower, commit: Commit) -> None:
+        follower.record(commit)
+        if commit.kind is not Kind.CREATE or follower.used or all(event.is_set() for event in follower.waiters):
+            return
+        try:
+            await self._use(key)
+        except NotAllowed as error:  # somebody else may use it while this client waits
+            log.for_change_set(key).info("use_not_allowed", reason=str(error))
+        follower.used = True

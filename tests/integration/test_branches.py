@@ -11,6 +11,7 @@ from rebaser.doctor.examination import Stores, examine
 from rebaser.doctor.repair import repair
 from rebaser_client import Derive, RebaserClient, Remove, RequestRejected, Set, Update
 from rebaser_client.blobs import open_blobs
+from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.reader import LogReader
 from rebaser_core.branch import differing
@@ -194,6 +195,46 @@ async def test_inherited_debt_is_worked_off_when_the_branch_is_used(
         await client.create_branch("ws", "other", wait="derived")
         assert await stands(client, "other") == {"a": 1, "b": 2}
         await client.enqueue_updates_with_reply("ws", "fix", [Set("c", 3)], wait="derived")
+        assert await stands(client, "fix") == {"a": 1, "b": 2, "c": 3}
+
+
+async def test_waiting_for_derived_values_has_a_branch_computed_that_nobody_used(
+    js: JetStream, subjects: Subjects, client: RebaserClient
+) -> None:
+    slow = Engine()
+    async with serving(js, subjects, slow):
+        await edit(client, "main", Set("a", 1), Derive("b", "sum", {"of": ["a", "a"]}))
+        made = await client.create_branch("ws", "fix")
+        slow.go.set()
+        async with anyio.create_task_group() as group:
+            for _ in range(3):
+                group.start_soon(client.wait_covered, "ws", "fix", made.sequence)
+        assert await stands(client, "fix") == {"a": 1, "b": 2}
+        requests = [entry async for entry in client.log("ws", "fix") if entry.kind == "rebase"]
+        assert len(requests) == 1
+        with pytest.raises(TimeoutError, match="derived values of ws/fix are not up to date as of commit"):
+            await client.wait_covered("ws", "fix", 10**9, timeout=0.05)
+
+
+async def test_a_client_that_may_not_send_waits_until_somebody_else_uses_the_branch(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = anyio.Event()
+
+    async def denied(*_: object) -> None:
+        asked.set()
+        raise NotAllowed("publish", "rebaser.requests.ws.fix")
+
+    slow = Engine()
+    async with serving(js, subjects, slow):
+        await edit(client, "main", Set("a", 1), Derive("b", "sum", {"of": ["a", "a"]}))
+        made = await client.create_branch("ws", "fix")
+        slow.go.set()
+        monkeypatch.setattr(client, "enqueue_updates", denied)
+        async with anyio.create_task_group() as group:
+            group.start_soon(client.wait_covered, "ws", "fix", made.sequence)
+            await asked.wait()
+            await edit(client, "fix", Set("c", 3))
         assert await stands(client, "fix") == {"a": 1, "b": 2, "c": 3}
 
 

@@ -45,6 +45,9 @@ class Log:
         finally:
             self.followers -= 1
 
+    async def use(self, _: ChangeSetKey) -> None:
+        raise AssertionError("it was not only created")
+
     def _commit(self, number: int) -> Commit:
         sequence = APART * number
         return Commit("", sequence - APART, Kind.DVU, 0, "", None, self.covers[number - 1], sequence=sequence)
@@ -72,7 +75,7 @@ async def _wait(done: list[tuple[str, int]]) -> None:
     waiting: dict[anyio.CancelScope, int] = {}
 
     async with anyio.create_task_group() as group:
-        covers = CoverageWaiter(cast("Any", log), group)
+        covers = CoverageWaiter(cast("Any", log), group, log.use)
 
         async def wait(scope: anyio.CancelScope, commit: int) -> None:
             with scope:
