@@ -40,11 +40,11 @@ class StreamLossListener(Protocol):
     """Is notified when streams disappear. `streams` are their names."""
 
     def streams_lost(self, streams: frozenset[str]) -> None:
-        """The contents of `streams` are lost. The streams may not have been recreated yet."""
+        """Called when the contents of `streams` are lost. The streams may not have been recreated yet."""
         ...
 
     def streams_recreated(self, streams: frozenset[str]) -> None:
-        """`streams`, which were lost, exist again, empty."""
+        """Called when `streams`, which were lost, exist again, empty."""
         ...
 
 

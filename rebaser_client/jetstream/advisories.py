@@ -25,8 +25,8 @@ ACK = "io.nats.jetstream.metric.v1.consumer_ack"
 class Pinned:
     """A client was pinned for `group` of a consumer. `pin` is the id by which that client knows the pin.
 
-    `time` is RFC 3339 here and below. `account` is that of the stream, `domain` the JetStream domain; both are empty if
-    the server does not give them.
+    `time` is an RFC 3339 text, as in the classes below. `account` is that of the stream, `domain` the JetStream domain;
+    both are empty if the server does not give them.
     """
 
     stream: str

@@ -33,7 +33,7 @@ EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 
 
 class JetStream(JetStreamApi):
-    """JetStream over `connection`. `timeout` (seconds) applies to every call without a timeout of its own.
+    """The JetStream API over `connection`. `timeout` (seconds) applies to every call without a timeout of its own.
 
     All methods raise `ApiError` for a refusal, `RequestTimeoutError`, `NoRespondersError` or `NotConnectedError`, and
     `ConfigError` for names that no server accepts.
@@ -117,9 +117,10 @@ class JetStream(JetStreamApi):
     # -- streams ---------------------------------------------------------------------------------------------------
 
     async def add_stream(self, config: Mapping[str, Any]) -> Stream:
-        """Create a stream. `config` is JetStream's `StreamConfig` (JSON API, docs.nats.io), here and below.
+        """Create a stream. `config` is JetStream's `StreamConfig` (JSON API, docs.nats.io), as in the methods below.
 
-        If the stream exists with the same configuration, it is returned; with another one, that is an error (10058).
+        If the stream exists with the same configuration, it is returned. If it exists with another configuration, this
+        raises `ApiError` (error 10058).
         """
         return Stream(
             self, StreamInfo.of(await self.call(f"STREAM.CREATE.{subject_tokens(config.get('name', ''))}", config))
@@ -158,14 +159,14 @@ class JetStream(JetStreamApi):
     ) -> Consumer:
         """Create a consumer. If `config` (`ConsumerConfig`, docs.nats.io) has no name, one is generated.
 
-        If the consumer exists with the same configuration, it is returned; with another one, that is an error (10148).
-        `pedantic`: the server refuses values that it would otherwise correct silently. Raises `ConfigError` for
-        priority groups that ADR-42 forbids.
+        If the consumer exists with the same configuration, it is returned. If it exists with another configuration,
+        this raises `ApiError` (error 10148). `pedantic`: the server refuses values that it would otherwise correct
+        silently. Raises `ConfigError` for priority groups that ADR-42 forbids.
         """
         return Consumer(self, await self.put_consumer(stream, config, "create", pedantic=pedantic, timeout=timeout))
 
     async def update_consumer(self, stream: str, config: Mapping[str, Any], *, pedantic: bool = False) -> Consumer:
-        """Replace the configuration of a consumer. If it does not exist, that is an error (10149)."""
+        """Replace the configuration of a consumer. Raises `ApiError` (error 10149) if the consumer does not exist."""
         return Consumer(self, await self.put_consumer(stream, config, "update", pedantic=pedantic))
 
     async def create_or_update_consumer(

@@ -86,7 +86,8 @@ def _differences(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[
 
 
 def _final(error: ApiError, what: str, differences: Mapping[str, tuple[Any, Any]] | None = None) -> Exception:
-    """Return the error to raise: a `ConfigError` if a retry cannot succeed."""
+    """Return the error to raise for the refusal `error`: a `ConfigError` if a retry cannot succeed, otherwise `error`
+    itself."""
     if error.status in (404, 503) or error.err_code == NO_PEERS:
         return error
     if not differences:

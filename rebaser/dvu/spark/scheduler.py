@@ -144,8 +144,8 @@ class JobScheduler:
         return max(1, min(MAX_LARGE_JOBS, self.task_slots - 1))
 
     def job_ended(self, job: Job, now: float) -> None:
-        """`job` has ended. If its only call was slow or had large results, its label counts as slow until a job with a
-        single call of this label is neither.
+        """Note that `job` has ended. If its only call was slow or had large results, the label of the call counts as
+        slow, until the only call of a job with this label is neither.
         """
         self._running.discard(job)
         seconds, slow_after = now - job.started_at, self._slow_after

@@ -6,8 +6,8 @@ from rebaser_client.jetstream.messages import Message
 
 
 class MessageBuffer:
-    """Messages, oldest first. An empty buffer accepts a message of any size; otherwise a large one could never be
-    delivered.
+    """A bounded queue of messages, oldest first. If it is empty, it accepts a message of any size, because otherwise a
+    large message could never be delivered.
     """
 
     __slots__ = ("_bytes", "_max_bytes", "_max_count", "_messages")

@@ -59,7 +59,7 @@ class Position:
         return {"deliver_policy": self._start}
 
     def created_consumer(self, info: ConsumerInfo) -> None:
-        """A consumer was created. `info` describes it before its first delivery."""
+        """Note that a consumer was created. `info` describes the consumer before its first delivery."""
         if self.snapshot is not None:
             if not info.num_pending:
                 self._end_snapshot(self.snapshot)

@@ -109,7 +109,7 @@ class ConsumerRequests:
             raise
 
     async def discard_now(self, generation: Generation) -> None:
-        """Do as `discard`, for at most `DELETE_BOUND`; in the background if there is no connection."""
+        """Do what `discard` does, within `DELETE_BOUND` seconds; in the background if there is no connection."""
         connection = self.js.connection
         if connection.connected:
             with anyio.move_on_after(DELETE_BOUND, shield=True):

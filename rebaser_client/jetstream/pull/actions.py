@@ -49,7 +49,8 @@ class NotifyUnpinned(NamedTuple):
 
 
 class EndPulling(NamedTuple):
-    """Stop: nothing more will be pulled. `error`: why, if the reader did not ask for it."""
+    """End: nothing more will be pulled. `error` is the reason; None if the reader asked for the end, or got all that it
+    asked for."""
 
     error: RebaserError | None
 
@@ -72,8 +73,8 @@ _CONFLICTS: tuple[tuple[str, Meaning], ...] = (
 def meaning(status: str, description: str) -> Meaning:
     """Return what to do about a status that ends a pull.
 
-    `expected`: pull again. `warning`, `error`: tell the user, wait, pull again. `all_lost`: as `warning`; all other
-    pulls are over, too. `deleted`, `final`: end, though a consumer that was deleted may be waited for.
+    `expected`: pull again. `warning`, `error`: tell the user, wait, pull again. `all_lost`: do the same, and consider
+    all other pulls as over, too. `deleted`: end, or wait until the consumer exists again. `final`: end.
     """
     if status == "409":
         return next((what for text, what in _CONFLICTS if description.startswith(text)), "warning")

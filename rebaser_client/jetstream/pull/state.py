@@ -82,17 +82,18 @@ class PullState(PullCounts):
     # -- the reader ------------------------------------------------------------------------------------------------
 
     def start(self, now: float) -> Sequence[Action]:
-        """The inbox is subscribed. `now`, here and in `tick`, is a time in seconds; any clock will do."""
+        """Begin to pull, now that the inbox is subscribed. `now`, here and in `tick`, is a time in seconds of any
+        clock."""
         self._now = now
         return self.pull()
 
     def grant(self, amount: int) -> Sequence[Action]:
-        """The reader has room for `amount` more: it took that much, or gave that much credit."""
+        """Note that the reader has room for `amount` more, because it took that much or gave that much credit."""
         self.free += amount
         return self.pull()
 
     def stop(self) -> Sequence[Action]:
-        """The reader wants no more messages."""
+        """End pulling, because the reader wants no more messages."""
         return self._end(None)
 
     def pull(self, min_free: int = 0) -> Sequence[Action]:
@@ -118,7 +119,7 @@ class PullState(PullCounts):
     # -- the server ------------------------------------------------------------------------------------------------
 
     def message(self, amount: int = 1) -> Sequence[Action]:
-        """A message was delivered. `amount`: 1, or its size if bytes are counted."""
+        """Note that a message was delivered. `amount`: 1, or the size of the message if bytes are counted."""
         self._received = True
         self._refusals = 0
         self._refused_room = 0
@@ -130,14 +131,15 @@ class PullState(PullCounts):
         return NOTHING if self.min_free else self.pull()
 
     def pinned(self, pin: str) -> Sequence[Action]:
-        """A message with the pin id `pin` was received."""
+        """Note that a message with the pin id `pin` was received."""
         if pin == self.pin:
             return NOTHING
         self.pin = pin
         return (NotifyPinned(pin),)
 
     def status(self, token: int, status: str, description: str, undelivered: int | None) -> Sequence[Action]:
-        """A status was received for the pull `token`. `undelivered`: what the pull did not deliver, if given."""
+        """Note that a status was received for the pull `token`. `undelivered`: what the pull did not deliver, if the
+        status says so."""
         self._received = True
         if status == IDLE_HEARTBEAT or not self.is_current(token) or self.ended:
             return NOTHING
@@ -172,14 +174,14 @@ class PullState(PullCounts):
         return self.pull()
 
     def failed(self, token: int, error: RebaserError) -> Sequence[Action]:
-        """The pull could not be sent."""
+        """Note that the pull `token` could not be sent because of `error`."""
         self._finish_pull(token, None)
         return self._end(error) if self._single_pull else self._back_off()
 
     # -- time and connection ---------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> Sequence[Action]:
-        """Time has passed. Call this at least once a second, also without a connection."""
+        """Note that it is `now`. Call this at least once a second, also without a connection."""
         self._clock += min(now - self._now, MAX_STEP)
         self._now = now
         if self._received:
@@ -201,28 +203,28 @@ class PullState(PullCounts):
         return [PullWarning("pull_unanswered", "", f"no answer within {self._expires:g} s"), *self.pull()]
 
     def gone(self) -> Sequence[Action]:
-        """The server said that the consumer no longer exists."""
+        """End pulling, because the server said that the consumer no longer exists."""
         return self._end(ConsumerDeletedError("404", "the consumer does not exist any more"))
 
     def resume(self) -> Sequence[Action]:
-        """The wait of `ResumeAfter` is over."""
+        """Continue after the wait of `ResumeAfter`."""
         self._backing_off = False
         return self.pull()
 
     def renewed(self) -> Sequence[Action]:
-        """A new inbox is subscribed. Answers to earlier pulls cannot be received any more."""
+        """Continue with a new inbox, which is subscribed. Answers to earlier pulls cannot be received any more."""
         self._renewing = False
         self._give_up_all()
         return self.pull(1)
 
     def disconnected(self) -> Sequence[Action]:
-        """There is no connection: send no pulls, and expect no heartbeats."""
+        """Note that there is no connection: from now on, send no pulls and expect no heartbeats."""
         self._connected = False
         self._give_up_all()
         return self._end_lost_pull()
 
     def reconnected(self) -> Sequence[Action]:
-        """There is a connection again. The server forgot our pulls together with the previous one."""
+        """Note that there is a connection again. The server has forgotten the pulls of the previous connection."""
         self._connected = True
         self._received = True
         self._refusals = 0
@@ -252,7 +254,8 @@ class PullState(PullCounts):
         return (ResumeAfter(delay),)
 
     def _lose_pin(self, token: int) -> Sequence[Action]:
-        """The server refused the pin of the pull `token`. Forget our pin, unless that pull named an older one."""
+        """Forget our pin, because the server refused the pin of the pull `token`; but not if that pull named an older
+        pin."""
         refused_pin = next((pull.pin for pull in self._sent if pull.token == token), "")
         if not self.pin or (refused_pin and refused_pin != self.pin):
             return NOTHING
