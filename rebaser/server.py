@@ -57,7 +57,7 @@ class Server:
             context.js, context.subjects, interval, unroutable, history, on_stream_error=on_stream_error
         )
         self._progress = ProgressReporter(context, self._updates)
-        self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # in the order of the search for idle ones
+        self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # any call of an owner may change the order
         self._held: dict[ChangeSetKey, Task] = {}  # tasks without an owner, because no slot is free
         self._successor_tasks: dict[ChangeSetKey, Task] = {}  # delivered while the previous owner was ending
         self._declined_until: dict[ChangeSetKey, float] = {}  # for change sets that need a newer server
@@ -248,7 +248,7 @@ class Server:
         """If the stream of blobs was recreated, have the owners write full checkpoints: it held the old ones."""
         context = self._context
         if context.settings.blobs is None and f"OBJ_{context.subjects.blobs_bucket}" in streams:
-            for owner in self._owners.values():
+            for owner in list(self._owners.values()):
                 owner.save_full_checkpoint()
 
     # -- loops -----------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class Server:
             now = context.now()
             if now - self._progress_at > ack_wait:
                 log.warning("lease_lost", paused=round(now - self._progress_at, 1), owned=len(self._owners))
-                for owner in self._owners.values():
+                for owner in list(self._owners.values()):
                     owner.stop(Reason.FENCED)
                 self._successor_tasks.clear()
                 self._held.clear()
@@ -347,7 +347,7 @@ class Server:
                 await Lease(task, context.subjects).give_back(0.0)
             await self._end_owners()
             await context.deleter.flush()
-        for owner in self._owners.values():
+        for owner in list(self._owners.values()):
             owner.abandon()
             owner.scope.cancel()
         owners.cancel_scope.cancel()

@@ -1,6 +1,7 @@
 """What a server does beside its owners goes on after an error, and its end gives everything back."""
 
 import itertools
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 from rebaser import server as server_module
 from rebaser.change_set.lease import Task
 from rebaser.change_set.lifecycle import Reason
+from rebaser.crowd import find_idle
 from rebaser.server import HANDOVER_DELAY, Server
 from rebaser.settings import Settings
 from rebaser_client.errors import NotConnectedError
@@ -160,17 +162,24 @@ async def test_a_server_that_stops_deletes_what_it_has_decided(
 
 
 class Holding:
-    """An owner as far as the server ends it."""
+    """An owner as far as the server ends it. `tell`: what its first step causes at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[], object] = lambda: None) -> None:
         self.told: list[object] = []
         self.scope = anyio.CancelScope()
+        self.state = SimpleNamespace(holds_slot=False)
+        self._tell = tell
 
     def stop(self, reason: Reason) -> None:
         self.told.append(reason)
+        self._tell()
 
     def __getattr__(self, name: str) -> Callable[[], None]:
-        return lambda: self.told.append(name)
+        def call() -> None:
+            self.told.append(name)
+            self._tell()
+
+        return call
 
 
 async def test_an_owner_that_does_not_end_in_time_is_abandoned(js: JetStream, subjects: Subjects) -> None:
@@ -202,6 +211,40 @@ async def test_owners_end_with_the_streams_that_they_depend_on(
     server._owners = cast("Any", OrderedDict({KEYS[0]: owner}))
     server.streams_lost(frozenset(getattr(subjects, f"{name}_stream") for name in lost.split()))
     assert owner.told == told
+
+
+@pytest.mark.parametrize("event", ["paused", "blobs recreated", "stopped"])
+async def test_all_owners_are_told_although_the_first_one_frees_its_slot_at_once(
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch, event: str
+) -> None:
+    """A freed slot starts a search for idle owners, which changes their order."""
+    server = Server(context_of(js, subjects, Settings(server_id="test", shutdown_grace=0.01), Engine()))
+    owners = OrderedDict((key, Holding(lambda: find_idle(server._owners, 0.0))) for key in KEYS)
+    server._owners = cast("Any", owners)
+    if event == "stopped":
+        async with anyio.create_task_group() as group:
+            await server._shut_down(group)
+    elif event == "blobs recreated":
+        server.streams_recreated(frozenset({f"OBJ_{subjects.blobs_bucket}"}))
+    else:
+        reported = anyio.Event()
+
+        async def report() -> None:
+            reported.set()
+
+        monkeypatch.setattr(server, "_report_progress", report)
+        server._progress_at = -math.inf
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as group:
+                group.start_soon(server._progress_loop)
+                await reported.wait()
+                group.cancel_scope.cancel()
+    told = {
+        "paused": [Reason.FENCED],
+        "blobs recreated": ["save_full_checkpoint"],
+        "stopped": [Reason.SHUTDOWN, "abandon"],
+    }
+    assert [owner.told for owner in owners.values()] == [told[event]] * len(KEYS)
 
 
 @pytest.mark.parametrize("connected", [True, False])

@@ -123,17 +123,17 @@ class Book:
                     return f"{id_} is {have}, a recompute as of {covers} gives {wanted[id_]}"
         return ""
 
-    def differs(self, sequence: int, cells: Mapping[str, Cell], *, tracked: bool) -> str:
+    def differs(self, sequence: int, cells: Mapping[str, Cell], *, tracked: bool | None) -> str:
         """What `cells` have otherwise than it was at log sequence `sequence`; empty if nothing.
 
-        `tracked`: whether they say which commits defined them.
+        `tracked`: whether they say which commits defined them; None: nobody knows.
         """
         definitions, found = self.as_of[sequence], self.found[sequence]
         if cells.keys() != definitions.keys():
             return f"ids {sorted(cells.keys() ^ definitions.keys())}"
         for id_, definition in definitions.items():
             cell = cells[id_]
-            if cell.edited != (self.edits[sequence][id_] if tracked else 0):
+            if tracked is not None and cell.edited != (self.edits[sequence][id_] if tracked else 0):
                 return f"{id_}, which commit {self.edits[sequence][id_]} defined, not {cell.edited}"
             if isinstance(definition, Set):
                 if (cell.value, cell.definition) != (definition.value, None):

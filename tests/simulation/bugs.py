@@ -30,6 +30,7 @@ OLD_HISTORY = "rebaser.sweeper.old_history"
 SERVER = "rebaser.server"
 CLIENT = "rebaser_client.client"
 STATE = "rebaser_core.state.change_set"
+COMMITS = "rebaser_client.log.commits"
 SEEDS = 400  # tried for each bug, at most: a change of the protocol may shift what a seed does
 
 
@@ -586,6 +587,23 @@ BUGS = (
         SERVER,
         "            self._successor_tasks[key] = task\n",
         "            self._successor_tasks[key] = task\n            self._tasks_requested += 1\n",
+    ),
+    # -- the past --------------------------------------------------------------------------------------------------
+    bug(
+        "a position behind a commit is read at the next one",
+        "harsh",
+        2,
+        COMMITS,
+        "        previous = await self._previous(key, following)\n        if previous == 0:",
+        "        previous = following.sequence\n        if previous == 0:",
+    ),
+    bug(
+        "the oldest position is one whose checkpoint is gone",
+        "harsh",
+        16,
+        COMMITS,
+        "                    if readable(commit.checkpoint, begins_after, commit.created_by):",
+        "                    if begins_after is not None:",
     ),
 )
 

@@ -85,7 +85,7 @@ class History:
     debt: int = 0
     checkpoint: int = 0
     named: list[tuple[int, int]] = field(default_factory=list)  # checkpoints: log sequence, when named (Unix ms)
-    reads_from: list[tuple[float, int]] = field(default_factory=list)  # commits: when stored, the checkpoint they name
+    reads_from: dict[int, int] = field(default_factory=dict)  # by commit: the checkpoint that it names, 0 for none
     times: dict[int, float] = field(default_factory=dict)  # by log sequence, virtual seconds
     book: Book = field(default_factory=Book)
     deltas: dict[int, tuple[int, list[Update]]] = field(default_factory=dict)  # with the commit in front of it
@@ -279,7 +279,7 @@ class Checker:
             self._check_checkpoint(history, commit.checkpoint)
             history.checkpoint = commit.checkpoint.sequence
             history.named.append((commit.checkpoint.sequence, commit.at_ms))
-        history.reads_from.append((self._now(), history.checkpoint))
+        history.reads_from[stored.sequence] = history.checkpoint
         history.book.close(stored.sequence)
         self._check_values(history, commit, stored)
 
@@ -506,7 +506,8 @@ class Checker:
             # The owner goes by when its newest checkpoint was named, the sweeper by when any commit was stored.
             begin_ms = max(at_ms for _, at_ms in history.named) - self.history_for_ms
             begin = self._newest - self.history_for_ms / 1000
-            read_then = max((checkpoint for at, checkpoint in history.reads_from if at <= begin), default=0)
+            then = [at for at in history.reads_from if history.times[at] <= begin]
+            read_then = max((history.reads_from[at] for at in then), default=0)
             by_owner = max((sequence for sequence, at_ms in older if at_ms <= begin_ms), default=0)
             bound = max(by_owner, min(before, read_then))
         that(stored.sequence <= bound, f"commit {stored.sequence} is gone, and history reaches back to {bound}")

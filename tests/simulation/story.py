@@ -16,6 +16,7 @@ from tests.simulation.left import LEFT_FOR, LOOK_AGAIN, nothing_left
 from tests.simulation.loop import Livelock, Process, State
 from tests.simulation.model.consumers import PushConsumer
 from tests.simulation.operators import Operator
+from tests.simulation.readers import Reader, position, read_at
 from tests.simulation.rest import Rest
 from tests.simulation.setup import Mode
 from tests.simulation.storms import trouble
@@ -28,6 +29,8 @@ TROUBLE = 30.0  # virtual seconds of faults, at most
 STRANDED = 22.0
 HISTORY_SHARE = 0.35  # of the worlds whose clients use what commits say of the past
 FORK_SHARE = 0.2  # of the worlds whose clients create change sets from others
+READER_SHARE = 0.15  # of the worlds in which somebody reads the past while others edit
+POSITIONS = 4  # of each change set that are read at rest
 REST = 120.0  # virtual seconds in which everything has to come to rest
 # After the last fault: the dead were started, the links of lost machines were cut, and a new sweeper is pinned.
 RECOVERED = 15.0
@@ -136,6 +139,10 @@ class Story:
             world.checker.good.discard(chosen)
         if setup.poison or (setup.garbage and setup.mode is Mode.HARSH):
             world.add_client(Operator("op", random.Random(f"operator {world.seed}"), world.poison, world.trace))
+
+        if random.Random(f"readers {world.seed}").random() < READER_SHARE:
+            histories = world.checker.histories.values
+            world.add_client(Reader("r1", random.Random(f"reader {world.seed}"), histories, world.trace))
 
     def _reap(self) -> None:
         self._world.faults.on = False
@@ -285,6 +292,9 @@ class Story:
                 if found != wanted:
                     wrong = {id_: (found.get(id_), wanted.get(id_)) for id_ in {*found, *wanted}}
                     raise Violation(f"{key} is read wrong: { {k: v for k, v in wrong.items() if v[0] != v[1]} }")
+                rng = random.Random(f"positions {key} {self._world.seed}")
+                for _ in range(POSITIONS if newest else 0):
+                    await read_at(client, history, position(rng, history))
             await nothing_left(client)
 
     async def _check_left(self) -> None:

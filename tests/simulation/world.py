@@ -30,6 +30,7 @@ from tests.simulation.loop import PROCESS, Process, SimLoop, State
 from tests.simulation.model.server import NatsModel
 from tests.simulation.network import NOBODY, Network, jitter
 from tests.simulation.operators import Operator, Poison
+from tests.simulation.readers import Reader
 from tests.simulation.setup import Mode, Setup
 from tests.simulation.trace import Trace
 from tests.simulation.tries import MAX_DEATHS
@@ -125,7 +126,7 @@ class World:
 
         self.slots.append(Slot(name, main))
 
-    def add_client(self, programme: Programme | Operator) -> None:
+    def add_client(self, programme: Programme | Operator | Reader) -> None:
         """It is started again only if it failed; a server always is."""
 
         async def main() -> None:

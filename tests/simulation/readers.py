@@ -1,0 +1,65 @@
+"""The simulated reader, who looks at the past: the state at any position is what stood there, or it is purged."""
+
+import random
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import anyio
+
+from rebaser_client import PositionPurged, RebaserClient
+from rebaser_core.errors import RebaserError
+from tests.simulation.checker import History, that
+from tests.simulation.left import nothing_left
+
+
+@dataclass
+class Reader:
+    """Reads at random positions now and then, while others edit and history is purged."""
+
+    name: str
+    rng: random.Random
+    histories: Callable[[], Collection[History]]
+    tell: Callable[[str, str], None]
+    rounds: int = 12
+
+    async def run(self, url: str) -> None:
+        async with RebaserClient.connect(url) as client:
+            while self.rounds:
+                self.rounds -= 1
+                await anyio.sleep(self.rng.random() * 2)
+                written = [history for history in self.histories() if history.last]
+                if not written:
+                    continue
+                history = self.rng.choice(written)
+                try:
+                    await read_at(client, history, position(self.rng, history))
+                except RebaserError as error:
+                    self.tell(self.name, f"reading {history.key}: {type(error).__name__} {error.code}")
+            await nothing_left(client)
+
+
+def position(rng: random.Random, history: History) -> int:
+    """A position of the log: of what stands there since it began, or was created."""
+    return rng.randint(history.birth or min(history.times), history.last)
+
+
+async def read_at(client: RebaserClient, history: History, at: int) -> None:
+    """Read the state at `position` `at`.
+
+    Raises `Violation` if the state is wrong, or is said to be purged though all that it needs is stored.
+    """
+    key, purged = history.key, history.purged
+    newest = max(sequence for sequence in history.times if sequence <= at)
+    try:
+        state = await client.state(key.workspace, key.change_set, at=at)
+    except PositionPurged as error:
+        that(
+            history.reads_from[newest] < history.purged, f"{key}@{at} is said to be purged, and what it needs is there"
+        )
+        oldest = error.oldest
+        readable = oldest is None or (oldest in history.times and history.reads_from[oldest] >= purged)
+        that(readable, f"{key}: the oldest position is said to be {oldest}, and was purged before")
+        return
+    that(state.last == newest, f"{key}@{at} is read at commit {state.last}, not {newest}")
+    wrong = history.book.differs(state.last, state.cells, tracked=None)
+    that(not wrong, f"{key}@{at} is read with other {wrong}")
