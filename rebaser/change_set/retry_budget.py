@@ -1,10 +1,11 @@
 """Bounds the time for which requests that cannot be decided yet may block their change set.
 
-Such a request has a newer version or an unavailable blob: a newer server, or time, may fix that. Invariant: it is given
-up `retry_for` after its first recorded attempt. If another request was given up for the same reason shortly before, the
-time that this request spent in the queue behind it counts as well, because a newer server could have read it in that
-time. So, however many such requests there are, the requests behind them wait for `retry_for` in total, not for each of
-them.
+Such a request has a newer version or an unavailable blob: a newer server, or time, may fix that.
+
+Invariant: such a request is given up `retry_for` after its first recorded attempt. If another request was given up for
+the same reason shortly before, the time that this request spent in the queue behind the other one counts as well,
+because a newer server could have read it in that time. So, however many such requests there are, the requests behind
+them wait for `retry_for` in total, not for `retry_for` each.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Calls a function for many items, some of them concurrently."""
+"""Calls a function for many items, for a limited number of them at the same time."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar

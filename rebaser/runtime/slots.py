@@ -1,4 +1,4 @@
-"""How many change sets a server may own at once: a fixed number, or as many as its share of the memory holds."""
+"""Decides how many change sets a server may own at once: a fixed number, or as many as a share of its memory holds."""
 
 import os
 from collections.abc import Iterator

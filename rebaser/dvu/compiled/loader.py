@@ -1,8 +1,8 @@
 """Loads compiled code, compiles it where it is missing, and keeps it on disk between processes.
 
 Invariant: compiled code and Python give the same results, to the bit. So compiled code is loaded only where that saves
-time (Numba takes a second to import, and some more to compile, once for each machine and release), and a machine
-without it is no error.
+time (Numba takes a second to import, and some more to compile, once for each machine and release), and it is no error
+if a machine cannot load it.
 """
 
 import contextlib

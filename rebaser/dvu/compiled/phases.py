@@ -19,19 +19,28 @@ BY_PYTHON, TEXT = 1, 2  # flags of a template: Python computes its nodes; its re
 
 
 def sort_into_phases(
-    base: int, shape: Any, starts: Any, refs: Any, kinds: Any, flags: Any, phase: Any, text: Any, begin: Any, order: Any
+    base: int,
+    template: Any,
+    starts: Any,
+    refs: Any,
+    kinds: Any,
+    flags: Any,
+    phase: Any,
+    text: Any,
+    begin: Any,
+    order: Any,
 ) -> int:
     """Write the nodes into `order`, phase after phase; within a phase, they keep the order of the packet. Returns how
     many phases there are. Phase `i` is `order[begin[i]:begin[i + 1]]`.
 
-    `shape` is the template of each node, and `flags` the flags of each template. `base`, `starts`, `refs` and `kinds`
-    are those of `rebaser.dvu.worker.evaluator.Evaluator`. `phase` and `text` are scratch by node. Before the call,
-    `begin` is all 0; it has two more items than twice the number of nodes.
+    `template` is the template of each node, and `flags` the flags of each template. `base`, `starts`, `refs` and
+    `kinds` are those of `rebaser.dvu.worker.evaluator.Evaluator`. `phase` and `text` are scratch by node. Before the
+    call, `begin` is all 0; it has two more items than twice the number of nodes.
 
     For a node that was never computed, the function guesses whether it is text. A wrong guess costs only time.
     """
     last = 0
-    count = len(shape)
+    count = len(template)
     for node in range(count):
         number = 0
         textual = False
@@ -43,7 +52,7 @@ def sort_into_phases(
                 textual = textual or text[ref - base] != 0
             else:
                 textual = textual or kinds[ref] == OTHER
-        flag = flags[shape[node]]
+        flag = flags[template[node]]
         by_python = textual or (flag & BY_PYTHON) != 0
         if by_python:
             number += 1

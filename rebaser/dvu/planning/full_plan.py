@@ -111,18 +111,18 @@ class FullGraphPlan:
         self.size = int(reached.sum())
         known = functions.functions
         self._by_python = [translate(used, known.get(used.function)) is None for used in structure.templates]
-        # `_nodes` are the nodes to compute (None: all). `_given` are the slots whose values are sent (None: those of
-        # the input values). If most nodes are reached and compiled code computes them, selecting the reached nodes
+        # `_nodes` are the nodes to compute (None: all). `_value_slots` are the slots whose values are sent (None: those
+        # of the input values). If most nodes are reached and compiled code computes them, selecting the reached nodes
         # takes longer than computing all nodes.
         self._nodes: subgraph.Mask | None = None
-        self._given: subgraph.Mask | None = None
+        self._value_slots: subgraph.Mask | None = None
         self._rows = layout.rows[:base]
         self._count = len(reached)
         if any(self._by_python) or self.size < limits.full_plan_compute_all_min_share * self._count:
             self._nodes, self._count = reached, self.size
-            self._given = mark != 0
-            self._given[base:] = mark[base:] == _READ
-            self._rows = layout.rows[np.flatnonzero(self._given)]
+            self._value_slots = mark != 0
+            self._value_slots[base:] = mark[base:] == _READ
+            self._rows = layout.rows[np.flatnonzero(self._value_slots)]
         self._store = ""
         self._delivery = _CACHED if layout.sent else _UNSENT
         self._done = False
@@ -189,7 +189,7 @@ class FullGraphPlan:
             self._functions.fingerprints(function_names(structure.templates)),
             structure.address,
             self._nodes,
-            self._given,
+            self._value_slots,
             Column(kinds, columns.bits[rows], others),
             structure.data if self._attaches_structure else b"",
             self._store,

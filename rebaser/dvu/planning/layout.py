@@ -1,6 +1,6 @@
-"""Puts the whole graph of a change set in order, and keeps that order until a definition changes.
+"""Puts the whole graph of a change set in topological order, and keeps that order until a definition changes.
 
-Invariant: a cached layout is returned only if it matches the current definitions.
+Invariant: a cached layout is returned only if it matches the current definitions and what their patterns match.
 """
 
 from collections.abc import Sequence

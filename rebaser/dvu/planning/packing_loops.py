@@ -1,7 +1,8 @@
 """Loops over arrays that cut a graph into packets. See `rebaser.dvu.planning.loops` for the form of a graph and the
 rules.
 
-Both modules are compiled in the same way; `rebaser.dvu.planning.loop_loader` offers their functions together.
+A position is settled once its value is known. Both modules are compiled in the same way, and
+`rebaser.dvu.planning.loop_loader` offers their functions together.
 """
 
 # ruff: noqa: PLR0912, PLR0915, PLR0917, C901 - smaller functions would make the compiled loops slower

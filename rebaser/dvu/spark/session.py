@@ -1,4 +1,4 @@
-"""One Spark Connect session, with blocking calls: for threads, never for the event loop.
+"""One Spark Connect session. Its calls block, so they run in threads, never on the event loop.
 
 Invariant: every exception that leaves this module is a `SessionError` (the session or the server is no longer usable)
 or another `DvuError` (only this job failed). Exceptions of PySpark do not leave it.

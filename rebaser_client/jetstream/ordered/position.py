@@ -1,4 +1,4 @@
-"""The position of an ordered consumer in its stream. Pure, so that tests can show where each next consumer starts.
+"""The position of an ordered consumer in its stream. No I/O, so that tests can show where each next consumer starts.
 
 Invariant: whichever messages were accepted so far, the next consumer starts where no message is skipped and none is
 repeated. A policy keeps the meaning that it had when the first consumer was created, because "new" and "last" would

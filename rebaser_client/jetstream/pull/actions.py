@@ -49,8 +49,8 @@ class NotifyUnpinned(NamedTuple):
 
 
 class EndPulling(NamedTuple):
-    """End: nothing more will be pulled. `error` is the reason; None if the reader asked for the end, or got all that it
-    asked for."""
+    """End: nothing more will be pulled. `error` is the reason; None if the reader asked for the end, or if the only
+    pull ended as expected."""
 
     error: RebaserError | None
 

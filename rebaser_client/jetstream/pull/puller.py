@@ -1,8 +1,8 @@
 """Pulls messages: carries out the actions of `PullState`, and queues messages until a reader takes them.
 
 Invariant: whatever happens to a pull (it expires, it is refused, its heartbeats stop, the connection breaks), another
-pull requests what it did not deliver. After `stop` nothing is queued: messages that still arrive are returned to the
-server at once.
+pull requests what that pull did not deliver. After `stop` nothing is queued: messages that still arrive are returned to
+the server at once.
 """
 
 import asyncio
