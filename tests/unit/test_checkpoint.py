@@ -219,19 +219,19 @@ def test_a_new_base_is_written_when_most_has_changed() -> None:
 
 def test_what_was_not_stored_is_in_the_next_one() -> None:
     """What changed before it failed and while it was written; no root that is still owed says it a second time."""
-    state, stored = made(*(Set(f"v{n}", n) for n in range(20))), Stored()
+    state, stored = made(*(Set(f"v{n}", n) for n in range(30))), Stored()
     stored.write(state)
-    edit(state, Set("v1", -1), Remove("v2"))
+    edit(state, Set("v1", -1), Set("v7", -7), Remove("v2"))
     with state.view() as view:
         failed = CheckpointDraft(state, view, stored.chain)
         edit(state, Set("v3", -3), Remove("v5"))
         failed.copy()
     failed.write()
-    edit(state, Set("v4", -4), Remove("v6"))
+    edit(state, Set("v4", -4), Remove("v6"), Remove("v7"))
     failed.discard()
     compute(state)
     assert not state.owes
-    assert {row["id"] for row in table(*stored.write(state).parts)} == {"v1", "v2", "v3", "v4", "v5", "v6"}
+    assert {row["id"] for row in table(*stored.write(state).parts)} == {"v1", "v2", "v3", "v4", "v5", "v6", "v7"}
     assert parts(stored.read()) == parts(state)
 
 

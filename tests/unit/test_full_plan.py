@@ -416,7 +416,8 @@ def test_values_of_an_update_are_ok(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "nodes", [[0], [1], [3], [0, 1, 2, 3], [0, 1], [1, 2], [2, 3], [0, 2], [1, 3], [0, 1, 3], [2, 1, 3], [3, 0]]
+    "nodes",
+    [[0], [1], [3], [0, 1, 2, 3], [0, 1], [1, 2], [2, 3], [0, 2], [1, 3], [0, 1, 3], [2, 1, 3], [3, 0], [0, 2, 1, 3]],
 )
 def test_ids_as_text_are_those_of_the_nodes_that_are_asked_for(nodes: list[int]) -> None:
     ids = ["a", "bä", "c/c/c", "d d"]

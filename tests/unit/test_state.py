@@ -153,6 +153,10 @@ def test_a_request_that_was_redriven_has_its_last_outcome_alone() -> None:
     assert recorded is not None
     assert (recorded.decision.outcome, recorded.commit) == (Outcome.SUCCESS, 2)
     assert (list(state.outcomes), list(state.redriven)) == ([], ["r"])
+    for sequence, id_ in ((3, "q"), (4, "r")):
+        decision = Decision(sequence, RequestId(id_), Outcome.SUCCESS, redrive=2)
+        state.fold(sequence, rebase(state, requests=(decision,)))
+    assert list(state.redriven) == ["q", "r"]  # the newest last: checkpoints and the end of the retry window need it
 
 
 def test_an_attempt_that_was_taken_back_leaves_nothing() -> None:
@@ -260,6 +264,44 @@ def test_a_thread_keeps_what_it_works_on_until_it_ends() -> None:
     with pytest.raises(RuntimeError, match="closed"):
         view.run(work)
     assert not state.pinned
+
+
+def test_when_a_value_was_defined_is_known_beside_a_view_and_after_it() -> None:
+    """A request that expects an earlier position must be refused."""
+    state, rule = ChangeSetState(), Derive("d", "sum", {"x": "a"})
+    state.fold(1, rebase(state, Set("a", 1), rule, Set("e", 1)))
+    with state.view():
+        state.fold(2, rebase(state, Set("a", 2), replace(rule, function="min"), Set("n", 7)))
+        state.fold(3, rebase(state, Derive("n", "sum", {"x": "a"}), Remove("e")))
+        state.fold(4, dvu(state, 1, Computed("d", 1)))
+        assert [state.defined_by(id_) for id_ in "aden"] == [2, 2, 3, 3]
+        assert state.values()["n"].value == state.cells["n"].value == 7
+    while state.merge_overlay(1):
+        pass
+    assert state.cells.overlay_empty
+    assert [state.defined_by(id_) for id_ in "aden"] == [2, 2, 3, 3]
+    state.untracked = 1
+    state.cells.apply(Set("of an older format", 1))
+    assert state.defined_by("of an older format") == 1
+
+
+def test_an_input_that_is_named_twice_is_used_until_both_are_gone() -> None:
+    for at_once in (1, 1000):
+        with forced(Thresholds(vectorized_write_min_inputs=at_once)):
+            state = ChangeSetState()
+            state.fold(1, rebase(state, Derive("b", "sum", {"x": ("a", "a")}), Derive("c", "sum", {"x": ("a",)})))
+            state.fold(2, rebase(state, Remove("b")))
+            assert state.cells.is_input("a")
+            assert state.cells.dependents("a") == ["c"]
+            state.fold(3, rebase(state, Remove("c")))
+            assert not state.cells.is_input("a")
+
+
+def test_dependents_are_found_after_many_edits_without_a_lookup() -> None:
+    with forced(Thresholds(dependents_drop_min_edges=2)):
+        state = ChangeSetState()
+        state.fold(1, rebase(state, Set("a", 1), *(Derive(f"v{n}", "sum", {"x": "a"}) for n in range(9))))
+        assert sorted(state.cells.dependents("a")) == [f"v{n}" for n in range(9)]
 
 
 def test_a_view_keeps_the_roots_that_it_was_opened_with() -> None:
