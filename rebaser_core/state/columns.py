@@ -156,9 +156,7 @@ class Columns(ValueColumns):
         """Define `definition.id`. It keeps its value, which becomes stale."""
         template, ids = self.templates.split(definition)
         row = self._row_undefined(definition.id, edited)
-        self._uses[row] += 1  # keeps this row from being released below
         rows = [self._row_of(id_) for id_ in ids]
-        self._uses[row] -= 1
         self.definition_generation += 1
         at, count = self.refs_used, len(rows)
         self.reserve_refs(count)
