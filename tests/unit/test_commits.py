@@ -45,6 +45,14 @@ def refusal(body: object) -> str:
     return caught.value.code
 
 
+def test_where_a_log_begins_is_kept_in_commits_that_need_nothing_else_of_history() -> None:
+    """Until the change set has a checkpoint of its own, its readers need the position."""
+    commit = Commit("c", 4, Kind.DVU, 1, "o", None, 4, begin=3)
+    found, payload = encode_commit(commit)
+    assert found[MESSAGE_VERSION] == "3"
+    assert decode_commit(found, payload).begin == 3
+
+
 @pytest.mark.parametrize(
     "body",
     [COMMIT | {"kind": "merge"}, COMMIT | {"requests": [[1, "r", "postponed"]]}],

@@ -29,6 +29,7 @@ from rebaser_core.messages import (
     encode_delta,
     encode_updates_blob,
 )
+from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset
 from rebaser_core.values import Fault
 
@@ -183,6 +184,17 @@ def test_unknown_fields_in_any_number_are_one_error() -> None:
 
 
 # -- blobs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at_once", [1, 1000])
+def test_a_blob_is_bounded_however_many_slices_it_is_written_in(at_once: int) -> None:
+    delta = tuple(Set(f"v{n}", "x" * 50) for n in range(20))
+    with forced(Thresholds(blob_slice_max_items=at_once)):
+        blob = encode_delta(delta)
+        assert encode_delta(delta, len(blob)) == blob
+        with pytest.raises(UnprocessableError, match="takes more than 1000 bytes") as caught:
+            encode_delta(delta, 1000)
+    assert caught.value.code == "too_large"
 
 
 @pytest.mark.parametrize(
