@@ -1,9 +1,9 @@
 """Recomputes values that failed because no server had their function, once a server has it.
 
-A header of each commit names the functions that its writer lacked. A sweeper that has one of them wakes the change set,
-and an owner that has one asks for the failed values to be recomputed. The owner asks only once, because the header of
-the commit that asks names only the functions that its own writer lacks. Commits of older releases have no such header;
-their values heal when an owner loads the change set.
+A header of each commit names the functions that its writer lacked. If a sweeper has one of these functions, it wakes
+the change set; if an owner has one, it asks for the failed values to be recomputed. The owner asks only once, because
+the header of the commit that asks names only the functions that this owner lacks. Commits of older releases have no
+such header; their values heal when an owner loads the change set.
 """
 
 from rebaser.change_set.commit_log import CommitLog

@@ -2,7 +2,8 @@
 
 Invariant: a death counts against a request only if its owner recorded the attempt in the log, and no later commit
 records that the attempt ended. An owner that is stopped, is fenced, or meets an outage takes its attempt back. An owner
-that stalled until its lease ran out does not: that is a hang, even if no other server is running that could take over.
+that stalled until its lease ran out does not take it back, because that is a hang, even if no other server is running
+that could take over.
 
 Taking an attempt back appends a commit, too. If the stream of all logs is full, the owner keeps its task and tries
 again until there is room. If it gave the task back instead, each owner that finds room for an `attempt` commit, but not

@@ -137,7 +137,8 @@ class TailReader:
     async def _rows(self, messages: Iterable[_Message]) -> tuple[tuple[TailRow, ...], tuple[str, ...]]:
         """Return copies of `messages`, and the addresses of the blobs that their headers name.
 
-        What the parent itself had copied comes first, so that the result has one level however deep the forks are.
+        If the parent was itself created from a change set, the rows that it copied then come first. So the result never
+        refers to other copies, however many change sets were created one from another.
         """
         rows: list[TailRow] = []
         needed: dict[str, None] = {}

@@ -1,7 +1,7 @@
 """Writes checkpoints: the whole state, or what changed since the last checkpoint.
 
-Invariant: the cost is proportional to the rows that are written. The state must not change while they are copied,
-which is a small part of the cost.
+Invariant: the cost is proportional to the number of rows that are written. The state must not change while these rows
+are copied, which is a small part of the cost.
 """
 
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""All values of a state as rows, without an object for each of them: for readers that write them all."""
+"""Lists all values of a state as tuples, for readers that write all values: making a `Value` for each would be slow."""
 
 from collections.abc import Iterator
 from typing import TypeAlias

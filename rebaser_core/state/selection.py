@@ -1,4 +1,4 @@
-"""Selections of a state for readers: by pattern, in pages, with definitions."""
+"""Selects values of a state for readers: by pattern, in pages, with definitions."""
 
 from dataclasses import dataclass
 from heapq import nsmallest
