@@ -246,6 +246,8 @@ class LogHistory:
             async for commit in commits:
                 if commit.sequence <= low:
                     break
+                if commit.origin is not None:  # the earlier position is in the log of the parent
+                    return None
                 if commit.kind is Kind.REBASE and (commit.delta or commit.delta_blob):
                     loaded = await self._commits.with_before(await self._commits.with_delta(commit))
                     if loaded.before is None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import anyio
 import pytest
@@ -13,6 +14,7 @@ from rebaser_client import Derive, RebaserClient, Remove, RequestRejected, Set, 
 from rebaser_client.blobs import open_blobs
 from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import JetStream
+from rebaser_client.log.positions import At
 from rebaser_client.log.reader import LogReader
 from rebaser_core.branch import differing
 from rebaser_core.commit import Kind
@@ -44,7 +46,7 @@ async def edit(client: RebaserClient, name: str, *updates: Update, expect_at: in
     return commit_of(await client.enqueue_updates_with_reply("ws", name, updates, expect_at=expect_at))
 
 
-async def stands(client: RebaserClient, name: str, at: int | None = None) -> dict[str, object]:
+async def stands(client: RebaserClient, name: str, at: At | None = None) -> dict[str, object]:
     return {id_: value.value for id_, value in (await client.values("ws", name, at=at)).items()}
 
 
@@ -236,6 +238,34 @@ async def test_a_client_that_may_not_send_waits_until_somebody_else_uses_the_bra
             await asked.wait()
             await edit(client, "fix", Set("c", 3))
         assert await stands(client, "fix") == {"a": 1, "b": 2, "c": 3}
+
+
+async def test_before_a_branch_was_created_its_state_is_that_of_its_parent(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine):
+        begin = datetime.now(UTC)
+        first = await edit(client, "main", Set("a", 1))
+        one = datetime.now(UTC)
+        second = await edit(client, "main", Set("a", 2))
+        two = datetime.now(UTC)
+        third = await edit(client, "main", Set("a", 3))
+        three = datetime.now(UTC)
+        await refused_once(client)
+        await client.create_branch("ws", "fix", at=second)
+        deep = await client.create_branch("ws", "deep", "fix")
+        await edit(client, "deep", Set("b", 1))
+    for name in ("fix", "deep"):
+        assert await stands(client, name, begin) == await stands(client, name, 0) == {}
+        assert await stands(client, name, one) == await stands(client, name, first) == {"a": 1}
+        assert await stands(client, name, two) == await stands(client, name, second) == {"a": 2}
+        assert await stands(client, name, three) == await stands(client, name, third) == {"a": 2}  # not what main had
+    assert await stands(client, "deep", deep.sequence) == {"a": 2}
+    compared = await client.diff("ws", "deep", "deep", at=first)
+    assert [(one.id, one.before, one.after) for one in compared.changes] == [
+        ("a", Set("a", 1), Set("a", 2)),
+        ("b", None, Set("b", 1)),
+    ]
 
 
 async def test_blame_finds_who_defined_an_inherited_value(
