@@ -199,6 +199,18 @@ def test_an_update_of_many_values_is_in_the_delta() -> None:
     assert stored.read().cells == state.cells
 
 
+def test_a_delta_leaves_nothing_of_the_values_and_faults_that_it_replaces() -> None:
+    rules = [Derive(f"d{n}", "sum", {"x": "v0"}) for n in range(3)]
+    state, stored = made(*(Set(f"v{n}", "text") for n in range(20)), *rules), Stored()
+    compute(state, Computed("d0", fault=Fault("failed", "no", "d0")), Computed("d1", "text"), Computed("d2", "text"))
+    stored.write(state)
+    compute(state, Computed("d0", 1), Computed("d1", 1), Computed("d2", fault=Fault("failed", "no", "d2")))
+    assert stored.write(state).chain.deltas
+    columns = stored.read().cells.columns
+    assert [columns.ids[row] for row in columns.faults] == ["d2"]
+    assert sorted(columns.ids[row] for row in columns.other) == sorted(f"v{n}" for n in range(20))
+
+
 def test_a_new_base_is_written_when_the_deltas_have_paid_for_it() -> None:
     part = PartRef("x", 100)
     assert Chain().needs_base
@@ -383,11 +395,12 @@ def test_the_first_checkpoint_of_a_change_set_has_the_outcomes_it_carried_and_no
     stored, parent = Stored(), ChangeSetState()
     theirs, mine = (Decision(1, RequestId(name), Outcome.ERROR, 0, "no") for name in ("theirs", "mine"))
     updates = tuple(Set(f"v{number}", number) for number in range(20))
-    parent.fold(5, Commit("c", 0, Kind.REBASE, 0, "o", None, None, (theirs,), updates))
+    parent.fold(5, Commit("c", 0, Kind.REBASE, 0, "o", None, None, (theirs,), updates), 100)
     stored.write(parent)
     origin = Origin("main", 5, "main", 5)
     carried = (CarriedOutcome(mine, 3, 0),)
-    parent.fold(9, Commit("c", 3, Kind.CREATE, 0, "o", Applied("s", 2), None, origin=origin, carried=carried))
+    parent.fold(9, Commit("c", 3, Kind.CREATE, 0, "o", Applied("s", 2), None, origin=origin, carried=carried), 7)
+    assert parent.weight == 7  # that of its own log
     made = stored.write(parent)
     assert len(made.chain.deltas) == 1
     assert list(stored.read().outcomes) == ["mine"]

@@ -23,6 +23,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import (
     decode_commit,
     encode_commit,
+    read_edited,
     read_sweep_headers,
     read_unknown,
 )
@@ -43,6 +44,11 @@ def refusal(body: object) -> str:
     with pytest.raises(UnprocessableError) as caught:
         decode_commit(headers("Commit", 1), dumps(CBOR, {"v1": body}))
     return caught.value.code
+
+
+def test_a_commit_that_does_not_say_when_it_was_edited_is_the_newest_that_may_have_edits() -> None:
+    assert [read_edited({"X-Edited": "3"}, 7), read_edited({"X-Edited": "0"}, 7)] == [3, 0]
+    assert read_edited({}, 7) == read_edited(None, 7) == 7
 
 
 def test_where_a_log_begins_is_kept_in_commits_that_need_nothing_else_of_history() -> None:

@@ -76,6 +76,8 @@ def refusal(name: str, version: int, body: object) -> tuple[str, str]:
         (2, {"updatesAddress": "../../etc/passwd"}, "invalid_address"),
         (2, {"updatesAddress": 7}, "malformed"),
         (2, {"updates": [], "id": ""}, "invalid_id"),
+        (4, {"create": {"target": "main"}}, "malformed"),
+        (4, {"create": {"at": 1}}, "malformed"),
         (2, {"updates": [], "id": "x" * 65}, "invalid_id"),
         (2, {"updates": [], "id": "a.b"}, "invalid_id"),
         (2, {"updates": [], "id": 7}, "malformed"),
