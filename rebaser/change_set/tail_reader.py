@@ -100,9 +100,10 @@ class TailReader:
         return await self._encoded(longer, rows, named, until)
 
     async def _encoded(self, tail: Tail, added: tuple[TailRow, ...], named: tuple[str, ...], after: int) -> Tail:
-        """Return `tail` in its final form. Its last rows, `added`, follow `after`, and their headers name `named`.
+        """Return `tail` with its rows encoded, and with the blobs that they need. `added` are the newest of these rows:
+        they follow log sequence `after`, and their headers name the blobs `named`.
 
-        Raises `BrokenChain` if there is a gap.
+        Raises `BrokenChain` if a commit is missing among `added`.
         """
         rows, until = tail.rows or (), tail.newest.sequence
         try:

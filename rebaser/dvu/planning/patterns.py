@@ -82,7 +82,7 @@ def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
     total = int(counts.sum()) + _INPUTS_PER_NAME * int(counts[by_id].sum())
     if total > MAX_ALL:
         raise DvuError(
-            f"the update has {total} inputs, counting all that patterns match; at most {MAX_ALL} are allowed",
+            f"the update needs room for {total} inputs, counting all that patterns match; there is room for {MAX_ALL}",
             code="too_large",
         )
     template, begin = columns.template[rows], np.zeros(len(size), np.int64)
