@@ -56,7 +56,7 @@ class Server:
         self._sweeper = Sweeper(
             context.js, context.subjects, interval, unroutable, history, on_stream_error=on_stream_error
         )
-        self._progress = ProgressReporter(context, self._updates)
+        self._updates_reporter = ProgressReporter(context, self._updates)
         self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # any call of an owner may change the order
         self._held: dict[ChangeSetKey, Task] = {}  # tasks without an owner, because no slot is free
         self._successor_tasks: dict[ChangeSetKey, Task] = {}  # delivered while the previous owner was ending
@@ -72,7 +72,7 @@ class Server:
         self._overbooked = 0  # how many tasks to request beyond the free slots
         self._stopping = False
         self._ended = anyio.Event()  # set when an owner ends
-        self._progress_at = context.now()
+        self._kept_alive_at = context.now()
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Serve until cancelled; `ready` is called once tasks are being pulled."""
@@ -90,12 +90,12 @@ class Server:
         async with anyio.create_task_group() as self._group, consumer as self._pull:
             try:
                 async with anyio.create_task_group() as loops:
-                    loops.start_soon(self._progress_loop)
+                    loops.start_soon(self._keepalive_loop)
                     loops.start_soon(self._crowd_loop)
                     loops.start_soon(self._start_loop)
                     loops.start_soon(context.deleter.run)
                     loops.start_soon(self._sweeper.run)
-                    loops.start_soon(self._progress.run)
+                    loops.start_soon(self._updates_reporter.run)
                     loops.start_soon(context.stream_watch.run, self)
                     self._fill_slots()
                     ready()
@@ -115,7 +115,7 @@ class Server:
             "owned": len(self._owners),
             "slots": self._slot_total(),
             "sweeper": self._sweeper.pinned,
-            "updates": describe_updates(self._progress.slow()),
+            "updates": describe_updates(self._updates_reporter.slow()),
         }
 
     def _updates(self) -> Iterator[tuple[ChangeSetKey, Progress]]:
@@ -240,7 +240,7 @@ class Server:
             if subjects.commits_stream in streams:
                 owner.log_loss()
             if subjects.tasks_stream in streams:
-                owner.lose_task()
+                owner.lose_task(hung=False)
             elif streams & {subjects.commits_stream, subjects.requests_stream}:
                 owner.stop(Reason.TRANSIENT)
 
@@ -253,27 +253,27 @@ class Server:
 
     # -- loops -----------------------------------------------------------------------------------------------------
 
-    async def _progress_loop(self) -> None:
-        """Tell NATS that the tasks are in progress. End the owners if the process was paused for over `ack_wait`."""
+    async def _keepalive_loop(self) -> None:
+        """Keep the tasks of this server. End the owners if the process was paused for over `ack_wait`."""
         context = self._context
         ack_wait = context.settings.ack_wait
         while True:
             now = context.now()
-            if now - self._progress_at > ack_wait:
-                log.warning("lease_lost", paused=round(now - self._progress_at, 1), owned=len(self._owners))
+            if now - self._kept_alive_at > ack_wait:
+                log.warning("lease_lost", paused=round(now - self._kept_alive_at, 1), owned=len(self._owners))
                 for owner in list(self._owners.values()):
-                    owner.stop(Reason.FENCED)
+                    owner.lose_task(hung=True)
                 self._successor_tasks.clear()
                 self._held.clear()
-            self._progress_at = now
+            self._kept_alive_at = now
             try:
-                await self._report_progress()
+                await self._keep_tasks_alive()
             except RebaserError as error:
                 log.warning("progress_failed", reason=error.message)
             self._garbage.collect_if_due(len(self._owners))
-            await anyio.sleep(max(self._progress_at + ack_wait / 3 - context.now(), 0.0))
+            await anyio.sleep(max(self._kept_alive_at + ack_wait / 3 - context.now(), 0.0))
 
-    async def _report_progress(self) -> None:
+    async def _keep_tasks_alive(self) -> None:
         """Send a progress ack for each task, in slices. Meanwhile, add up the memory of the owned states."""
         state_bytes = 0
         for number, owner in enumerate(list(self._owners.values()), 1):

@@ -106,14 +106,14 @@ class BranchOperations(ReadOperations):
             return await self._branches().diff(ChangeSetKey.of(workspace, change_set), at)
 
     def _branches(self) -> BranchReader:
-        return BranchReader(self._js, self._subjects, self._reader, self._state_reader)
+        return BranchReader(self._js, self._subjects, self._reader, self._state_loader)
 
     async def _sequence(self, key: ChangeSetKey, at: At) -> int:
         """Return the log sequence of the newest commit at `at`."""
         if isinstance(at, int):
             return at
         with translate_missing_stream():
-            message = await self._reader.newest(key, at)
+            message = await self._reader.newest_message(key, at)
         if message is None:
             name = f"{key.workspace}/{key.change_set}"
             raise UnprocessableError(f"{name} had no commit at that position", code="no_such_position")

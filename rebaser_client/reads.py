@@ -33,10 +33,10 @@ from rebaser_core.subjects import Subjects
 from rebaser_core.values import Value
 
 if TYPE_CHECKING:
-    from rebaser_client.log.reader import LogReader
+    from rebaser_client.log.reader import StateLoader
     from rebaser_core.state.change_set import ChangeSetState
 
-STATES = "rebaser_client.log.reader"  # the module that loads states
+LOADER = "rebaser_client.log.reader"  # the module that loads states
 
 
 class ReadOperations:
@@ -51,8 +51,8 @@ class ReadOperations:
         self._limits = limits
         self._blobs = blobs
         self._reader = CommitReader(self._js, subjects, blobs)
-        self._states: LogReader | None = None
-        self._history = LogHistory(self._reader, self._state_reader)
+        self._loader: StateLoader | None = None
+        self._history = LogHistory(self._reader, self._state_loader)
         self._coverage = CoverageWaiter(self._reader, group, self._use)
 
     async def enqueue_updates(self, *args: Any, **options: Any) -> RequestId:
@@ -128,7 +128,7 @@ class ReadOperations:
         """
         with translate_missing_stream():
             key = ChangeSetKey.of(workspace, change_set)
-            return (await (await self._state_reader()).load(key, at)).state
+            return (await (await self._state_loader()).load(key, at)).state
 
     async def log(
         self, workspace: str, change_set: str, id_: str | None = None, *, at: At | None = None
@@ -189,14 +189,14 @@ class ReadOperations:
         with translate_missing_stream():
             return await self._history.status(ChangeSetKey.of(workspace, change_set))
 
-    async def _state_reader(self) -> "LogReader":
-        if self._states is None:
-            if STATES not in sys.modules:
-                await to_thread.run_sync(import_module, STATES)
-            from rebaser_client.log.reader import LogReader  # noqa: PLC0415 - see the module docstring
+    async def _state_loader(self) -> "StateLoader":
+        if self._loader is None:
+            if LOADER not in sys.modules:
+                await to_thread.run_sync(import_module, LOADER)
+            from rebaser_client.log.reader import StateLoader  # noqa: PLC0415 - see the module docstring
 
-            self._states = self._states or LogReader(self._js, self._subjects, self._blobs)
-        return self._states
+            self._loader = self._loader or StateLoader(self._js, self._subjects, self._blobs)
+        return self._loader
 
     async def watch(self, workspace: str, change_set: str, *, after: int | None = None) -> AsyncGenerator[Commit, None]:
         """Yield commits with their deltas as they are appended: those after log sequence `after`, or from now on.
@@ -206,7 +206,7 @@ class ReadOperations:
         key = ChangeSetKey.of(workspace, change_set)
         with translate_missing_stream():
             if after is None:
-                newest = await self._reader.newest(key)  # perhaps not a commit, but a message that readers skip
+                newest = await self._reader.newest_message(key)  # perhaps not a commit, but a message that readers skip
                 after = 0 if newest is None else newest.sequence
             async with aclosing(self._reader.follow(key, after)) as commits:
                 async for commit in commits:

@@ -24,7 +24,7 @@ def due(commits: CommitLog, min_bytes: int) -> bool:
     """Whether a checkpoint is due: the log since the last checkpoint exceeds `min_bytes` bytes, and 1/`SHARE` of the
     size of that checkpoint."""
     checkpoint = commits.state.checkpoint
-    return commits.weight > max(min_bytes, checkpoint.size // SHARE if checkpoint else 0)
+    return commits.tail_weight > max(min_bytes, checkpoint.size // SHARE if checkpoint else 0)
 
 
 async def write(context: Context, commits: CommitLog, *, full: bool = False) -> None:
@@ -69,7 +69,7 @@ async def put_all(blobs: BlobStore, written: WrittenCheckpoint) -> tuple[Checkpo
 async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> None:
     """Store the current state and name it in a commit. `full`: see `write`."""
     async with commits.view() as view:
-        weight = commits.weight
+        weight = commits.tail_weight
         chain = Chain() if full else commits.chain
         draft = CheckpointDraft(commits.state, view, chain, tracked=commits.history)
         try:
@@ -84,7 +84,7 @@ async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> 
         async with commits.append_lock():
             debt = commits.state.debt
             await commits.append(commits.draft(Kind.CHECKPOINT, checkpoint=reference, debt=debt, blobs=needed))
-            commits.weight -= weight
+            commits.tail_weight -= weight
             commits.chain = chain
     except BaseException:
         draft.discard()

@@ -68,11 +68,11 @@ class EncodedCommit:
 class CommitLog:
     """Appends to the log of `key` and keeps its folded `state`.
 
-    `weight` (bytes) is the weight of the log after the newest checkpoint, `chain` the parts of that checkpoint, `log` a
-    logger bound to the change set. `history`: whether commits and checkpoints record what is needed for history; if
-    they do, servers of the previous release cannot read them. Above `inline_max` (bytes) the delta of a commit goes to
-    a blob. `now_ms` is the clock, `new_id` makes ULIDs. `on_stream_error` is called when an append fails in a way that
-    a missing stream would explain.
+    `tail_weight` (bytes) is the weight of the log after the newest checkpoint, `chain` the parts of that checkpoint,
+    `log` a logger bound to the change set. `history`: whether commits and checkpoints record what is needed for
+    history; if they do, servers of the previous release cannot read them. Above `inline_max` (bytes) the delta of a
+    commit goes to a blob. `now_ms` is the clock, `new_id` makes ULIDs. `on_stream_error` is called when an append fails
+    in a way that a missing stream would explain.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class CommitLog:
         js: JetStream,
         subjects: Subjects,
         key: ChangeSetKey,
-        tail: LoadedState,
+        loaded: LoadedState,
         *,
         blobs: BlobStore,
         owner: str,
@@ -92,9 +92,9 @@ class CommitLog:
         on_stream_error: Callable[[], None] = lambda: None,
     ) -> None:
         self.key = key
-        self.state = tail.state
-        self.weight = tail.weight
-        self.chain = tail.chain
+        self.state = loaded.state
+        self.tail_weight = loaded.tail_weight
+        self.chain = loaded.chain
         self.history = history
         self.log = log.bind(workspace=key.workspace, change_set=key.change_set)
         self._js = js
@@ -278,7 +278,7 @@ class CommitLog:
             self._hand_over(sequence, encoded.commit)
             return sequence
         self.state.fold(sequence, encoded.commit, weight)
-        self.weight += weight
+        self.tail_weight += weight
         return sequence
 
     def _hand_over(self, sequence: int, create: Commit) -> None:
@@ -294,7 +294,7 @@ class CommitLog:
         """
         with anyio.CancelScope(shield=True) as self._settling:
             return await self._publish(encoded, may_have_landed=True)
-        raise _given_up()
+        raise _given_up()  # reached if `abandon` cancels the scope
 
     def _check_abandoned(self) -> None:
         if self._abandoned:
@@ -374,7 +374,7 @@ def _encode_before(before: tuple[Update, ...]) -> bytes:
 
 
 async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
-    """Load the log of `key`; raises the errors of `LogReader.load`."""
+    """Load the log of `key`; raises the errors of `StateLoader.load`."""
     await load_functions()
     loaded = await context.reader.load(key)
     return CommitLog(

@@ -5,11 +5,11 @@
        │                  v                          │  confirmed)   if work is left)
        └──────────────> SETTLING ──yield─────────────┘
                           └── shutdown, transient, queue blocked: nak ──> DONE
-                          └── fenced: publish the task ──> DONE
+                          └── fenced, task lost: publish the task ──> DONE
 
 Invariants: an owner releases nothing while one of its commits is in flight. A dependent values update (DVU) runs only
 when one is owed and none is running. Every path ends in exactly one of three ways: ack and recheck; nak; or, if the
-owner was fenced, neither.
+owner was fenced or has lost its task, neither.
 
 There is no clock, no randomness and no I/O here. The caller passes `now` in seconds. Events say what happened; effects
 say what the owner must do. The owner reports back by posting events.
@@ -45,11 +45,12 @@ class Reason(Enum):
     YIELD = "yield"
     QUEUE_BLOCKED = "queue_blocked"  # the first queued request has to wait; a running DVU may continue for a while
     TRANSIENT = "transient"
-    FENCED = "fenced"
+    FENCED = "fenced"  # the log refuses its appends
+    TASK_LOST = "task_lost"  # NATS may have delivered the task to another owner, or the task is gone
 
 
 # From mildest to gravest: while an owner ends, a graver reason replaces a milder one.
-_SEVERITY = (Reason.YIELD, Reason.QUEUE_BLOCKED, Reason.TRANSIENT, Reason.SHUTDOWN, Reason.FENCED)
+_SEVERITY = (Reason.YIELD, Reason.QUEUE_BLOCKED, Reason.TRANSIENT, Reason.SHUTDOWN, Reason.FENCED, Reason.TASK_LOST)
 
 
 # -- events: what happened ---------------------------------------------------------------------------------------------
@@ -331,7 +332,7 @@ def _settle(state: OwnerState) -> Step:
     match state.stopping:
         case Reason.YIELD:
             return replace(state, phase=Phase.RELEASING), (Command.ACK,)
-        case Reason.FENCED:
+        case Reason.FENCED | Reason.TASK_LOST:
             return replace(state, phase=Phase.DONE), (Command.PUBLISH_TASK,)
         case Reason.TRANSIENT | Reason.QUEUE_BLOCKED:
             return replace(state, phase=Phase.DONE), (Nak(state.delay),)

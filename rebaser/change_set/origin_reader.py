@@ -114,14 +114,14 @@ class _Parent:
     async def _newest(self) -> tuple[StoredMessage, Commit]:
         """Return the newest commit at the position; raises `UnprocessableError` if no edit was applied by then."""
         reader, at = self._reader, self._create.at
-        message = await reader.newest(self._parent, at)
+        message = await reader.newest_message(self._parent, at)
         while message is not None:
             commit = reader.decode(message.sequence, message.headers, message.data)
             if commit is not None and read_edited(message.headers, message.sequence):
                 return message, commit
             if commit is not None:
                 break  # by then, no edit had been applied to the parent
-            message = await reader.newest(self._parent, message.sequence - 1)  # the message is not a commit
+            message = await reader.newest_message(self._parent, message.sequence - 1)  # the message is not a commit
         name = f"{self._parent.workspace}/{self._parent.change_set}"
         when = "" if at is None else f" at {at_text(at)}"
         raise UnprocessableError(f"there is no change set {name}{when}", code="no_such_change_set")

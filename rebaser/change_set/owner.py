@@ -129,14 +129,13 @@ class Owner(Actor):
 
     def stop(self, reason: Reason) -> None:
         """Begin to end for `reason`; `run` returns when the end is reached."""
-        if reason is Reason.FENCED:
-            self.lease.lost = self._hung = True
         self.post(Stop(reason))
 
-    def lose_task(self) -> None:
-        """Begin to end because the task was lost with its stream. This does not count as a hang."""
+    def lose_task(self, *, hung: bool) -> None:
+        """Begin to end because the task is lost: this process `hung`, or the stream of tasks is gone."""
         self.lease.lost = True
-        self.post(Stop(Reason.FENCED))
+        self._hung |= hung
+        self.post(Stop(Reason.TASK_LOST))
 
     def log_loss(self) -> None:
         """Log what the change set held when its log was lost with the stream."""

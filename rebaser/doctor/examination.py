@@ -17,7 +17,7 @@ from rebaser_client.blobs import BlobStore
 from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import JetStream, OrderedConsumer
 from rebaser_client.log.commits import DAMAGED
-from rebaser_client.log.reader import LASTING_CODES, LogReader
+from rebaser_client.log.reader import LASTING_CODES, StateLoader
 from rebaser_core.blob_address import is_address
 from rebaser_core.commit import Applied, CheckpointRef, Commit, Kind
 from rebaser_core.dead_letter import claimed_id
@@ -96,7 +96,7 @@ async def examine(stores: Stores, key: ChangeSetKey) -> Examination:
 class _Examiner:
     def __init__(self, stores: Stores, key: ChangeSetKey) -> None:
         self._js, self._subjects = stores.js, stores.subjects
-        self._reader = LogReader(stores.js, stores.subjects, stores.blobs)
+        self._reader = StateLoader(stores.js, stores.subjects, stores.blobs)
         self._stream = stores.subjects.commits_stream
         self._subject = stores.subjects.commits(key)
         self._examination = Examination(key)

@@ -10,7 +10,7 @@ import time
 from rebaser.change_set import checkpointer
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.doctor.examination import Examination, Stores
-from rebaser_client.log.reader import LoadedState, LogReader
+from rebaser_client.log.reader import LoadedState, StateLoader
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.ids import ulid
 
@@ -39,5 +39,5 @@ async def repair(stores: Stores, examination: Examination, owner: str, *, histor
     await checkpointer.store(stores.blobs, commits)
     await publish_task(stores.js, stores.subjects, key)
     # Read the log back as any reader does: an error is better here than in the next owner.
-    await LogReader(stores.js, stores.subjects, stores.blobs).load(key)
+    await StateLoader(stores.js, stores.subjects, stores.blobs).load(key)
     return commits.state.last

@@ -21,7 +21,7 @@ from rebaser.runtime.tail_cache import TailCache
 from rebaser.settings import Settings
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_client.log.reader import LogReader
+from rebaser_client.log.reader import StateLoader
 from rebaser_core.ids import ulid
 from rebaser_core.subjects import Subjects
 
@@ -42,7 +42,7 @@ class Context:
     stream_watch: StreamWatch
     subjects: Subjects
     blobs: BlobStore
-    reader: LogReader
+    reader: StateLoader
     engine: Engine
     deleter: RequestDeleter
     requests_info: SharedStreamInfo
@@ -98,7 +98,7 @@ async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncItera
             stream_watch=stream_watch,
             subjects=subjects,
             blobs=blobs,
-            reader=LogReader(js, subjects, blobs),
+            reader=StateLoader(js, subjects, blobs),
             engine=engine,
             deleter=RequestDeleter(js, subjects.requests_stream),
             requests_info=SharedStreamInfo(js, subjects.requests_stream),

@@ -5,7 +5,7 @@ this server has.
 """
 
 import anyio
-from anyio.lowlevel import checkpoint
+from anyio import lowlevel
 
 from rebaser.change_set.known_functions import any_available, load_functions
 from rebaser_client.jetstream import JetStream, OrderedConsumer
@@ -59,7 +59,7 @@ class DebtTracker:
                 for message in consumer.take(CHUNK):
                     self._record(message.subject, message.headers)
                     self._read = message.stream_sequence
-                await checkpoint()
+                await lowlevel.checkpoint()
 
     async def _at_end(self) -> bool:
         return await self._js.next(self._subjects.commits_stream, self._all, self._read + 1) is None

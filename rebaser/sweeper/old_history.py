@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import structlog
-from anyio.lowlevel import checkpoint
+from anyio import lowlevel
 
 from rebaser.change_set.checkpointer import is_crowded
 from rebaser.runtime.concurrency import run_concurrently
@@ -32,7 +32,7 @@ from rebaser_core.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 
-SHARE = 64  # a round begins after 1/`SHARE` of the time for which history is kept
+ROUNDS = 64  # within the time for which history is kept
 MAX_INTERVAL = timedelta(hours=1)  # between rounds, at most
 CONCURRENT = 8  # logs examined at once
 CHUNKS, CROWDED_CHUNKS = 16, 128  # chunks of `CONCURRENT` logs in one sweep: normally, and while crowded
@@ -46,7 +46,8 @@ class OldHistory:
         self._subjects = subjects
         self._reader = reader
         self._history_for = history_for
-        self._interval = min(timedelta(seconds=min(history_for, 1e6)) / SHARE, MAX_INTERVAL) or MAX_INTERVAL
+        interval = timedelta(seconds=min(history_for, 1e6)) / ROUNDS
+        self._interval = min(interval, MAX_INTERVAL) if interval else MAX_INTERVAL
         self._created = ""
         self._crowded = False  # whether the current round is one for a crowded stream
         self._warned = False  # whether it was logged that the stream is crowded and no history is left
@@ -94,7 +95,7 @@ class OldHistory:
     async def _begin_round(self, now: datetime, *, crowded: bool) -> None:
         head = f"{self._subjects.root}.commits."
         found = await self._js.subject_counts(self._subjects.commits_stream, f"{head}*.*")
-        await checkpoint()
+        await lowlevel.checkpoint()
         counts = {subject[len(head) :]: count for subject, count in found.items()}
         self._settled = {name: count for name, count in self._settled.items() if counts.get(name) == count}
         logs = [(name, count) for name, count in counts.items() if name not in self._settled]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 
 import anyio
 import structlog
-from anyio.lowlevel import checkpoint
+from anyio import lowlevel
 
 from rebaser.runtime.concurrency import run_concurrently
 from rebaser.sweeper.debts import DebtTracker
@@ -111,7 +111,7 @@ class Sweeper:
     async def _names(self, stream: str, head: str, tail: str) -> set[str]:
         """Return `ws.cs` of all subjects `<head>ws.cs<tail>` in `stream`, unparsed, since there may be 100,000."""
         counts = await self._js.subject_counts(stream, f"{head}*.*{tail}")
-        await checkpoint()
+        await lowlevel.checkpoint()
         return {subject[len(head) : len(subject) - len(tail)] for subject in counts}
 
     async def _publish(self, names: Iterable[str]) -> int:

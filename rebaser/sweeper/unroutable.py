@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import anyio
 import structlog
-from anyio.lowlevel import checkpoint
+from anyio import lowlevel
 
 from rebaser.runtime.concurrency import run_concurrently
 from rebaser.runtime.dead_letters import DeadLetterPublisher
@@ -67,7 +67,7 @@ class UnroutableMessages:
                 await run_concurrently(unroutable, self._move_one, MAX_CONCURRENT)
                 moved += len(unroutable)
                 self._examined = messages[-1].stream_sequence if messages else self._examined
-                await checkpoint()
+                await lowlevel.checkpoint()
         if moved:
             log.error("requests_without_change_set", count=moved, dlq=str(UNROUTABLE_KEY))
         return moved

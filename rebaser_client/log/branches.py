@@ -27,7 +27,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Remove
 
 if TYPE_CHECKING:
-    from rebaser_client.log.reader import LogReader
+    from rebaser_client.log.reader import StateLoader
 
 SILENCE = 1.0  # seconds without a header until the reader asks NATS whether there are more
 CHUNK = 512  # headers that are read before other tasks run
@@ -90,19 +90,19 @@ class BranchDiff:
 
 
 class BranchReader:
-    """Reads branches: commits through `commits`, states through the reader that `states` returns."""
+    """Reads branches: commits through `commits`, states through the loader that `loader` returns."""
 
     def __init__(
         self,
         js: JetStream,
         subjects: Subjects,
         commits: CommitReader,
-        states: Callable[[], Awaitable["LogReader"]],
+        loader: Callable[[], Awaitable["StateLoader"]],
     ) -> None:
         self._js = js
         self._subjects = subjects
         self._commits = commits
-        self._states = states
+        self._loader = loader
 
     async def all(self, workspace: str) -> list[BranchInfo]:
         """Return all change sets of `workspace` that have a log, by name. Reads headers only."""
@@ -131,14 +131,14 @@ class BranchReader:
 
     async def one(self, key: ChangeSetKey, at: At | None = None) -> BranchInfo | None:
         """Return the change set `key` as of the position `at` (None: now); None if it had no commit then."""
-        message = await self._commits.newest(key, at)
+        message = await self._commits.newest_message(key, at)
         if message is None:
             return None
         time = datetime.fromisoformat(message.time)
         info = _info(key.workspace, key.change_set, message.sequence, time, message.headers)
         if info.target is None:
             return info
-        target = await self._commits.newest(ChangeSetKey(key.workspace, info.target))
+        target = await self._commits.newest_message(ChangeSetKey(key.workspace, info.target))
         return _with_behind(info, {} if target is None else {info.target: _edited(target.headers, target.sequence)})
 
     async def diff(self, key: ChangeSetKey, at: At | None = None) -> BranchDiff:
@@ -171,7 +171,7 @@ class BranchReader:
         for _ in range(ATTEMPTS):
             with suppress(GapError):  # the log was purged meanwhile, or a commit does not say what it replaced
                 return await read_changes(self._commits, key, sequence)
-        state = (await (await self._states()).load(key, sequence)).state
+        state = (await (await self._loader()).load(key, sequence)).state
         changes = {} if state.branch is None else state.branch.changes
         return {id_: (base, state.cells.update(id_)) for id_, base in changes.items()}
 
@@ -198,7 +198,7 @@ class BranchReader:
                 await cooperate()
         if oldest <= base:
             return newest, theirs
-        state = (await (await self._states()).load(target)).state
+        state = (await (await self._loader()).load(target)).state
         return state.last, {id_: state.cells.update(id_) for id_ in ids}  # type: ignore[misc] # none is a removal
 
 

@@ -26,7 +26,7 @@ from rebaser_core.updates import Derive, Remove, Set, Unset, Update
 from rebaser_core.values import Value, canonical
 
 if TYPE_CHECKING:
-    from rebaser_client.log.reader import LogReader
+    from rebaser_client.log.reader import StateLoader
     from rebaser_core.state.change_set import ChangeSetState
 
 Definition: TypeAlias = Set | Derive | Unset
@@ -136,11 +136,11 @@ class Diff:
 
 
 class LogHistory:
-    """Reads the history of change sets: commits through `commits`, states through the reader that `states` returns."""
+    """Reads the history of change sets: commits through `commits`, states through the loader that `loader` returns."""
 
-    def __init__(self, commits: CommitReader, states: Callable[[], Awaitable["LogReader"]]) -> None:
+    def __init__(self, commits: CommitReader, loader: Callable[[], Awaitable["StateLoader"]]) -> None:
         self._commits = commits
-        self._states = states
+        self._loader = loader
 
     async def log(
         self, key: ChangeSetKey, id_: str | None = None, *, at: At | None = None
@@ -176,7 +176,7 @@ class LogHistory:
 
     async def blame(self, key: ChangeSetKey, ids: Iterable[str], at: At | None = None) -> dict[str, Blame]:
         """Return who last defined those of `ids` that exist at the position `at`. Loads the state."""
-        state = (await (await self._states()).load(key, at)).state
+        state = (await (await self._loader()).load(key, at)).state
         found: dict[str, Blame] = {}
         for id_ in ids:
             blame = await self._blame(key, state, id_)
@@ -205,7 +205,7 @@ class LogHistory:
         """Return how large the history of `key` is, and how far back it reaches. Loads the state."""
         commits = await self._commits.count(key)
         oldest = await self._commits.oldest_readable(key)
-        state = (await (await self._states()).load(key)).state
+        state = (await (await self._loader()).load(key)).state
         purged = [mark.weight for mark in state.marks if oldest is not None and mark.named <= oldest[0]]
         size = state.weight - (purged[-1] if purged else 0)
         first, since = (None, None) if oldest is None else oldest
@@ -228,8 +228,8 @@ class LogHistory:
         """
         if key == other and not derived and (diff := await self._between(key, at, other_at)) is not None:
             return diff
-        one = (await (await self._states()).load(key, at)).state
-        two = (await (await self._states()).load(other, other_at)).state
+        one = (await (await self._loader()).load(key, at)).state
+        two = (await (await self._loader()).load(other, other_at)).state
         return await to_thread.run_sync(_compare, one, two, derived)
 
     async def _between(self, key: ChangeSetKey, at: At | None, other_at: At | None) -> Diff | None:
@@ -237,7 +237,7 @@ class LogHistory:
 
         Returns None if a commit is gone, or does not say what it replaced.
         """
-        ends = [await self._commits.newest(key, each) for each in (at, other_at)]
+        ends = [await self._commits.newest_message(key, each) for each in (at, other_at)]
         first, last = [0 if end is None else end.sequence for end in ends]
         low, high = min(first, last), max(first, last)
         before: dict[str, Definition | None] = {}

@@ -50,7 +50,7 @@ class CommitReader:
         stored = await self._js.last(self._subjects.commits_stream, self._subjects.commits(key))
         return None if stored is None else self.decode(stored.sequence, stored.headers, stored.data)
 
-    async def newest(self, key: ChangeSetKey, at: At | None = None) -> StoredMessage | None:
+    async def newest_message(self, key: ChangeSetKey, at: At | None = None) -> StoredMessage | None:
         """Return the newest message of the log of `key` at or before the position `at`; None if there was none then.
 
         If `at` is a time, this is the newest message stored by then; if it is None, the newest of all. The log is not
@@ -74,7 +74,7 @@ class CommitReader:
                 await self._check_reached(key, at)
             last = await self._js.last(stream, subject)
             # A message that was appended meanwhile may be after the position.
-            return last if last is None or not _is_after(last, at) else await self.newest(key, at)
+            return last if last is None or not _is_after(last, at) else await self.newest_message(key, at)
         previous = await self._previous(key, following)
         if previous == 0:
             return None
@@ -86,20 +86,21 @@ class CommitReader:
     async def newest_commit(self, key: ChangeSetKey, at: At | None = None) -> tuple[StoredMessage, Commit] | None:
         """Return the newest commit of `key` at or before the position `at`, its delta not loaded, and its message.
 
-        Returns None if there was none then. Raises the errors of `newest`, and `TransientError` for a damaged commit.
+        Returns None if there was none then. Raises the errors of `newest_message`, and `TransientError` for a damaged
+        commit.
         """
-        message = await self.newest(key, at)
+        message = await self.newest_message(key, at)
         while message is not None:
             commit = self.decode(message.sequence, message.headers, message.data)
             if commit is not None:
                 return message, commit
-            message = await self.newest(key, message.sequence - 1)  # the message is not a commit
+            message = await self.newest_message(key, message.sequence - 1)  # the message is not a commit
         return None
 
     async def commit_at(self, key: ChangeSetKey, at: At | None) -> Commit | None:
         """Return the newest commit at or before the position `at`, its delta not loaded; None if there was none then.
 
-        Raises the errors of `newest`, and `TransientError` for a damaged commit.
+        Raises the errors of `newest_message`, and `TransientError` for a damaged commit.
         """
         async with aclosing(self.back(key, at)) as commits:
             async for commit in commits:
@@ -109,10 +110,10 @@ class CommitReader:
     async def back(self, key: ChangeSetKey, at: At | None = None) -> AsyncGenerator[Commit, None]:
         """Yield the commits of `key`, their deltas not loaded, from the position `at` back to the oldest in the log.
 
-        The first few are read one by one, and older ones in pages. Raises the errors of `newest`, and
+        The first few are read one by one, and older ones in pages. Raises the errors of `newest_message`, and
         `TransientError` for a damaged commit.
         """
-        message = await self.newest(key, at)
+        message = await self.newest_message(key, at)
         if message is None:
             return
         page: Sequence[_Raw] = [(message.sequence, message.headers, message.data)]
@@ -157,7 +158,7 @@ class CommitReader:
         Reads the log from its beginning up to that position, which comes after the commits appended while the oldest
         checkpoint in use was being written.
         """
-        newest = await self.newest(key)
+        newest = await self.newest_message(key)
         if newest is None:
             return None
         begins_after: int | None = None
@@ -179,7 +180,7 @@ class CommitReader:
 
     async def check_readable(self, key: ChangeSetKey, at: At) -> None:
         """Raise `PositionPurged` if the part of the log that the state at `at` needs is gone."""
-        message = await self.newest(key, at)
+        message = await self.newest_message(key, at)
         oldest = await self._js.next(self._subjects.commits_stream, self._subjects.commits(key), 1)
         if message is None or oldest is None:
             return

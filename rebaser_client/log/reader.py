@@ -40,16 +40,16 @@ LASTING_CODES = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt") 
 class LoadedState:
     """A loaded state.
 
-    `weight`: bytes of the log after its checkpoint, plus `COMMIT_OVERHEAD` for each commit. `chain`: the parts of the
-    checkpoint.
+    `tail_weight`: bytes of the log after its checkpoint, plus `COMMIT_OVERHEAD` for each commit. `chain`: the parts of
+    the checkpoint.
     """
 
     state: ChangeSetState
-    weight: int = 0
+    tail_weight: int = 0
     chain: Chain = field(default_factory=Chain)
 
 
-class LogReader(CommitReader):
+class StateLoader(CommitReader):
     """Loads the states of one installation: messages through `js`, large deltas and checkpoints through `blobs`."""
 
     def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore) -> None:
@@ -123,23 +123,23 @@ class LogReader(CommitReader):
 
     async def _branch(self, key: ChangeSetKey) -> BranchSummary | None:
         """Return what the headers of the newest commit say of the branch. The commit itself may be damaged."""
-        message = await self.newest(key)
+        message = await self.newest_message(key)
         while message is not None:
             with suppress(UnprocessableError):
                 check_is_commit(message.headers)
                 return read_branch(message.headers)
-            message = await self.newest(key, message.sequence - 1)
+            message = await self.newest_message(key, message.sequence - 1)
         return None
 
     async def _before(self, key: ChangeSetKey, at: At, branch: BranchSummary) -> At:
         """Return the earlier of `at` and the position of the parent from which the branch `key` was created."""
         if isinstance(at, int):
             return min(at, branch.origin_sequence)
-        parent = await self.newest(ChangeSetKey(key.workspace, branch.origin), at)
+        parent = await self.newest_message(ChangeSetKey(key.workspace, branch.origin), at)
         return at if parent is None or parent.sequence <= branch.origin_sequence else branch.origin_sequence
 
     async def _load(self, key: ChangeSetKey, at: At | None) -> LoadedState:
-        last = await self.newest(key, at)
+        last = await self.newest_message(key, at)
         if last is None:
             return LoadedState(ChangeSetState())
         commit = self.decode(last.sequence, last.headers, last.data)

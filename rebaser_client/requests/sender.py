@@ -200,8 +200,8 @@ class RequestSender:
         deadline = min(deadline, request.repeat_until)
         while (remaining := deadline - self._loop.time()) > 0:
             try:
-                failure, first = first, None
-                ack = await self._attempt(request, remaining, failure)
+                failed_before, first = first, None
+                ack = await self._attempt(request, remaining, failed_before)
             except ApiError as error:
                 if is_full(error) and not maybe_stored:
                     raise self._backpressure.refused(request.key, error) from error
@@ -224,9 +224,10 @@ class RequestSender:
             raise not_connected
         raise TimeoutError
 
-    async def _attempt(self, request: OutgoingRequest, remaining: float, failure: RebaserError | None) -> PubAck:
-        if failure is not None:
-            raise failure
+    async def _attempt(self, request: OutgoingRequest, remaining: float, failed_before: RebaserError | None) -> PubAck:
+        """Publish the request once. `failed_before`: this attempt was made already, and raised this error: raise it."""
+        if failed_before is not None:
+            raise failed_before
         subject, timeout = self._subjects.requests(request.key), min(remaining, PUBLISH_TIMEOUT)
         return await self._js.publish(subject, request.payload, request.headers, timeout=timeout)
 

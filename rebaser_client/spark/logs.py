@@ -14,7 +14,7 @@ from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log.commits import FOREIGN
 from rebaser_client.log.entries import Entry, read_entries
-from rebaser_client.log.reader import LogReader
+from rebaser_client.log.reader import StateLoader
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_client.spark.options import SourceOptions
 from rebaser_core.commit import Commit
@@ -27,7 +27,7 @@ from rebaser_core.subjects import Subjects
 class Logs:
     """The logs that `options` select. Create one with `connect`."""
 
-    def __init__(self, options: SourceOptions, js: JetStream, subjects: Subjects, reader: LogReader) -> None:
+    def __init__(self, options: SourceOptions, js: JetStream, subjects: Subjects, reader: StateLoader) -> None:
         self._options = options
         self._js = js
         self._subjects = subjects
@@ -49,7 +49,7 @@ class Logs:
             token=options.token,
         ) as connection:
             js = JetStream(connection)
-            reader = LogReader(js, subjects, open_blobs(options.blobs, js, subjects.blobs_bucket))
+            reader = StateLoader(js, subjects, open_blobs(options.blobs, js, subjects.blobs_bucket))
             yield cls(options, js, subjects, reader)
 
     async def keys(self) -> list[ChangeSetKey]:

@@ -47,7 +47,7 @@ from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream, Message
 from rebaser_client.jetstream import context as jetstream_context
 from rebaser_client.jetstream.ordered.consumer import OrderedConsumer
-from rebaser_client.log.reader import LogReader
+from rebaser_client.log.reader import StateLoader
 from rebaser_client.nats import nats_py
 from rebaser_client.nats.link import Link
 from rebaser_client.nats.parser import ProtocolParser
@@ -186,7 +186,7 @@ def _context(settings: Settings, connection: Connection) -> Context:
         stream_watch=cast("Any", SimpleNamespace(check_soon=lambda: None)),
         subjects=subjects,
         blobs=blobs,
-        reader=LogReader(js, subjects, blobs),
+        reader=StateLoader(js, subjects, blobs),
         engine=cast("Any", None),
         deleter=RequestDeleter(js, subjects.requests_stream),
         requests_info=SharedStreamInfo(js, subjects.requests_stream),

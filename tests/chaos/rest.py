@@ -7,7 +7,7 @@ import anyio
 from rebaser_client.admin.dead_letters import DeadLetterBox
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
-from rebaser_client.log.reader import LogReader
+from rebaser_client.log.reader import StateLoader
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
@@ -25,7 +25,7 @@ async def at_rest(
     owners keep what is quiet, so there may be tasks."""
     complaints: list[Violation] = []
     async with system.jetstream() as js, system.client() as client:
-        reader = LogReader(js, SUBJECTS, open_blobs(None, js, SUBJECTS.blobs_bucket))
+        reader = StateLoader(js, SUBJECTS, open_blobs(None, js, SUBJECTS.blobs_bucket))
         waiting: dict[ChangeSetKey, str] = {}
         for _ in range(NAPS):
             waiting = {key: why for key in keys if (why := await _why_not_quiet(js, reader, key, owned))}
@@ -42,7 +42,7 @@ async def at_rest(
     return [one for one in evidence if one.log], complaints
 
 
-async def _why_not_quiet(js: JetStream, reader: LogReader, key: ChangeSetKey, owned: bool) -> str:
+async def _why_not_quiet(js: JetStream, reader: StateLoader, key: ChangeSetKey, owned: bool) -> str:
     """What `key` still waits for, or nothing."""
     try:
         last = await reader.last(key)
@@ -59,7 +59,7 @@ async def _why_not_quiet(js: JetStream, reader: LogReader, key: ChangeSetKey, ow
     return ""
 
 
-async def _evidence(js: JetStream, reader: LogReader, box: DeadLetterBox, key: ChangeSetKey) -> Evidence:
+async def _evidence(js: JetStream, reader: StateLoader, box: DeadLetterBox, key: ChangeSetKey) -> Evidence:
     shown = (await reader.load(key)).state
     log: list[Commit] = []
     while shown.last > (log[-1].sequence if log else 0):

@@ -15,7 +15,7 @@ from rebaser_client.blobs import open_blobs
 from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.positions import At
-from rebaser_client.log.reader import LogReader
+from rebaser_client.log.reader import StateLoader
 from rebaser_core.branch import differing
 from rebaser_core.commit import Kind
 from rebaser_core.errors import FencedError
@@ -414,7 +414,7 @@ async def test_every_blob_that_a_log_needs_is_named_in_its_headers(
             asked.add(address)
             return await blobs.get(address, max_bytes=max_bytes)
 
-    reader = LogReader(js, subjects, Noting())  # type: ignore[arg-type] # it is only read
+    reader = StateLoader(js, subjects, Noting())  # type: ignore[arg-type] # it is only read
     for name in ("main", "fix", "deep", "twin"):
         asked.clear()
         await reader.load(ChangeSetKey("ws", name))

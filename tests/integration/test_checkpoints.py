@@ -68,7 +68,7 @@ async def test_what_is_loaded_is_the_state(
         assert loaded.state.values() == commits.state.values()
         assert loaded.state.checkpoint != before
         assert await first_sequence(context) == before.sequence + 1
-        assert (loaded.weight, loaded.chain) == (commits.weight, commits.chain)
+        assert (loaded.tail_weight, loaded.chain) == (commits.tail_weight, commits.chain)
 
 
 async def test_all_files_of_a_checkpoint_are_stored_before_a_commit_names_it(
@@ -105,5 +105,5 @@ def test_a_checkpoint_is_due_when_the_log_is_large_by_itself_and_beside_the_chec
     weight: int, checkpoint: int | None, due: bool
 ) -> None:
     reference = None if checkpoint is None else CheckpointRef("sha256:0", 1, checkpoint)
-    commits = SimpleNamespace(weight=weight, state=SimpleNamespace(checkpoint=reference))
+    commits = SimpleNamespace(tail_weight=weight, state=SimpleNamespace(checkpoint=reference))
     assert checkpointer.due(cast("Any", commits), 1000) is due

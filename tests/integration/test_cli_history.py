@@ -13,7 +13,7 @@ import pytest
 from rebaser_client import Derive, PositionPurged, RebaserClient, RequestRejected, Set, UnprocessableError, Unset
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.changes import Change, LogHistory
-from rebaser_client.log.reader import LogReader
+from rebaser_client.log.reader import StateLoader
 from rebaser_core.commit import Kind
 from rebaser_core.merge import same_definition
 from rebaser_core.subjects import Subjects
@@ -235,7 +235,7 @@ async def test_a_diff_is_that_of_the_definitions_whichever_way_it_is_found(
             await log.write_checkpoint()
             books[log.commits.state.last] = book
 
-    async def states() -> LogReader:
+    async def states() -> StateLoader:
         return log.reader
 
     history = LogHistory(log.reader, states)

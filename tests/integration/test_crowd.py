@@ -12,7 +12,7 @@ from rebaser.runtime import slots
 from rebaser.settings import Settings
 from rebaser_client import RebaserClient, Set
 from rebaser_client.jetstream import JetStream, PullMessage
-from rebaser_client.log.reader import LogReader
+from rebaser_client.log.reader import StateLoader
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TASKS_CONSUMER
@@ -34,14 +34,14 @@ async def test_loading_is_no_part_of_a_turn(
     """Else an owner that loads for longer than its turn would be sent away before it decided anything, each time."""
     monkeypatch.setattr(server, "CROWD_CHECK", 0.02)
     looked = 0
-    consumer_info, load = JetStream.consumer_info, LogReader.load
+    consumer_info, load = JetStream.consumer_info, StateLoader.load
 
     async def looks(self: JetStream, stream: str, name: str) -> Any:
         nonlocal looked
         looked += name == TASKS_CONSUMER
         return await consumer_info(self, stream, name)
 
-    async def loads(self: LogReader, key: ChangeSetKey) -> Any:
+    async def loads(self: StateLoader, key: ChangeSetKey) -> Any:
         until = looked + 3
         while looked < until:  # noqa: ASYNC110 - it is counted by another task
             await anyio.sleep(0.01)
@@ -51,7 +51,7 @@ async def test_loading_is_no_part_of_a_turn(
         await client.enqueue_updates("ws", name, [Set("a", 1)])
     monkeypatch.setattr(JetStream, "consumer_info", looks)
     async with serving(js, subjects, Engine(), concurrency=1, turn=0.01):
-        monkeypatch.setattr(LogReader, "load", loads)
+        monkeypatch.setattr(StateLoader, "load", loads)
         with anyio.fail_after(30):
             for name in ("one", "two"):
                 async for commit in client.watch("ws", name, after=0):

@@ -259,10 +259,10 @@ async def test_foreign_and_damaged_messages_are_in_the_way_of_no_other_position(
     await written.elsewhere()
     no_headers: Headers = {}
     await log.js.publish(subject, b"not ours either", dict(no_headers))
-    stored = await log.reader.newest(KEY, damaged - 1)
+    stored = await log.reader.newest_message(KEY, damaged - 1)
     assert stored is not None
     assert stored.sequence == second
-    stored = await log.reader.newest(KEY, damaged + 1)
+    stored = await log.reader.newest_message(KEY, damaged + 1)
     assert stored is not None
     assert stored.sequence == damaged
 

@@ -22,7 +22,7 @@ from rebaser_client.jetstream.errors import STORE_FAILED
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.log import reader
 from rebaser_client.log.commits import CommitReader
-from rebaser_client.log.reader import MAX_CONCURRENT_TAILS, LogReader
+from rebaser_client.log.reader import MAX_CONCURRENT_TAILS, StateLoader
 from rebaser_core import thresholds
 from rebaser_core.checkpoint import Chain, read_checkpoint
 from rebaser_core.checkpoint.writer import CheckpointDraft, WrittenCheckpoint
@@ -229,7 +229,7 @@ async def test_whoever_loads_a_log_weighs_it_as_its_writer_does(
     await log.load()
 
     async def check() -> None:
-        assert (await open_log().load()).commits.weight == log.commits.weight > 0
+        assert (await open_log().load()).commits.tail_weight == log.commits.tail_weight > 0
 
     for count in (500, 1):
         await log.append(*[Set(f"v{at}", at) for at in range(count)])
@@ -479,7 +479,7 @@ async def test_tails_are_read_a_few_at_once_and_others_have_their_turns_in_betwe
         await log.append(Set(f"v{number}", number))
     monkeypatch.setattr(cooperative, "TIME_SLICE", 0.0)
     real, opened, most, ticks, seen = OrderedConsumer.__aenter__, 0, 0, 0, list[int]()
-    real_exit, real_decode = OrderedConsumer.__aexit__, LogReader.decode
+    real_exit, real_decode = OrderedConsumer.__aexit__, StateLoader.decode
 
     async def enter(self: OrderedConsumer) -> OrderedConsumer:
         nonlocal opened, most
@@ -492,7 +492,7 @@ async def test_tails_are_read_a_few_at_once_and_others_have_their_turns_in_betwe
         opened -= 1
         await real_exit(self, *error)
 
-    def decode(self: LogReader, *message: Any) -> object:
+    def decode(self: StateLoader, *message: Any) -> object:
         seen.append(ticks)
         return real_decode(self, *message)
 
@@ -504,7 +504,7 @@ async def test_tails_are_read_a_few_at_once_and_others_have_their_turns_in_betwe
 
     monkeypatch.setattr(OrderedConsumer, "__aenter__", enter)
     monkeypatch.setattr(OrderedConsumer, "__aexit__", leave)
-    monkeypatch.setattr(LogReader, "decode", decode)
+    monkeypatch.setattr(StateLoader, "decode", decode)
     with anyio.fail_after(30):
         async with anyio.create_task_group() as ticker:
             ticker.start_soon(tick)

@@ -1,8 +1,7 @@
 """A server's owners with a DVU that takes too long, or has to finish: requests go on, and nothing is thrown away."""
 
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
 import anyio
@@ -27,7 +26,7 @@ from rebaser.sweeper.unroutable import UNROUTABLE_KEY
 from rebaser_client import RebaserClient, Set, cooperative
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import JetStream, Message, PullConsumer, PullMessage
-from rebaser_client.log.reader import LoadedState, LogReader
+from rebaser_client.log.reader import LoadedState, StateLoader
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core import thresholds
 from rebaser_core.blob_address import address_of
@@ -468,9 +467,9 @@ async def test_what_another_owner_decides_while_the_next_one_loads_is_decided_fo
 ) -> None:
     """The log must not seem to be ahead of the queue, as if the queue had been restored from a backup."""
     await client.enqueue_updates("ws", "cs", [Set("a", 1)])
-    load = LogReader.load
+    load = StateLoader.load
 
-    async def load_late(self: LogReader, key: ChangeSetKey, **more: Any) -> LoadedState:
+    async def load_late(self: StateLoader, key: ChangeSetKey, **more: Any) -> LoadedState:
         monkeypatch.undo()
         before = (await js.stream_info(subjects.requests_stream)).last_sequence
         await client.enqueue_updates("ws", "cs", [Set("a", 2)])
@@ -482,7 +481,7 @@ async def test_what_another_owner_decides_while_the_next_one_loads_is_decided_fo
             await commits.append(commits.draft(Kind.REBASE, applied=Applied(info.created, info.last_sequence)))
         return await load(self, key, **more)
 
-    monkeypatch.setattr(LogReader, "load", load_late)
+    monkeypatch.setattr(StateLoader, "load", load_late)
     async with serving(js, subjects, Engine()):
         with anyio.fail_after(30):
             while await js.last(subjects.requests_stream, subjects.requests(KEY)):  # noqa: ASYNC110 - a server deletes it
@@ -533,13 +532,13 @@ async def test_an_owner_whose_consumer_fails_ends_and_the_next_one_reads_on(
     assert len(events.named("consume_failed")) == 1
 
 
-async def test_an_owner_that_is_fenced_says_no_more_about_its_task(
+async def test_an_owner_that_has_lost_its_task_says_no_more_about_it(
     js: JetStream, subjects: Subjects, client: RebaserClient
 ) -> None:
     async with serving(js, subjects, Engine()) as server:
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
         owner = server._owners[KEY]
-        owner.stop(Reason.FENCED)
+        owner.lose_task(hung=True)
         assert owner.lease.lost
 
 
@@ -551,7 +550,7 @@ async def test_a_server_that_was_paused_for_longer_than_its_lease_lets_go(
         owner = server._owners[KEY]
         async with anyio.create_task_group() as group:
             group.start_soon(events.wait_for, lambda entry: entry["event"] == "lease_lost")
-            server._progress_at -= 2.0
+            server._kept_alive_at -= 2.0
         assert owner.lease.lost
 
 
@@ -561,13 +560,13 @@ async def test_a_task_that_waits_for_an_owner_is_kept(js: JetStream, subjects: S
     server = Server(context_of(js, subjects, Settings(server_id="test"), Engine()))
     reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
     getattr(server, waiting)[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
-    started, server._progress_at = server._progress_at, server._progress_at - 1.0
+    started, server._kept_alive_at = server._kept_alive_at, server._kept_alive_at - 1.0
     with anyio.fail_after(30):
         async with js.connection.subscribe(reply) as said, anyio.create_task_group() as group:
-            group.start_soon(server._progress_loop)
+            group.start_soon(server._keepalive_loop)
             assert (await anext(said)).data == b"+WPI"
             group.cancel_scope.cancel()
-    assert server._progress_at >= started, "otherwise the server would take itself for one that was paused"
+    assert server._kept_alive_at >= started, "otherwise the server would take itself for one that was paused"
 
 
 @pytest.mark.parametrize("waiting", ["_successor_tasks", "_held"])
@@ -593,22 +592,22 @@ async def test_a_task_that_waits_is_let_go_with_the_leases_of_a_server_that_was_
     server = Server(context_of(js, subjects, Settings(server_id="test"), Engine()))
     reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
     getattr(server, waiting)[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
-    server._progress_at -= 3600.0
+    server._kept_alive_at -= 3600.0
     with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
-            group.start_soon(server._progress_loop)
+            group.start_soon(server._keepalive_loop)
             await events.wait_for(lambda entry: entry["event"] == "lease_lost")
             group.cancel_scope.cancel()
     assert not getattr(server, waiting)
 
 
-@pytest.mark.parametrize(("end", "deaths"), [(partial(Owner.stop, reason=Reason.FENCED), 2), (Owner.lose_task, 1)])
+@pytest.mark.parametrize(("hung", "deaths"), [(True, 2), (False, 1)])
 async def test_an_owner_that_stood_still_counts_as_a_death_of_what_it_tried_and_one_whose_task_is_gone_does_not(
     js: JetStream,
     subjects: Subjects,
     client: RebaserClient,
     monkeypatch: pytest.MonkeyPatch,
-    end: Callable[[Owner], None],
+    hung: bool,
     deaths: int,
 ) -> None:
     commits = await open_log(context_of(js, subjects, Settings(server_id="test")), KEY)
@@ -624,7 +623,7 @@ async def test_an_owner_that_stood_still_counts_as_a_death_of_what_it_tried_and_
     async with serving(js, subjects, Engine()) as server:
         await client.enqueue_updates("ws", "cs", [Set("a", 1)])
         await trying.wait()
-        end(server._owners[KEY])
+        server._owners[KEY].lose_task(hung=hung)
         assert server._owners[KEY].lease.lost
         while KEY in server._owners:
             await checkpoint()
@@ -734,7 +733,7 @@ async def test_a_task_that_fails_comes_again_at_once_and_only_then_later_and_lat
 
     async with serving(js, subjects, Engine()) as server:
         monkeypatch.setattr(JetStream, "nak", nak)
-        monkeypatch.setattr(LogReader, "load", load)
+        monkeypatch.setattr(StateLoader, "load", load)
         await client.enqueue_updates("ws", "cs", [Set("a", 1)])
         with anyio.fail_after(30):
             await tried_often.wait()
@@ -748,13 +747,13 @@ async def test_a_change_set_that_takes_longer_to_load_than_a_turn_gets_its_turn(
 ) -> None:
     """Two want one slot. Each would let it go as soon as it is loaded, for ever."""
     monkeypatch.setattr("rebaser.server.CROWD_CHECK", 0.02)
-    real = LogReader.load
+    real = StateLoader.load
 
-    async def load(self: LogReader, key: ChangeSetKey) -> LoadedState:
+    async def load(self: StateLoader, key: ChangeSetKey) -> LoadedState:
         await anyio.sleep(0.3)
         return await real(self, key)
 
-    monkeypatch.setattr(LogReader, "load", load)
+    monkeypatch.setattr(StateLoader, "load", load)
     async with serving(js, subjects, Engine(), concurrency=1, turn=0.2):
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:

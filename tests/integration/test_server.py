@@ -74,7 +74,7 @@ async def test_tasks_stay_in_progress_after_a_report_that_failed(
         server._successor_tasks[key] = task_of(js, subjects, key, sequence)
     with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
-            group.start_soon(server._progress_loop)
+            group.start_soon(server._keepalive_loop)
             await all_reported.wait()
             group.cancel_scope.cancel()
     ack_wait = server._context.settings.ack_wait
@@ -174,8 +174,8 @@ class Holding:
         self.told.append(reason)
         self._tell()
 
-    def __getattr__(self, name: str) -> Callable[[], None]:
-        def call() -> None:
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def call(**_: object) -> None:
             self.told.append(name)
             self._tell()
 
@@ -232,15 +232,15 @@ async def test_all_owners_are_told_although_the_first_one_frees_its_slot_at_once
         async def report() -> None:
             reported.set()
 
-        monkeypatch.setattr(server, "_report_progress", report)
-        server._progress_at = -math.inf
+        monkeypatch.setattr(server, "_keep_tasks_alive", report)
+        server._kept_alive_at = -math.inf
         with anyio.fail_after(20):
             async with anyio.create_task_group() as group:
-                group.start_soon(server._progress_loop)
+                group.start_soon(server._keepalive_loop)
                 await reported.wait()
                 group.cancel_scope.cancel()
     told = {
-        "paused": [Reason.FENCED],
+        "paused": ["lose_task"],
         "blobs recreated": ["save_full_checkpoint"],
         "stopped": [Reason.SHUTDOWN, "abandon"],
     }

@@ -49,7 +49,7 @@ class System:
     async def read(self, name: str, at: int | None = None, context: Context | None = None) -> Tail | None:
         context = context or self.context
         self.copied = 0
-        message = await context.reader.newest(ChangeSetKey("ws", name), at)
+        message = await context.reader.newest_message(ChangeSetKey("ws", name), at)
         assert message is not None
         commit = context.reader.decode(message.sequence, message.headers, message.data)
         assert commit is not None
@@ -174,7 +174,7 @@ async def test_several_that_need_one_copy_read_it_once_unless_that_fails(
 async def test_nobody_waits_for_long_for_somebody_else(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     await system.edit("main")
     monkeypatch.setattr(tail_cache, "PATIENCE", 0.01)
-    message = await system.context.reader.newest(ChangeSetKey("ws", "main"))
+    message = await system.context.reader.newest_message(ChangeSetKey("ws", "main"))
     assert message is not None
     async with system.context.tails.reading(ChangeSetKey("ws", "main"), message) as kept:
         assert kept is None  # and this one never ends

@@ -6,7 +6,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rebaser.change_set.lifecycle import Reason
 from rebaser.dvu.spark.engine import Engine
 from rebaser.dvu.spark.scheduler import MAX_LARGE_JOBS
 from rebaser_client import RebaserClient
@@ -88,7 +87,7 @@ async def test_spark_lets_go_of_an_owner_s_update(
             await client.enqueue_updates_with_reply("ws", "cs", held(place))
             process = await holder(place)
             if reason == "fenced":
-                server._owners[ChangeSetKey("ws", "cs")].stop(Reason.FENCED)
+                server._owners[ChangeSetKey("ws", "cs")].lose_task(hung=True)
             if reason != "shutdown":
                 await ended(process)
         await ended(process)

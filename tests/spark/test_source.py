@@ -12,7 +12,7 @@ from rebaser.change_set.commit_log import CommitLog
 from rebaser.dvu.spark.engine import Engine
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
-from rebaser_client.log.reader import LogReader
+from rebaser_client.log.reader import StateLoader
 from rebaser_client.spark import RebaserDataSource
 from rebaser_core.commit import Computed, Decision, Kind, Outcome
 from rebaser_core.ids import ChangeSetKey, RequestId
@@ -37,7 +37,7 @@ class Writer:
             self._js,
             self._subjects,
             key,
-            await LogReader(self._js, self._subjects, self._blobs).load(key),
+            await StateLoader(self._js, self._subjects, self._blobs).load(key),
             blobs=self._blobs,
             owner="owner",
             inline_max=inline_max,

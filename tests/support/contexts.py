@@ -12,7 +12,7 @@ from rebaser.runtime.stream_watch import StreamWatch
 from rebaser.settings import Settings
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
-from rebaser_client.log.reader import LogReader
+from rebaser_client.log.reader import StateLoader
 from rebaser_core.ids import ulid
 from rebaser_core.subjects import Subjects
 
@@ -27,7 +27,7 @@ def context_of(js: JetStream, subjects: Subjects, settings: Settings, engine: ob
         stream_watch=StreamWatch(js, subjects, settings.topology()),
         subjects=subjects,
         blobs=blobs,
-        reader=LogReader(js, subjects, blobs),
+        reader=StateLoader(js, subjects, blobs),
         engine=cast("Any", engine),
         deleter=RequestDeleter(js, subjects.requests_stream),
         requests_info=SharedStreamInfo(js, subjects.requests_stream),

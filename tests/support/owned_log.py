@@ -7,7 +7,7 @@ from rebaser.change_set.commit_log import CommitLog
 from rebaser.settings import Settings
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
-from rebaser_client.log.reader import LogReader
+from rebaser_client.log.reader import StateLoader
 from rebaser_core.commit import CheckpointRef, Kind
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
@@ -33,7 +33,7 @@ class Log:
         self.js = js
         self.subjects = subjects
         self.blobs = open_blobs(None, js, subjects.blobs_bucket)
-        self.reader = LogReader(js, subjects, self.blobs)
+        self.reader = StateLoader(js, subjects, self.blobs)
         self.inline_max = inline_max
         self.settings = Settings(nats_url="", history_for=0)
         self.now_ms = 1

@@ -24,7 +24,7 @@ KEY = ChangeSetKey("ws", "cs")
 
 
 class Log:
-    """A log in memory, instead of a `CommitReader` and a `LogReader`. Commits below `begins` are gone."""
+    """A log in memory, instead of a `CommitReader` and a `StateLoader`. Commits below `begins` are gone."""
 
     def __init__(self, *commits: Commit, begins: int = 1) -> None:
         self.commits = [commit for commit in commits if commit.sequence >= begins]
@@ -57,7 +57,7 @@ class Log:
             return commit
         return None
 
-    newest = commit_at
+    newest_message = commit_at
 
     async def with_delta(self, commit: Commit) -> Commit:
         return commit

@@ -249,7 +249,7 @@ async def test_a_delta_in_a_blob_weighs_what_the_blob_does() -> None:
     blobs = Blobs()
     commits = log_on(Stream(None), blobs, inline_max=100)
     await append(commits, "x" * 10_000)
-    assert commits.weight > len(blobs.kept[0]) > 10_000
+    assert commits.tail_weight > len(blobs.kept[0]) > 10_000
 
 
 async def test_what_is_appended_while_a_checkpoint_is_stored_is_not_part_of_it() -> None:
@@ -257,14 +257,14 @@ async def test_what_is_appended_while_a_checkpoint_is_stored_is_not_part_of_it()
     grown: list[int] = []
 
     async def append_meanwhile() -> None:
-        before = commits.weight
+        before = commits.tail_weight
         await append(commits, "y" * 1000)
-        grown.append(commits.weight - before)
+        grown.append(commits.tail_weight - before)
 
     blobs = Blobs(append_meanwhile)
     await append(commits, "x" * 20_000)
     await checkpointer.store(cast("Any", blobs), commits)
     assert grown
-    assert sum(grown) < commits.weight < sum(grown) + 10_000
+    assert sum(grown) < commits.tail_weight < sum(grown) + 10_000
     assert commits.state.checkpoint is not None
     assert commits.state.checkpoint.sequence == 1

@@ -173,6 +173,7 @@ def test_a_shutdown_waits_for_the_cancelled_dvu() -> None:
         (Reason.SHUTDOWN, (Command.STOP_CONSUMING, Command.CANCEL_WORK), (Nak(0),)),
         (Reason.YIELD, (Command.STOP_CONSUMING,), (Command.ACK,)),
         (Reason.FENCED, (Command.STOP_CONSUMING, Command.CANCEL_WORK), (Command.PUBLISH_TASK,)),
+        (Reason.TASK_LOST, (Command.STOP_CONSUMING, Command.CANCEL_WORK), (Command.PUBLISH_TASK,)),
     ],
 )
 def test_an_end_waits_for_what_follows_a_commit(
@@ -267,7 +268,7 @@ EVENTS: list[Event] = [
     Arrived(), DvuEnded(False), DvuEnded(True), DvuFailed(), DvuFailed(fenced=True), JobStarted(), JobEnded(),
     Decided(False, False), Decided(True, False), Decided(False, True), Decided(True, True), Tick(), Cancelled(),
     Failed(Reason.TRANSIENT, 1), Failed(Reason.FENCED), Failed(Reason.QUEUE_BLOCKED, 1, 5),
-    Stop(Reason.SHUTDOWN), Stop(Reason.YIELD), Stop(Reason.FENCED),
+    Stop(Reason.SHUTDOWN), Stop(Reason.YIELD), Stop(Reason.FENCED), Stop(Reason.TASK_LOST),
     Loaded(True), Loaded(False), Released(), Rechecked(True), Rechecked(False),
 ]  # fmt: skip
 
@@ -327,7 +328,9 @@ def test_every_possible_history_ends_the_task_exactly_once(data: st.DataObject) 
         return
     naks = [one for one in shell.all if isinstance(one, Nak)]
     assert (
-        len(naks) + shell.all.count(Command.ACK) + (state.stopping is Reason.FENCED and Command.ACK not in shell.all)
+        len(naks)
+        + shell.all.count(Command.ACK)
+        + (state.stopping in (Reason.FENCED, Reason.TASK_LOST) and Command.ACK not in shell.all)
         == 1
     )
     assert shell.all.count(Command.PUBLISH_TASK) <= 1

@@ -31,7 +31,7 @@ class Log:
                 state.fold(sequence, commit)
         return SimpleNamespace(state=state)
 
-    async def newest(self, _: object) -> Any:
+    async def newest_message(self, _: object) -> Any:
         return SimpleNamespace(sequence=len(COMMITS))
 
     async def follow(self, _: object, after: int) -> AsyncGenerator[Commit, None]:
@@ -47,7 +47,7 @@ class Log:
 @pytest.fixture
 def reads() -> ReadOperations:
     made = object.__new__(ReadOperations)
-    made._states = made._reader = cast("Any", Log())
+    made._loader = made._reader = cast("Any", Log())
     return made
 
 

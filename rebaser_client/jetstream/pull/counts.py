@@ -83,7 +83,9 @@ class PullCounts:
         if undelivered is None:
             return expected
         # `expected - undelivered` is what this pull delivered beyond our count. It was counted for other pulls, which
-        # may still deliver that much.
+        # may still deliver that much. For instance, of two pulls of 10, the first has delivered 4 by our count, so
+        # `expected` is 6. If the server says that 2 are undelivered, it has delivered 8, and our count for the second
+        # pull is 4 too high: that pull may still deliver 4 more. Then 4 is positive, and moves from `free` to it.
         self._move_to_others(expected - undelivered)
         return undelivered
 

@@ -99,8 +99,9 @@ class PullState(PullCounts):
     def pull(self, min_free: int = 0) -> Sequence[Action]:
         """Return the pull to send now, if any. One is due once at least `min_free` is free; 0: the usual threshold."""
         amount = self.free
+        usual = self.min_free if self.min_free > 0 else max(self.outstanding, 1)
         if (
-            amount < (min_free or self.min_free or max(self.outstanding, 1))
+            amount < (min_free if min_free > 0 else usual)
             or amount <= self._refused_room
             or not self._connected
             or self._backing_off
