@@ -99,7 +99,7 @@ class Settings(BaseModel):
         10.0,
         ge=0,
         le=86_400,
-        description="An owner releases its change set after this time without requests or updates.",
+        description="An owner releases its change set after this time without requests and dependent values updates.",
     )
     turn: float = Field(
         5.0, gt=0, description="While change sets wait and all slots are taken, a busy owner yields after this time."

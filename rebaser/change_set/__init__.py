@@ -5,7 +5,6 @@
 `retry_budget`, `poison`, `replies`), appends to the log (`commit_log`, `needed_blobs`), runs dependent values updates
 (`serial_dvu`, `healing`, `known_functions`) and writes checkpoints (`checkpointer`).
 
-The server creates owners; the sweeper uses `known_functions`; the doctor uses `commit_log` and `checkpointer` for
-repairs. This package may import `rebaser.runtime`, `rebaser.dvu`, `rebaser_client` and `rebaser_core`, and nothing else
-of `rebaser`.
+The server creates owners. This package may import `rebaser.runtime`, `rebaser.dvu`, `rebaser_client` and
+`rebaser_core`, and nothing else of `rebaser`.
 """

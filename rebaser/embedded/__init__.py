@@ -1,6 +1,6 @@
 """Starts and stops nats-server and Spark as child processes.
 
-Used by the command line (`rebaser dev`, the demo), the engine, and tests. This package imports `rebaser_core.errors`
+This package imports `rebaser_core.errors`
 and `rebaser_client.task_groups`, and nothing else of the product.
 """
 
