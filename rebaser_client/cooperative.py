@@ -14,7 +14,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import anyio
@@ -113,6 +113,16 @@ async def cooperate() -> float:
     if slices is None or slices.loop is not asyncio.get_running_loop():
         slices = _of_thread.slices = TimeSlices()
     return await slices.cooperate()
+
+
+async def run_in_steps(steps: Iterator[None]) -> None:
+    """Exhaust `steps`, with turns for other tasks in between. If the caller is cancelled, the rest runs at once."""
+    try:
+        for _ in steps:
+            await cooperate()
+    finally:
+        for _ in steps:
+            pass
 
 
 async def run_offloaded(size: int, function: Callable[..., T], *args: object) -> T:

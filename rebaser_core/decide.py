@@ -51,7 +51,7 @@ class QueuedRequest:
     It comes with what was read for it, or with the reason for its `refusal`: unlike an `error`, a refusal leaves no
     dead letter. A `Create` comes with its `fork`. A revert comes with the `patch` that takes the edits back, and an
     `Apply` with its `offer`, the patch of which is `patch`. This patch is `merged` into the state that is passed to
-    `decide`.
+    `decide`. `moved`: the ids that were defined or removed after `expect_at`; None if that was not looked up yet.
     """
 
     sequence: int
@@ -73,6 +73,12 @@ class QueuedRequest:
     patch: tuple[PatchEntry, ...] = ()
     merged: Merged | None = None
     refusal: RebaserError | None = None
+    moved: frozenset[str] | None = None
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """The ids that the request would change."""
+        return tuple(dict.fromkeys([one.id for one in self.patch or self.updates]))
 
     @property
     def edits(self) -> bool:
@@ -255,6 +261,12 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
     )
 
 
+def defined_after(state: ChangeSetState, ids: Sequence[str], at: int) -> frozenset[str]:
+    """Those of `ids` that were defined or removed in `state` after log sequence `at`."""
+    defined_by = state.defined_by
+    return frozenset([id_ for id_ in ids if defined_by(id_) > at])
+
+
 def _named(ids: Sequence[str]) -> str:
     more = f" and {len(ids) - 10} more" if ids[10:] else ""
     return f"{', '.join(ids[:10])}{more}"
@@ -283,7 +295,6 @@ class _PendingState:
 
     def __init__(self, state: ChangeSetState, delta: list[Update]) -> None:
         self._state = state
-        self._defined_by = state.defined_by
         self._cells = state.cells
         self._delta = delta
         self._birth = 0 if state.branch is None else state.branch.birth
@@ -318,10 +329,12 @@ class _PendingState:
         If the change set did not exist at that sequence, these are all its ids.
         """
         self._catch_up()
-        ids = dict.fromkeys([one.id for one in request.patch or request.updates])
+        ids, moved = request.touched, request.moved
         if at < self._birth:
             return list(ids)
-        return [id_ for id_ in ids if id_ in self._present or self._defined_by(id_) > at]
+        if moved is None:
+            moved = defined_after(self._state, ids, at)
+        return [id_ for id_ in ids if id_ in self._present or id_ in moved]
 
     def _catch_up(self) -> None:
         for update in self._delta[self._seen :]:

@@ -135,6 +135,8 @@ class Thresholds:
     """Maximum updates or results of a blob that are encoded or decoded in one call."""
     overlay_merge_per_commit: int = _from(256, 1)
     """Values of the overlay that each commit merges into the columns, in addition to the values it changes itself."""
+    fold_step: int = _from(500, 1)
+    """Edits that are checked or folded in one step; other tasks on the event loop get their turns between steps."""
     overlay_merge_step: int = _from(500, 1)
     """Values of the overlay that are merged in one step before and after a view."""
     on_loop_max_bytes: int = _from(32 * 1024)

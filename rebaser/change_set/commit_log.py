@@ -22,7 +22,7 @@ from rebaser.change_set.needed_blobs import needs_blobs, with_blobs_named
 from rebaser.runtime.context import Context
 from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
-from rebaser_client.cooperative import cooperate
+from rebaser_client.cooperative import cooperate, run_in_steps
 from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
 from rebaser_client.log.reader import COMMIT_OVERHEAD, LoadedState
@@ -109,6 +109,7 @@ class CommitLog:
         self._on_stream_error = on_stream_error
         self._lock = asyncio.Lock()  # a tenth of the cost of anyio's, and every commit takes it
         self._viewing = anyio.Lock()
+        self._folded: anyio.Event | None = None  # while a commit is being folded: set when it is
         self._settling = anyio.CancelScope(shield=True)
         self._abandoned = False
         self.handed_over = False  # this owner appended a `create` commit, and must not append anything after it
@@ -128,8 +129,8 @@ class CommitLog:
         async with self._viewing:
             while self.state.pinned:  # noqa: ASYNC110 - pinned by an abandoned thread, which cannot set an event
                 await anyio.sleep(PINNED_CHECK)
-            while self.state.merge_overlay(thresholds.now.overlay_merge_step):
-                await anyio.lowlevel.checkpoint()
+            while self._folded is not None or self.state.merge_overlay(thresholds.now.overlay_merge_step):
+                await (anyio.lowlevel.checkpoint() if self._folded is None else self._folded.wait())
             with self.state.view() as view:
                 yield view
         while self.state.merge_overlay(thresholds.now.overlay_merge_step):
@@ -227,9 +228,8 @@ class CommitLog:
             if self.history and needs_blobs(commit):
                 commit = await with_blobs_named(self._blobs, commit, self.tail_max)
                 headers, payload = encode_commit(commit)
-            return self._read_back(
-                EncodedCommit(commit, headers, payload, commit.delta_blob.size if commit.delta_blob else 0)
-            )
+            check_commit(commit, headers, payload)
+            return EncodedCommit(commit, headers, payload, commit.delta_blob.size if commit.delta_blob else 0)
         except (UnprocessableError, UnsupportedVersion) as error:
             raise self._unreadable(commit, error.message) from error
 
@@ -250,11 +250,6 @@ class CommitLog:
             self.log.warning("history_too_large", commit=commit.id, ids=len(commit.before))
             return replace(commit, before=None)
         return replace(commit, before_blob=BlobRef(await self._blobs.put(data), len(data)))
-
-    @staticmethod
-    def _read_back(encoded: EncodedCommit) -> EncodedCommit:
-        check_commit(encoded.commit, encoded.headers, encoded.payload)
-        return encoded
 
     def _unreadable(self, commit: Commit, reason: str) -> UnstorableCommit:
         self.log.error("commit_unreadable", commit=commit.id, kind=commit.kind, reason=reason)
@@ -277,9 +272,21 @@ class CommitLog:
         if encoded.commit.kind is Kind.CREATE:
             self._hand_over(sequence, encoded.commit)
             return sequence
-        self.state.fold(sequence, encoded.commit, weight)
         self.tail_weight += weight
+        await self._fold(sequence, encoded.commit, weight)
         return sequence
+
+    async def _fold(self, sequence: int, commit: Commit, weight: int) -> None:
+        """Fold a commit. If it is large, this takes several slices of time, in which no view is opened."""
+        steps = self.state.fold_in_steps(sequence, commit, weight)
+        if next(steps, steps) is steps:  # nearly all commits take one step
+            return
+        folded = self._folded = anyio.Event()
+        try:
+            await run_in_steps(steps)
+        finally:
+            self._folded = None
+            folded.set()
 
     def _hand_over(self, sequence: int, create: Commit) -> None:
         """Leave the created change set to the next owner, because this one has not loaded the state of the parent."""

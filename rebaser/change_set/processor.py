@@ -22,11 +22,12 @@ from rebaser_core import thresholds
 from rebaser_core.backoff import exponential_delay
 from rebaser_core.branch import Apply
 from rebaser_core.commit import Applied, Attempt, BranchStatus, CarriedOutcome, Commit, Decision, Kind, Outcome, Reverts
-from rebaser_core.decide import DecidedBatch, QueuedRequest, decide, recorded_outcome
+from rebaser_core.decide import DecidedBatch, QueuedRequest, decide, defined_after, recorded_outcome
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.merge import Merged
 from rebaser_core.record import record
+from rebaser_core.updates import Update
 
 BLOCKED_RETRY = 0.5  # seconds until a blocked queue is tried again; doubled after each attempt
 BLOCKED_RETRY_MAX = 5.0  # seconds
@@ -168,12 +169,34 @@ class Processor:
             merged.add(self._commits.state.cells.update, request.patch[start : start + step])
         return replace(request, merged=merged)
 
+    async def _with_moved(self, request: QueuedRequest) -> QueuedRequest:
+        """Look up which ids were defined after `expect_at`. Call within the append lock."""
+        ids, step, moved = request.touched, thresholds.now.fold_step, set[str]()
+        for start in range(0, len(ids), step):
+            await cooperate()
+            moved |= defined_after(self._commits.state, ids[start : start + step], request.expect_at or 0)
+        return replace(request, moved=frozenset(moved))
+
+    async def _wakes(self, delta: Sequence[Update]) -> bool:
+        """Return whether applying `delta` makes a DVU due. Call within the append lock."""
+        step = thresholds.now.fold_step
+        if len(delta) <= step:
+            return self._commits.state.wakes(delta)
+        for start in range(0, len(delta), step):
+            await cooperate()
+            if self._commits.state.wakes(delta[start : start + step]):
+                return True
+        return False
+
     async def _commit(self, messages: Sequence[Message], requests: list[QueuedRequest]) -> list[PendingDeadLetter]:
         commits = self._commits
         async with commits.append_lock():
             state = commits.state
             if isinstance(requests[0].action, (Reverts, Apply)):
                 requests[0] = await self._merged(requests[0])
+            for number, request in enumerate(requests):
+                if request.expect_at is not None and len(request.patch or request.updates) > thresholds.now.fold_step:
+                    requests[number] = await self._with_moved(request)
             decided = decide(state, self.epoch, requests)
             sequence = state.last
             if decided.decisions and (decided.fork is not None or decided.marking is not None):
@@ -181,7 +204,7 @@ class Processor:
                 sequence = await commits.append(make(messages[0], decided))
                 self.epoch = decided.applied
             elif decided.decisions:
-                owes = state.owes or state.wakes(decided.delta) or bool(decided.recompute)
+                owes = state.owes or await self._wakes(decided.delta) or bool(decided.recompute)
                 commit = commits.draft(
                     Kind.REBASE,
                     stored_ms=messages[len(requests) - 1].timestamp_ns // 1_000_000,

@@ -154,7 +154,7 @@ class StateLoader(CommitReader):
             raise BrokenChain(f"its checkpoint is of commit {state.last}, its last commit is {last.sequence}")
         if commit is not None and commit.previous == state.last:
             weight = _weight(commit, last.data)
-            state.fold(last.sequence, await self.with_delta(commit), weight)
+            await _fold(state, last.sequence, await self.with_delta(commit), weight)
             return LoadedState(state, weight, chain)
         return LoadedState(state, await self._read_tail(key, state, last.sequence), chain)
 
@@ -190,7 +190,7 @@ class StateLoader(CommitReader):
             if commit is None:
                 state.skip(row.sequence)
             else:
-                state.fold(row.sequence, await self.with_delta(commit))
+                await _fold(state, row.sequence, await self.with_delta(commit))
         return state, chain
 
     async def _read_tail(self, key: ChangeSetKey, state: ChangeSetState, until: int) -> int:
@@ -210,7 +210,7 @@ class StateLoader(CommitReader):
                     if commit.delta_blob:
                         async with self._tail_slot_released():
                             commit = await self.with_delta(commit)
-                    state.fold(sequence, commit, added)
+                    await _fold(state, sequence, commit, added)
                 if sequence >= until:
                     break
         return weight
@@ -234,6 +234,12 @@ class StateLoader(CommitReader):
                     commit = self.decode(message.stream_sequence, message.headers, message.data)
                     newest = commit or newest
         return newest
+
+
+async def _fold(state: ChangeSetState, sequence: int, commit: Commit, weight: int = 0) -> None:
+    """Fold a commit into a state that nobody else has got yet. If it is large, this takes several slices of time."""
+    for _ in state.fold_in_steps(sequence, commit, weight):
+        await cooperate()
 
 
 def _weight(commit: Commit, data: bytes) -> int:

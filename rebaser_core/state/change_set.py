@@ -10,7 +10,7 @@ read them at the speed of arrays. Commits folded meanwhile are written to an ove
 Once the view is closed, each fold merges a part of the overlay into the columns.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 
@@ -203,6 +203,11 @@ class ChangeSetState:
 
         Raises `BrokenChain` and changes nothing if the commit does not follow `last`.
         """
+        for _ in self.fold_in_steps(sequence, commit, weight):
+            pass
+
+    def fold_in_steps(self, sequence: int, commit: Commit, weight: int = 0) -> Iterator[None]:
+        """Do what `fold` does, and yield after each `fold_step` edits. In between, the state is that of no commit."""
         if commit.follows != self.last or sequence <= self.last:
             raise BrokenChain(f"commit {sequence} follows {commit.follows}, but the state is at {self.last}")
         if commit.kind is Kind.CREATE:
@@ -210,7 +215,7 @@ class ChangeSetState:
         elif commit.kind is Kind.DVU:
             self._apply_computed(commit)
         else:
-            self._apply_edits(sequence, commit)
+            yield from self._apply_edits(sequence, commit)
         newest, self.last = self.last, sequence
         self.weight += weight
         self.unknown = commit.unknown
@@ -238,14 +243,18 @@ class ChangeSetState:
         """Skip a message on the log that is not a commit."""
         self.last = sequence
 
-    def _apply_edits(self, sequence: int, commit: Commit) -> None:
+    def _apply_edits(self, sequence: int, commit: Commit) -> Iterator[None]:
         self.cells.merge_overlay(thresholds.now.overlay_merge_per_commit)
-        apply, roots, branch = self.cells.apply, self.roots, self.branch
-        for update in commit.delta:
-            if branch is not None:
-                branch.edit(update.id, self.cells.update)
-            if apply(update, sequence):  # type: ignore[arg-type] # the delta of all but a DVU has updates
-                roots[update.id] = sequence
+        apply, roots, branch, step = self.cells.apply, self.roots, self.branch, thresholds.now.fold_step
+        delta: Sequence[Any] = commit.delta  # that of all commits but a DVU has updates
+        for start in range(0, len(delta), step):
+            if start:
+                yield
+            for update in delta if len(delta) <= step else delta[start : start + step]:
+                if branch is not None:
+                    branch.edit(update.id, self.cells.update)
+                if apply(update, sequence):
+                    roots[update.id] = sequence
         if commit.delta:
             self.edited = sequence
         for recompute in commit.recompute:

@@ -380,8 +380,8 @@ BUGS = (
         "gentle",
         1,
         PROCESSOR,
-        "owes = state.owes or state.wakes",
-        "owes = state.wakes",
+        "owes = state.owes or await self._wakes",
+        "owes = await self._wakes",
     ),
     bug("an update that failed is not tried again", "gentle", 3, LIFECYCLE, "return self.retry_at\n", "return None\n"),
     # -- tasks -----------------------------------------------------------------------------------------------------
