@@ -45,7 +45,7 @@ SMALL_FILES = {
     "rebaser/dvu/compiled/loader.py": {"load", "compile_module", "is_cached"},  # once in a process
     "rebaser/dvu/fingerprint.py": {"code"},  # once in a process
     "rebaser/dvu/functions/registry.py": {"registry"},  # once in a process
-    "rebaser/dvu/wire/mailbox.py": {"put", "_write", "get", "__call__", "computed_values"},  # a worker's, here in tests
+    "rebaser/dvu/wire/mailbox.py": {"put", "_write", "get", "__call__", "visited_nodes"},  # a worker's, here in tests
     "rebaser/dvu/worker/structure_cache.py": {"_read", "write"},
     "rebaser/embedded/nats.py": {"embedded_nats", "find_binary", "start", "_watch"},
     "rebaser_client/nats/access.py": {"_read"},

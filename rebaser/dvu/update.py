@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Lock
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -51,7 +51,7 @@ class PacketEngine(Protocol):
         """The results of each packet, in the order of the packets. Raises `DvuError`.
 
         Unless all results come at once, `arrived` is called with the number of packets whose results are here, and the
-        number of values computed so far in the other packets, if that is known.
+        number of nodes visited so far in the other packets, computed or not, if that is known.
         """
         ...
 
@@ -74,60 +74,62 @@ async def update(
     called with the number of values done and the number to do. Raises `DvuError`.
     """
     small = _is_small(view)
-    made, packets, computed = await _run(view, small, _start, view)
+    made, wave = await _run(view, small, _start, view)
     while True:
-        if isinstance(made, FullGraphPlan):
+        if wave is None:
             if await share_structure(made, engine):
-                packets_only = replace(thresholds.now, full_plan_min_values=NEVER)
-                made, packets, computed = await _run(view, small, _start, view, packets_only)
+                wave = await _run(view, small, _next_wave, made)
             else:
-                packets, computed = await _run(view, small, _next_wave, made)
-        if not packets:
-            assert computed is not None  # noqa: S101 - nothing is left to do
-            return computed
+                packets_only = replace(thresholds.now, full_plan_min_values=NEVER)
+                made, wave = await _run(view, small, _start, view, packets_only)
+            assert wave is not None  # noqa: S101 - the structure is shared, or there is none
+        if wave.computed is not None:
+            return wave.computed
         arrived = partial(_report, progress, made.done_after, made.size)
         arrived(0, 0)
-        of_packets = await engine.evaluate(packets, label=label, arrived=arrived)
+        of_packets = await engine.evaluate(wave.packets, label=label, arrived=arrived)
         results = [part for parts in of_packets for part in parts]
         small = small and sum(map(len, results)) <= thresholds.now.results_on_loop_max_bytes
-        if isinstance(made, FullGraphPlan):
-            await _run(view, small, made.absorb, results)
-        else:
-            packets, computed = await _run(view, small, _next_wave, made, results)
+        wave = await _run(view, small, _absorb, made, results)
 
 
-def _start(
-    view: View, limits: Thresholds | None = None
-) -> tuple[PacketPlan | FullGraphPlan, list[bytes], ComputedTable | None]:
-    """A plan, and the result of `_next_wave`. A full plan has no packets yet: its structure may have to be shared
-    first."""
+class _Wave(NamedTuple):
+    """The packets of a wave, or, if no packets are left, what the update has computed."""
+
+    packets: list[bytes]
+    computed: ComputedTable | None
+
+
+def _start(view: View, limits: Thresholds | None = None) -> tuple[PacketPlan | FullGraphPlan, _Wave | None]:
+    """A plan, and its first wave; None if it is a full plan, whose structure may have to be shared first."""
     with _refreshing.setdefault(view.columns, Lock()):
         subgraph.refresh_indexes(view.columns)
     made = plan(view, limits)
-    return (made, *(_next_wave(made) if isinstance(made, PacketPlan) else ([], None)))
+    return made, _next_wave(made) if isinstance(made, PacketPlan) else None
 
 
-def _next_wave(
-    made: PacketPlan | FullGraphPlan, results: Sequence[Encoded] | None = None
-) -> tuple[list[bytes], ComputedTable | None]:
-    """Absorb the `results` of the last wave, if given. Return the packets of the next wave; if there are none, also
-    what changed."""
-    if results is not None:
-        made.absorb(results)
+def _absorb(made: PacketPlan | FullGraphPlan, results: Sequence[Encoded]) -> _Wave | None:
+    """Absorb the results of the last wave. Return the next wave; None if a structure may have to be shared first."""
+    made.absorb(results)
+    return _next_wave(made) if isinstance(made, PacketPlan) else None
+
+
+def _next_wave(made: PacketPlan | FullGraphPlan) -> _Wave:
     packets = made.next_wave()
-    return packets, None if packets else made.computed()
+    return _Wave(packets, None if packets else made.computed())
 
 
 async def share_structure(made: PacketPlan | FullGraphPlan, engine: PacketEngine) -> bool:
-    """Put a structure that workers may not have in a place where they can find it. Returns True if there is no such
-    place and the structure is too large to go with its packet. The caller then has to plan with packets of the affected
-    subgraph.
+    """Put a structure that workers may not have in a place where they can find it.
+
+    Return whether the plan can be carried out. If not, there is no such place, and the structure is too large to go
+    with its packet: the caller has to plan with packets of the affected subgraph.
     """
     if not isinstance(made, FullGraphPlan):
-        return False
+        return True
     if made.unsent_structure is not None and (store := await engine.share(made.unsent_structure)) is not None:
         made.mark_shared(store)
-    return made.structure_too_large
+    return not made.structure_too_large
 
 
 def _report(

@@ -15,7 +15,7 @@ PING_WAIT = 0.5  # seconds within which servers have to answer
 
 @dataclass(frozen=True, slots=True)
 class UpdateInfo:
-    """A long DVU: `done` of `total` values are computed so far. `total` is None while the DVU is planned."""
+    """A long DVU: it has dealt with `done` of `total` values so far. `total` is None while the DVU is planned."""
 
     workspace: str
     change_set: str

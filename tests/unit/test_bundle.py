@@ -27,10 +27,10 @@ from pyspark.core.files import SparkFiles
 SparkFiles._root_directory, SparkFiles._is_running_on_worker = os.getcwd(), True
 evaluate = pickle.load(open("function", "rb"))
 columns = [pa.array([7], pa.int32()), pa.array([open("packet", "rb").read()]), pa.array([""]), [False]]
-batch = pa.record_batch(columns, names=["slot", "packet", "folder", "isolate"])
+batch = pa.record_batch(columns, names=["index", "packet", "folder", "isolate"])
 for _ in range(2):
     [result] = evaluate([batch])
-    assert result.column("slot").to_pylist() == [7]
+    assert result.column("index").to_pylist() == [7]
 from rebaser.dvu.wire.packet import Results
 print(Results.decode(result.column("result")[0].as_py()).values.tolist(), sys.modules["rebaser"].__file__)
 """
@@ -71,7 +71,7 @@ def work(python: Path, folder: Path, home: Path, first: str = "") -> str:
     _, [packet] = small(1)
     folder.mkdir()
     (folder / bundle.name).write_bytes(bundle.data)
-    (folder / "function").write_bytes(cloudpickle.dumps(bundle.evaluator()))
+    (folder / "function").write_bytes(cloudpickle.dumps(bundle.map_function()))
     (folder / "packet").write_bytes(packet)
     environment = {"XDG_CACHE_HOME": str(home)}
     command = [str(python), "-c", first + WORKER]

@@ -8,7 +8,7 @@ import anyio.from_thread
 import pytest
 
 from rebaser.dvu.spark import engine as engine_module
-from rebaser.dvu.spark.engine import Engine, EngineSettings, _parts
+from rebaser.dvu.spark.engine import Engine, EngineSettings, _shares
 from rebaser.dvu.spark.scheduler import EvaluateCall, Job
 from rebaser.dvu.spark.session import SessionError, WorkerDied
 from rebaser.dvu.spark.session_manager import ActiveSession
@@ -16,7 +16,7 @@ from rebaser_core.errors import DvuError
 
 
 def test_a_call_is_cut_into_jobs_of_at_most_so_many_bytes() -> None:
-    parts = _parts([bytes(size) for size in (3, 3, 3, 9, 1, 4, 4, 1)], 8)
+    parts = _shares([bytes(size) for size in (3, 3, 3, 9, 1, 4, 4, 1)], 8)
     assert [[len(packet) for packet in part] for part in parts] == [[3, 3], [3], [9], [1, 4], [4, 1]]
 
 

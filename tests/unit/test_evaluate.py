@@ -311,9 +311,9 @@ def test_rows_of_a_batch_keep_their_slot() -> None:
         made.packet.functions = {"sum": ""}
         packets.append(made.packet.encode())
     schema = pa.schema(
-        [("slot", pa.int32()), ("packet", pa.binary()), ("folder", pa.string()), ("isolate", pa.bool_())]
+        [("index", pa.int32()), ("packet", pa.binary()), ("folder", pa.string()), ("isolate", pa.bool_())]
     )
     batches = [pa.record_batch([[at], [packet], [""], [False]], schema=schema) for at, packet in enumerate(packets)]
     found = pa.Table.from_batches(evaluate_batches(batches)).to_pylist()
-    assert [row["slot"] for row in found] == [0, 1, 2, 3, 4]
+    assert [row["index"] for row in found] == [0, 1, 2, 3, 4]
     assert [evaluate_packet(packet) for packet in packets] == [[row["result"]] for row in found]

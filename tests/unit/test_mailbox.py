@@ -93,20 +93,20 @@ def test_who_takes_long_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.M
     with mailbox.job_folder("job", tmp_path) as folder:
         tell = mailbox.ProgressFile(folder, "0")
         tell(5)
-        assert mailbox.computed_values(Path(folder)) == 0
+        assert mailbox.visited_nodes(Path(folder)) == 0
         now += 10
         tell(1)
         tell(1)
-        assert mailbox.computed_values(Path(folder)) == 6
+        assert mailbox.visited_nodes(Path(folder)) == 6
         Path(folder, f"{mailbox._PROGRESS}1").write_text("30")  # another worker
         now += 10
         tell(1)
-        assert mailbox.computed_values(Path(folder)) == 38
+        assert mailbox.visited_nodes(Path(folder)) == 38
         Path(folder, f"{mailbox._PROGRESS}2").write_text("what a plug-in wrote")
-        assert mailbox.computed_values(Path(folder)) in {0, 8, 30, 38}
+        assert mailbox.visited_nodes(Path(folder)) in {0, 8, 30, 38}
     now += 10
     tell(1)  # to nobody
-    assert mailbox.computed_values(Path(folder)) == 0
+    assert mailbox.visited_nodes(Path(folder)) == 0
     mailbox.ProgressFile("", "0")(1)
 
 

@@ -74,7 +74,7 @@ async def test_little_work_takes_no_thread(threads: list[str]) -> None:
 )
 async def test_all_other_does(threads: list[str], updates: list[Update]) -> None:
     await updated(updates)
-    assert {"_start", "_next_wave"} <= set(threads)
+    assert {"_start", "_absorb"} <= set(threads)
 
 
 async def test_large_results_are_read_in_a_thread(threads: list[str]) -> None:
@@ -82,7 +82,7 @@ async def test_large_results_are_read_in_a_thread(threads: list[str]) -> None:
     threads.clear()
     count = DEFAULT.results_on_loop_max_bytes // (100 * DEFAULT.plan_on_loop_max_text_chars) + 2
     await updated(joined(count, "x" * DEFAULT.plan_on_loop_max_text_chars, times=100))
-    assert threads == ["_next_wave"]
+    assert threads == ["_absorb"]
 
 
 class Keeps(Here):

@@ -54,7 +54,7 @@ from rebaser_core.values import Json
 ) = range(37)
 
 INPUTS = 64  # registers for inputs; only a program that is a single REDUCE_ instruction can take more inputs
-CONSTANTS = 512  # first register of constants; the registers from INPUTS to here are for intermediate results
+FIRST_CONSTANT = 512  # first register of constants; the registers from INPUTS to here are for intermediate results
 
 Instruction: TypeAlias = tuple[int, int, int, int]
 
@@ -81,7 +81,7 @@ class Program:
 
     def register(self) -> int:
         """Reserve a register that nothing else uses. Raises `NotCompiled` if there is none left."""
-        if self._next == CONSTANTS:
+        if self._next == FIRST_CONSTANT:
             raise NotCompiled
         self._next += 1
         return self._next - 1

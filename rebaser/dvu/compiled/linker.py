@@ -69,10 +69,10 @@ class LinkedPrograms:
             for form, program in enumerate(_forms(general)):
                 if program is not None:
                     self._entries[template, form] = len(code)
-                    code += program.placed(len(code), instructions.CONSTANTS + len(constants))
+                    code += program.placed(len(code), instructions.FIRST_CONSTANT + len(constants))
                     constants += program.constants
         self._code = np.array(code, np.uint32).reshape(-1, 4)
-        registers = Column.from_items([*[None] * instructions.CONSTANTS, *constants])
+        registers = Column.from_items([*[None] * instructions.FIRST_CONSTANT, *constants])
         self._kinds, self._ints = registers.kinds.copy(), registers.bits
         self._floats = self._ints.view(np.float64)
         self._scratch = loader.kernel().scratch()

@@ -75,9 +75,10 @@ class PacketPlan:
         self._template_seen = np.zeros(len(self._templates), np.int32)
         self._last_number = 0  # the number of the last packet
         self._in_flight: dict[int, _InFlight] = {}
-        # The positions that are left: part `i` is `_parts[_begin[i]:_begin[i + 1]]`.
-        self._parts, self._begin = graph.order, np.array([0, len(graph.order)], np.int32)
-        self._are_islands = False  # whether each part is an island
+        # The positions that are in no packet yet, island after island once they are divided into islands: island `i` is
+        # `_remaining[_begin[i]:_begin[i + 1]]`.
+        self._remaining, self._begin = graph.order, np.array([0, len(graph.order)], np.int32)
+        self._are_islands = False  # whether `_remaining` is divided into islands
         for members in graph.cycles:
             ids = self._columns.ids
             fault = faults.cycle(ids[graph.rows[position]] for position in members)
@@ -95,7 +96,7 @@ class PacketPlan:
     def done_after(self) -> list[int]:
         """Item `n` is how many values are done once the first `n` packets of this wave are computed."""
         sizes = [len(sent.nodes) for sent in self._in_flight.values()]
-        return list(accumulate(sizes, initial=self.size - len(self._parts) - sum(sizes)))
+        return list(accumulate(sizes, initial=self.size - len(self._remaining) - sum(sizes)))
 
     def computed(self) -> ComputedTable:
         """The values that differ from the stored ones. Complete once `next_wave` has returned an empty list."""
@@ -116,7 +117,7 @@ class PacketPlan:
         """
         if self._in_flight:
             raise DvuError("the results of the last wave are not absorbed yet")
-        while len(self._parts):
+        while len(self._remaining):
             packets = self._fill_wave()
             if packets:
                 return packets
@@ -126,7 +127,7 @@ class PacketPlan:
 
     def _fill_wave(self) -> list[bytes]:
         """Fill the packets of one wave with all positions that can be computed now. Those that have to wait for one of
-        these packets stay in `_parts`."""
+        these packets stay in `_remaining`."""
         limits = self._limits
         work = self._work_left()
         if not self._are_islands and work < 2 * limits.task_min_elements:
@@ -134,31 +135,31 @@ class PacketPlan:
             if packets is not None:
                 return packets
         if not self._are_islands:
-            self._parts, self._begin = subgraph.islands(self._graph, self._parts, limits.interpreted_max)
+            self._remaining, self._begin = subgraph.islands(self._graph, self._remaining, limits.interpreted_max)
             self._are_islands = True
         enough = -(-work // min(limits.parallelism, work // limits.task_min_elements + 1))
         return self._fill(work, enough, one_only=False) or []
 
     def _work_left(self) -> int:
         """The number of positions that are left, plus the number of their inputs."""
-        ptr, parts = self._graph.ptr, self._parts
-        if len(parts) == self.size:
-            return len(parts) + len(self._graph.idx)
-        return len(parts) + int((ptr[parts + 1] - ptr[parts]).sum())
+        ptr, remaining = self._graph.ptr, self._remaining
+        if len(remaining) == self.size:
+            return len(remaining) + len(self._graph.idx)
+        return len(remaining) + int((ptr[remaining + 1] - ptr[remaining]).sum())
 
     def _fill(self, work: int, enough: int, *, one_only: bool) -> list[bytes] | None:
         """The packets of a wave. A packet is full once it has `enough` of the `work` nodes and edges that are left.
 
         Returns None if `one_only` is True and one packet cannot hold everything.
         """
-        graph, limits, count = self._graph, self._limits, len(self._parts)
+        graph, limits, count = self._graph, self._limits, len(self._remaining)
         scratch = np.empty(len(graph.idx), np.int32)
         while True:
             taken, later, oversized = (np.empty(count, np.int32) for _ in range(3))
             ends, later_begin = np.zeros(count + 2, np.int32), np.zeros(count + 2, np.int32)
             first = self._last_number + 1
             packets, islands_left, oversized_count, gave_up = self._loops.fill(
-                (self._parts, self._begin),
+                (self._remaining, self._begin),
                 (graph.ptr, graph.idx, graph.dirty, self._template),
                 self._all_sizes(),
                 (first, limits.packet_bytes, MAX_INPUT_BYTES, enough, work, limits.task_min_elements // 4, one_only),
@@ -175,7 +176,7 @@ class PacketPlan:
             for position in oversized[:oversized_count].tolist():
                 self._settle_fault(position, self._too_large(position))
         self._begin = later_begin[: islands_left + 1]
-        self._parts = later[: self._begin[-1]]
+        self._remaining = later[: self._begin[-1]]
         starts = [0, *ends[:packets].tolist()]
         made = []
         for index in range(int(packets)):
@@ -320,7 +321,7 @@ class PacketPlan:
             self._mark_dependents(np.array([position], np.int32))
 
     def _mark_dependents(self, changed: subgraph.Ints) -> None:
-        if len(self._parts):  # if no position is left, all dependents are in packets, where workers see the changes
+        if len(self._remaining):  # if no position is left, all dependents are in packets, where workers see the changes
             self._loops.mark_dependents(changed, self._graph.sptr, self._graph.sidx, self._graph.dirty)
 
 

@@ -74,8 +74,11 @@ class Reached:
 
 
 def refresh_indexes(columns: Columns) -> None:
-    """Bring the edges and pattern links of `columns`, which planning follows, up to date. Only one thread at a time may
-    call this."""
+    """Bring the edges and pattern links of `columns`, which planning follows, up to date.
+
+    Only one thread at a time may change them. `update` calls this under a lock, so the calls in `plan` and
+    `build_subgraph` then find nothing to do.
+    """
     columns.compact()
     if columns.patterns:
         columns.patterns.links()

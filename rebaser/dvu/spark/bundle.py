@@ -43,9 +43,9 @@ class Bundle:
     sent: tuple[importlib.metadata.Distribution, ...]
     not_sent: tuple[importlib.metadata.Distribution, ...]
 
-    def evaluator(self) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    def map_function(self) -> Callable[[Iterable[Any]], Iterator[Any]]:
         """`evaluate_batches` of the code in the bundle, for a session that has received it."""
-        return _evaluator(self.name, identity(), self.modules)
+        return _map_function(self.name, identity(), self.modules)
 
 
 @cache
@@ -111,7 +111,7 @@ def _archive(files: dict[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-def _evaluator(name: str, wanted: str, modules: frozenset[str]) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def _map_function(name: str, wanted: str, modules: frozenset[str]) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """Make the function that workers run. It works on a worker without our code, because a function that is defined
     inside another is pickled by value.
 
@@ -143,7 +143,7 @@ def _evaluator(name: str, wanted: str, modules: frozenset[str]) -> Callable[[Ite
                     raise
         return str(target)
 
-    def evaluate(batches: Iterable[Any]) -> Iterator[Any]:
+    def map_batches(batches: Iterable[Any]) -> Iterator[Any]:
         if not loaded():
             from pyspark import SparkFiles  # noqa: PLC0415 - a server that has only the Spark client may lack it
 
@@ -160,4 +160,4 @@ def _evaluator(name: str, wanted: str, modules: frozenset[str]) -> Callable[[Ite
 
         return evaluate_batches(batches)
 
-    return evaluate
+    return map_batches

@@ -98,13 +98,13 @@ class Engine:
     ) -> list[list[Encoded]]:
         """The results of each packet, in the order of the packets.
 
-        `arrived` is called with the number of packets that have results, and the number of values computed for the
-        others. `timeout` (seconds; default: a setting) bounds a job, not the wait for Spark to start; cancel to stop
-        waiting. Raises `DvuError` if Spark is not available, the job failed or took too long, or the workers run other
-        code.
+        `arrived` is called with the number of packets that have results, and the number of nodes visited in the others,
+        computed or not. `timeout` (seconds; default: a setting) bounds a job, not the wait for Spark to start; cancel
+        to stop waiting. Raises `DvuError` if Spark is not available, the job failed or took too long, or the workers
+        run other code.
         """
         results: list[list[Encoded]] = []
-        for part in _parts(packets, self._settings.job_bytes):
+        for part in _shares(packets, self._settings.job_bytes):
             if self._closing:
                 raise _stopping()
             call = EvaluateCall(part, label, timeout or self._settings.job_timeout, anyio.current_time())
@@ -199,7 +199,7 @@ class Engine:
             for active, job in list(self._running.values()):
                 call = job.calls[0]
                 if len(job.calls) == 1 and call.report_progress is not None and job.started_at <= started_before:
-                    values = await to_thread.run_sync(active.session.computed_values, job.tag, abandon_on_cancel=True)
+                    values = await to_thread.run_sync(active.session.visited_nodes, job.tag, abandon_on_cancel=True)
                     if not call.done.is_set():
                         call.report_progress(values)
 
@@ -290,7 +290,7 @@ def _stopping() -> DvuError:
     return DvuError("the server is stopping", code="stopped")
 
 
-def _parts(packets: Sequence[bytes], max_bytes: int) -> list[list[bytes]]:
+def _shares(packets: Sequence[bytes], max_bytes: int) -> list[list[bytes]]:
     """`packets` in order, cut into parts of at most `max_bytes`; a larger packet is a part of its own."""
     parts: list[list[bytes]] = []
     room = -1

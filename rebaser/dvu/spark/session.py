@@ -23,7 +23,7 @@ from rebaser.dvu.worker import evaluate
 from rebaser_core import thresholds
 from rebaser_core.errors import ConfigError, DvuError
 
-_ROWS = pa.schema([("slot", pa.int32()), ("packet", pa.binary()), ("folder", pa.string()), ("isolate", pa.bool_())])
+_ROWS = pa.schema([("index", pa.int32()), ("packet", pa.binary()), ("folder", pa.string()), ("isolate", pa.bool_())])
 _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     # A job has few rows: generating Java for it costs more than it saves, and so does the text of its plan for a UI.
@@ -71,7 +71,7 @@ class Session:
         # PySpark warns of the error that it raises afterwards.
         warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)
         self._spark_errors: tuple[type[Exception], ...] = (PySparkException, *_grpc_errors())
-        self._evaluator: Callable[..., Any] | None = None
+        self._map_function: Callable[..., Any] | None = None
         self._mailboxes = mailboxes
         self.task_slots = task_slots or 1
         self._slots_known = task_slots is not None
@@ -109,7 +109,7 @@ class Session:
                 self._spark.addArtifacts(str(path), file=True)
             except self._spark_errors as error:
                 raise SessionError(f"Spark does not accept the code for its workers: {reason(error)}") from None
-        self._evaluator = bundle.evaluator()
+        self._map_function = bundle.map_function()
 
     def call_workers(self, function: Callable[[int], str], *, tasks: int) -> list[str]:
         """Call `function` in each of `tasks` tasks, without Arrow and without our code. Raises the errors of `run`."""
@@ -141,13 +141,13 @@ class Session:
 
         row_type = StructType(
             [
-                StructField("slot", IntegerType()),
+                StructField("index", IntegerType()),
                 StructField("packet", BinaryType()),
                 StructField("folder", StringType()),
                 StructField("isolate", BooleanType()),
             ]
         )
-        schema = StructType([StructField("slot", IntegerType()), StructField("result", BinaryType())])
+        schema = StructType([StructField("index", IntegerType()), StructField("result", BinaryType())])
         self._spark.addTag(tag)
         try:
             with mailbox.job_folder(tag, self._mailboxes) as folder:
@@ -155,16 +155,16 @@ class Session:
                 if len(packets) > tasks:
                     frame = frame.coalesce(tasks)
                 frame._cached_schema = row_type  # noqa: SLF001 - else PySpark asks the server, for a tenth of the time of a small job
-                table = frame.mapInArrow(self._evaluator or evaluate.evaluate_batches, schema).toArrow()
+                table = frame.mapInArrow(self._map_function or evaluate.evaluate_batches, schema).toArrow()
                 return _results(table, len(packets), folder)
         except self._spark_errors as error:
             raise self._translate(error) from None
         finally:
             self._spark.removeTag(tag)
 
-    def computed_values(self, tag: str) -> int:
-        """How many values the workers of the job with `tag` have reported as computed."""
-        return mailbox.computed_values(self._mailboxes / tag) if self._mailboxes is not None else 0
+    def visited_nodes(self, tag: str) -> int:
+        """How many nodes the workers of the job with `tag` have reported as visited."""
+        return mailbox.visited_nodes(self._mailboxes / tag) if self._mailboxes is not None else 0
 
     def _translate(self, error: Exception) -> DvuError:
         """The error of a job in one line; its type says whether the session is lost."""
@@ -219,19 +219,18 @@ class Session:
 
 def _rows(packets: Sequence[bytes], folder: str, isolate: bool = False) -> pa.Table:
     """A row for each packet; null for a packet that is in the mailbox `folder`."""
-    slots = range(len(packets))
-    posted = [mailbox.put(folder, f"{slot}", packet) for slot, packet in zip(slots, packets, strict=True)]
+    posted = [mailbox.put(folder, f"{index}", packet) for index, packet in enumerate(packets)]
     data = [None if in_mailbox else packet for in_mailbox, packet in zip(posted, packets, strict=True)]
     count = len(packets)
-    return pa.table([list(slots), data, [folder] * count, [isolate] * count], schema=_ROWS)
+    return pa.table([list(range(count)), data, [folder] * count, [isolate] * count], schema=_ROWS)
 
 
 def _results(table: pa.Table, count: int, folder: str) -> list[list[Encoded]]:
     """The results of each of `count` packets."""
     results: list[list[Encoded]] = [[] for _ in range(count)]
-    for slot, result in zip(table.column("slot").to_pylist(), table.column("result"), strict=True):
-        parts = results[slot]
-        parts.append(result.as_py() if result.is_valid else mailbox.get(folder, f"{slot}-{len(parts)}"))
+    for index, result in zip(table.column("index").to_pylist(), table.column("result"), strict=True):
+        parts = results[index]
+        parts.append(result.as_py() if result.is_valid else mailbox.get(folder, f"{index}-{len(parts)}"))
     return results
 
 

@@ -30,8 +30,26 @@ from rebaser_core.state.kinds import (
 from rebaser_core.values import Json
 
 __all__ = [
-    "CONSTANT_ITEMS", "DIGEST", "FALSE", "FAULT", "FLOAT", "INT", "IN_ERROR", "MISSING", "NEVER_COMPUTED", "NO_VALUE",
-    "NULL", "OTHER", "TRUE", "UNKNOWN", "Bits", "Column", "Digest", "Item", "Kinds", "Sentinel",
+    "DIGEST",
+    "FALSE",
+    "FAULT",
+    "FLOAT",
+    "INT",
+    "IN_ERROR",
+    "ITEM_OF_KIND",
+    "MISSING",
+    "NEVER_COMPUTED",
+    "NO_VALUE",
+    "NULL",
+    "OTHER",
+    "TRUE",
+    "UNKNOWN",
+    "Bits",
+    "Column",
+    "Digest",
+    "Item",
+    "Kinds",
+    "Sentinel",
 ]  # fmt: skip
 
 
@@ -59,7 +77,7 @@ NEVER_COMPUTED: Final = Sentinel(UNKNOWN)
 
 Item: TypeAlias = Json | Digest | Sentinel
 
-CONSTANT_ITEMS: Final[dict[int, Item]] = {**CONSTANTS, FAULT: IN_ERROR, MISSING: NO_VALUE, UNKNOWN: NEVER_COMPUTED}
+ITEM_OF_KIND: Final[dict[int, Item]] = {**CONSTANTS, FAULT: IN_ERROR, MISSING: NO_VALUE, UNKNOWN: NEVER_COMPUTED}
 _KINDS: dict[type, int] = {type(None): NULL, int: INT, float: FLOAT, Digest: DIGEST}
 
 
@@ -119,14 +137,14 @@ class Column(Sequence[Item]):
         if isinstance(position, slice):
             return self.tolist()[position]
         position = position if position >= 0 else position + len(self.kinds)
-        return decode_one(self.kinds, self.bits, self.others, position, CONSTANT_ITEMS)
+        return decode_one(self.kinds, self.bits, self.others, position, ITEM_OF_KIND)
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self.tolist())
 
     def tolist(self) -> list[Item]:
         """The items as a list."""
-        return decode(self.kinds, self.bits, self.others, CONSTANT_ITEMS)
+        return decode(self.kinds, self.bits, self.others, ITEM_OF_KIND)
 
     def uniform(self, kind: int) -> bool:
         """Whether the column is not empty and all items are of `kind`."""

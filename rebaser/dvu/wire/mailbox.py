@@ -78,7 +78,8 @@ def get(folder: str, name: str) -> pa.Buffer:
 
 
 class ProgressFile:
-    """Tells the owner how far a task is. Call it with the number of values computed since the last call.
+    """Tells the owner how far a task is. Call it with the number of nodes visited since the last
+    call, computed or not.
 
     The file is written at most every half a second, so a short task writes none. `name` is unique to the task.
     """
@@ -86,19 +87,19 @@ class ProgressFile:
     def __init__(self, folder: str, name: str) -> None:
         self._folder = folder
         self._name = f"{_PROGRESS}{name}"
-        self._computed = 0
+        self._visited = 0
         self._next_report = time.monotonic() + _REPORT_EVERY
 
-    def __call__(self, values: int) -> None:
-        self._computed += values
+    def __call__(self, nodes: int) -> None:
+        self._visited += nodes
         now = time.monotonic()
         if now >= self._next_report and self._folder:
             self._next_report = now + _REPORT_EVERY
-            _write(self._folder, self._name, b"%d" % self._computed)
+            _write(self._folder, self._name, b"%d" % self._visited)
 
 
-def computed_values(folder: Path) -> int:
-    """How many values the workers of a job have reported as computed; 0 if none has reported."""
+def visited_nodes(folder: Path) -> int:
+    """How many nodes the workers of a job have reported as visited, computed or not; 0 if none has reported."""
     total = 0
     with contextlib.suppress(OSError, ValueError):
         for path in folder.glob(f"{_PROGRESS}*"):

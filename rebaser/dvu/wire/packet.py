@@ -1,7 +1,9 @@
 """A packet of nodes for a Spark worker to compute, and its results. Each is one byte string (see `framing`).
 
-Invariant: a packet is self-contained. Its nodes are in topological order. An input is a slot number; slots number the
-constants first, then the nodes. No ids travel: results name slots, and the planner maps them back to ids.
+Invariant: a packet is self-contained. Its nodes are in topological order. Its constants are the values that its nodes
+have as inputs and that it does not compute. An input is a slot number; slots number the constants first, then the
+nodes. Results name nodes, and faults name the slots of inputs; the planner maps both back to ids. So ids do not travel,
+except as names of the inputs of definitions that call `by_id`.
 """
 
 from dataclasses import dataclass, field

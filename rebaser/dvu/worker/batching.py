@@ -13,7 +13,7 @@ import numpy as np
 from rebaser.dvu.compiled import linker
 from rebaser.dvu.functions.base import Function
 from rebaser.dvu.functions.vectorized import checked_results, to_column, to_list
-from rebaser.dvu.wire.column import CONSTANT_ITEMS, DIGEST, FALSE, FLOAT, INT, OTHER, TRUE
+from rebaser.dvu.wire.column import DIGEST, FALSE, FLOAT, INT, ITEM_OF_KIND, OTHER, TRUE
 from rebaser.dvu.wire.equality import unchanged
 from rebaser.dvu.wire.packet import Template
 from rebaser_core import thresholds
@@ -139,7 +139,7 @@ def _column(state: BatchState, slots: Any) -> Any:
             return list(map(state.others.__getitem__, slots.tolist()))
     if ((kinds == TRUE) | (kinds == FALSE)).all():
         return kinds == TRUE
-    values: list[Any] = [CONSTANT_ITEMS.get(kind) for kind in kinds.tolist()]
+    values: list[Any] = [ITEM_OF_KIND.get(kind) for kind in kinds.tolist()]
     for kind, numbers in ((FLOAT, state.floats), (INT, state.ints)):
         positions = np.flatnonzero(kinds == kind)
         for position, number in zip(positions.tolist(), numbers[slots[positions]].tolist(), strict=True):

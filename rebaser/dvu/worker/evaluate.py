@@ -23,37 +23,37 @@ from rebaser_core.errors import DvuError
 
 
 def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The function for `mapInArrow`: from rows (slot int32, packet binary, folder string, isolate bool) to rows (slot
+    """The function for `mapInArrow`: from rows (index int32, packet binary, folder string, isolate bool) to rows (index
     int32, result binary), one or more for each packet.
 
-    A null packet or result is in the mailbox `folder` (`rebaser.dvu.wire.mailbox`): a packet is named by its slot, a
-    result by slot and number. Rows are yielded whenever they reach `result_bytes`, and at the end.
+    A null packet or result is in the mailbox `folder` (`rebaser.dvu.wire.mailbox`): a packet is named by its index, a
+    result by index and number. Rows are yielded whenever they reach `result_bytes`, and at the end.
     """
-    slots: list[int] = []
+    indexes: list[int] = []
     results: list[bytes | None] = []
     size = 0
     progress: mailbox.ProgressFile | None = None
     for batch in batches:
         folders = batch.column("folder").to_pylist()
         isolates = batch.column("isolate").to_pylist()
-        rows = zip(batch.column("slot").to_pylist(), batch.column("packet"), folders, isolates, strict=True)
-        for slot, data, folder, isolate in rows:
-            packet = _aligned(data.as_buffer()) if data.is_valid else mailbox.get(folder, f"{slot}")
-            progress = progress or mailbox.ProgressFile(folder, f"{slot}")
+        rows = zip(batch.column("index").to_pylist(), batch.column("packet"), folders, isolates, strict=True)
+        for index, data, folder, isolate in rows:
+            packet = _aligned(data.as_buffer()) if data.is_valid else mailbox.get(folder, f"{index}")
+            progress = progress or mailbox.ProgressFile(folder, f"{index}")
             for number, result in enumerate(evaluate_packet(packet, report_progress=progress, isolate=isolate)):
-                posted = mailbox.put(folder, f"{slot}-{number}", result)
-                slots.append(slot)
+                posted = mailbox.put(folder, f"{index}-{number}", result)
+                indexes.append(index)
                 results.append(None if posted else result)
                 size += 0 if posted else len(result)
                 if size >= thresholds.now.result_bytes:
-                    yield _rows(slots, results)
-                    slots, results, size = [], [], 0
-    if slots:
-        yield _rows(slots, results)
+                    yield _rows(indexes, results)
+                    indexes, results, size = [], [], 0
+    if indexes:
+        yield _rows(indexes, results)
 
 
-def _rows(slots: list[int], results: list[bytes | None]) -> pa.RecordBatch:
-    return pa.record_batch([pa.array(slots, pa.int32()), pa.array(results, pa.binary())], names=["slot", "result"])
+def _rows(indexes: list[int], results: list[bytes | None]) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(indexes, pa.int32()), pa.array(results, pa.binary())], names=["index", "result"])
 
 
 def _aligned(data: pa.Buffer) -> bytes | pa.Buffer:

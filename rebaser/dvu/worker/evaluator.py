@@ -23,7 +23,7 @@ from rebaser.dvu import faults
 from rebaser.dvu.compiled import linker
 from rebaser.dvu.compiled.phases import BY_PYTHON, TEXT
 from rebaser.dvu.functions.registry import FunctionRegistry
-from rebaser.dvu.wire.column import CONSTANT_ITEMS, DIGEST, FALSE, FAULT, FLOAT, INT, NULL, OTHER, TRUE, Column
+from rebaser.dvu.wire.column import DIGEST, FALSE, FAULT, FLOAT, INT, ITEM_OF_KIND, NULL, OTHER, TRUE, Column
 from rebaser.dvu.wire.equality import fault_digest, unchanged
 from rebaser.dvu.wire.packet import NodeFault, Packet, estimated_size
 from rebaser.dvu.worker import batching
@@ -121,7 +121,8 @@ class Evaluator:
         for phase in np.flatnonzero(np.diff(phase_starts) >= thresholds.now.group_min_values).tolist():
             start, end = int(phase_starts[phase]), int(phase_starts[phase + 1])
             self.compute_each(order[done:start].tolist())  # small phases, for instance those of a chain
-            if phase % 2:
+            is_python_phase = phase % 2 == 1
+            if is_python_phase:
                 batching.compute(self, order[start:end], self._functions)
             else:
                 self._compute_range(linked, order, start, end)
@@ -202,7 +203,7 @@ class Evaluator:
             elif kind == INT:
                 values.append(ints[ref])
             elif kind < INT:
-                values.append(CONSTANT_ITEMS[kind])
+                values.append(ITEM_OF_KIND[kind])
             elif kind == OTHER:
                 values.append(self.others[ref])
             else:
