@@ -203,13 +203,20 @@ class JetStreamBlobs:
                 with anyio.move_on_after(SILENCE) as silence:
                     await consumer.wait()
                 if silence.cancelled_caught:
-                    raise BlobMissing(f"blob {address} has only {len(chunks)} of {description.chunks} chunks")
+                    raise await self._not_arrived(address, subject, len(chunks), description.chunks)
                 for message in consumer.take(description.chunks - len(chunks)):
                     room -= len(message.data)
                     if room < 0:
                         raise BlobCorrupt(f"blob {address} is larger than its description says")
                     chunks.append(message.data)
         return b"".join(chunks)
+
+    async def _not_arrived(self, address: str, subject: str, arrived: int, chunks: int) -> TransientError:
+        """Return the error for a blob of which only `arrived` chunks came: the others are missing, or got lost."""
+        stored = (await self._js.subject_counts(self._stream, subject)).get(subject, 0)
+        if stored < chunks:
+            return BlobMissing(f"blob {address} has only {stored} of {chunks} chunks")
+        return TransientError(f"only {arrived} of {chunks} chunks of blob {address} arrived", code="blob_timeout")
 
     def _chunks_of(self, nuid: str) -> str:
         return f"$O.{self._bucket}.C.{nuid}"

@@ -11,7 +11,7 @@ import pytest
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.blobs import BlobCorrupt, BlobMissing, BlobStore, JetStreamBlobs, open_blobs
 from rebaser_client.blobs.nats import CHUNK
-from rebaser_client.jetstream import Connection, JetStream, RequestTimeoutError
+from rebaser_client.jetstream import Connection, JetStream, OrderedConsumer, RequestTimeoutError
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_core.blob_address import address_of
 from rebaser_core.errors import ConfigError, TransientError, UnprocessableError
@@ -298,6 +298,28 @@ async def test_what_is_stored_otherwise_than_it_was_sent_is_no_blob(
         assert await in_nats.get(address) == data
         while await chunks_and_descriptions(js, subjects) != (1, 1):
             await js.connection.wait_connected()
+
+
+@pytest.mark.parametrize("stored", [4, 3])
+async def test_chunks_that_do_not_arrive_are_missing_only_if_the_server_lacks_them(
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch, stored: int
+) -> None:
+    """Else a good request would be given up because the network lost what its blob consists of."""
+
+    async def hear_nothing(_: OrderedConsumer) -> None:
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr("rebaser_client.blobs.nats.SILENCE", 0.05)
+    blobs = JetStreamBlobs(js, subjects.blobs_bucket)
+    address = await blobs.put(os.urandom(4 * CHUNK))
+    monkeypatch.setattr(OrderedConsumer, "wait", hear_nothing)
+    if stored < 4:
+        last = await js.last(f"OBJ_{subjects.blobs_bucket}", f"$O.{subjects.blobs_bucket}.C.>")
+        assert last is not None
+        await js.delete_message(f"OBJ_{subjects.blobs_bucket}", last.sequence)
+    with pytest.raises(TransientError) as caught:
+        await blobs.get(address, max_bytes=4 * CHUNK)
+    assert caught.value.code == ("blob_timeout" if stored == 4 else "blob_missing")
 
 
 async def test_chunks_that_are_still_on_their_way_are_not_missing(
