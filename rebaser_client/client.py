@@ -277,7 +277,7 @@ class RebaserClient(RevertOperations, ApplyOperations):
                 raise TimeoutError from None
             self._resender.remove(request)  # before the wait for a DVU, which may take long
             request = None
-            if not isinstance(action, Create):  # whose owner has ended
+            if not isinstance(action, Create):  # the owner ends after a `create` commit
                 self._task_publisher.record_answer(key, stored_at)
             response = decode(answer.headers, answer.data, self._limits, expect=EnqueueUpdatesResponse)
             if wait == "derived" and isinstance(response.status, Success):

@@ -156,7 +156,7 @@ class BranchStatus(StrEnum):
     """Whether a change set accepts edits."""
 
     OPEN = "open"
-    KEPT = "kept"  # closed from the beginning: a tag
+    CLOSED = "kept"  # from the beginning, as a tag is
 
 
 @record

@@ -126,8 +126,8 @@ def decided_through(state: ChangeSetState, stream: str, last_sequence: int) -> i
     return state.applied.sequence
 
 
-def decide(state: ChangeSetState, epoch: Applied, requests: Sequence[QueuedRequest]) -> DecidedBatch:
-    """Decide `requests`, in order. `epoch`: the current stream, and the highest sequence decided in it so far."""
+def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedRequest]) -> DecidedBatch:
+    """Decide `requests`, in order. `applied`: the current stream, and the highest sequence decided in it so far."""
     decisions: list[Decision] = []
     authors: list[Authorship] = []
     delta: list[Update] = []
@@ -135,17 +135,17 @@ def decide(state: ChangeSetState, epoch: Applied, requests: Sequence[QueuedReque
     decided_here: dict[RequestId, Decision] = {}
     recompute: dict[Recompute, None] = {}
     pending = _PendingState(state, delta)
-    highest, skipped = epoch.sequence, 0
+    highest, skipped = applied.sequence, 0
     for request in requests:
         earlier = decided_here.get(request.request_id)
-        if earlier is not None and not _decided_anew(earlier, request.sequence, request.redrive, epoch):
+        if earlier is not None and not _decided_anew(earlier, request.sequence, request.redrive, applied):
             answers.append((_repeated(earlier, request), None))
             continue
-        recorded = recorded_outcome(state, epoch, request.request_id, request.sequence, request.redrive)
+        recorded = recorded_outcome(state, applied, request.request_id, request.sequence, request.redrive)
         if earlier is None and recorded is not None:
             answers.append((_repeated(recorded.decision, request), recorded.commit))
             continue
-        if request.sequence <= epoch.sequence:
+        if request.sequence <= applied.sequence:
             skipped += 1
             decision = Decision(
                 request.sequence,
@@ -168,33 +168,32 @@ def decide(state: ChangeSetState, epoch: Applied, requests: Sequence[QueuedReque
             authors.append(Authorship(request.author, request.message))
         decided_here[request.request_id] = decision
         answers.append((decision, None))
-    applied = Applied(epoch.stream, highest)
     blob = requests[0].blob if len(requests) == 1 and delta else None
     if authors:
         authors += [Authorship()] * (len(decisions) - len(authors))
-    alone = requests[0] if len(decisions) == 1 and decisions[0].outcome is Outcome.SUCCESS else _NONE
+    only = requests[0] if len(decisions) == 1 and decisions[0].outcome is Outcome.SUCCESS else _NONE
     return DecidedBatch(
         tuple(decisions),
         tuple(delta),
         tuple(answers),
-        applied,
+        Applied(applied.stream, highest),
         skipped,
         tuple(recompute),
         blob,
         tuple(authors),
-        alone.action if isinstance(alone.action, Reverts) else None,
-        alone.fork,
-        None if alone.offer is None else alone.offer.source,
-        alone.action if isinstance(alone.action, Marking) else None,
+        only.action if isinstance(only.action, Reverts) else None,
+        only.fork,
+        None if only.offer is None else only.offer.source,
+        only.action if isinstance(only.action, Marking) else None,
     )
 
 
 def recorded_outcome(
-    state: ChangeSetState, epoch: Applied, request_id: RequestId, sequence: int, redrive: int
+    state: ChangeSetState, applied: Applied, request_id: RequestId, sequence: int, redrive: int
 ) -> RecordedOutcome | None:
     """The recorded outcome that is the reply to a request; None if the request is to be decided."""
     recorded = state.recorded(request_id)
-    if recorded is None or _decided_anew(recorded.decision, sequence, redrive, epoch):
+    if recorded is None or _decided_anew(recorded.decision, sequence, redrive, applied):
         return None
     return recorded
 
@@ -214,8 +213,8 @@ def _repeated(decision: Decision, request: QueuedRequest) -> Decision:
     )
 
 
-def _decided_anew(decision: Decision, sequence: int, redrive: int, epoch: Applied) -> bool:
-    return decision.outcome is Outcome.DEAD and redrive > decision.redrive and sequence > epoch.sequence
+def _decided_anew(decision: Decision, sequence: int, redrive: int, applied: Applied) -> bool:
+    return decision.outcome is Outcome.DEAD and redrive > decision.redrive and sequence > applied.sequence
 
 
 def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Update]) -> Decision:

@@ -190,12 +190,12 @@ class CommitLog:
         """
         if not self.history:
             return None
-        update, step = self.state.cells.update, thresholds.now.overlay_merge_step
+        edit_of, step = self.state.cells.edit_of, thresholds.now.overlay_merge_step
         ids = list({edit.id: None for edit in delta})
-        found = [stood for id_ in ids[:step] if (stood := update(id_)) is not None]
+        found = [stood for id_ in ids[:step] if (stood := edit_of(id_)) is not None]
         for start in range(step, len(ids), step):
             await cooperate()
-            found += [stood for id_ in ids[start : start + step] if (stood := update(id_)) is not None]
+            found += [stood for id_ in ids[start : start + step] if (stood := edit_of(id_)) is not None]
         return tuple(found)
 
     async def append(self, commit: Commit) -> int:

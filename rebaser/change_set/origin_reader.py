@@ -78,7 +78,7 @@ def _check_new(key: ChangeSetKey, state: ChangeSetState) -> None:
 
 
 def _status(create: Create) -> BranchStatus:
-    return BranchStatus.KEPT if create.closed else BranchStatus.OPEN
+    return BranchStatus.CLOSED if create.closed else BranchStatus.OPEN
 
 
 class _Parent:

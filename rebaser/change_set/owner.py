@@ -370,7 +370,7 @@ class Owner(Actor):
         try:
             if commits is not None and processor is not None:
                 subject = context.subjects.requests(self.key)
-                start = processor.epoch.sequence + 1
+                start = processor.applied.sequence + 1
                 request = await context.js.next(context.subjects.requests_stream, subject, start)
                 work_left = request is not None or commits.state.owes
         except RebaserError as error:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from rebaser.change_set.commit_log import CommitLog, UnstorableCommit
 from rebaser.change_set.poison import PoisonDetector, Suspicion
 from rebaser.change_set.replies import inbox_allowed, reply
-from rebaser.change_set.request_reader import INTERNAL_CODES, DeferredRequest, RequestReader
+from rebaser.change_set.request_reader import INTERNAL_CODES, HeldRequest, RequestReader
 from rebaser.change_set.retry_budget import RetryBudget
 from rebaser.runtime.context import Context
 from rebaser_client.cooperative import cooperate
@@ -73,16 +73,16 @@ class QueueBlocked(TransientError):  # noqa: N818 - a state of the queue
 class Processor:
     """Processes the requests of the change set whose log is `commits`.
 
-    `epoch`: the creation time of the request stream, and the highest sequence that is decided in it. `detector` decides
-    which requests are attempted alone.
+    `applied`: the creation time of the request stream, and the highest sequence that is decided in it. `detector`
+    decides which requests are attempted alone.
     """
 
-    def __init__(self, context: Context, commits: CommitLog, epoch: Applied, detector: PoisonDetector) -> None:
+    def __init__(self, context: Context, commits: CommitLog, applied: Applied, detector: PoisonDetector) -> None:
         self._context = context
         self._commits = commits
         self._key = commits.key
         self._log = commits.log
-        self.epoch = epoch
+        self.applied = applied
         self._detector = detector
         self._reader = RequestReader(context, commits.key)
         outcomes = [*commits.state.outcomes.values(), *commits.state.redriven.values()]
@@ -107,7 +107,7 @@ class Processor:
             return Processed(done.dead, messages[1:])
 
     async def _process(self, messages: Sequence[Message], suspicion: Suspicion) -> Processed:
-        requests, deferred = await self._read(messages, suspicion)
+        requests, held = await self._read(messages, suspicion)
         try:
             dead = await self._commit(messages, requests) if requests else []
         except UnstorableCommit as error:
@@ -115,18 +115,18 @@ class Processor:
                 half = len(requests) // 2
                 first = await self._process(messages[:half], suspicion)
                 return Processed(first.dead, [*first.rest, *messages[half:]])
-            deferred = DeferredRequest(requests[0], RebaserError(error.message, code=INTERNAL_CODES[0]))
-            expired = self._expired(deferred, messages[0])
+            held = HeldRequest(requests[0], RebaserError(error.message, code=INTERNAL_CODES[0]))
+            expired = self._expired(held, messages[0])
             if expired is None:
-                raise await self._block(deferred, messages[0], suspicion, []) from error
+                raise await self._block(held, messages[0], suspicion, []) from error
             return Processed(await self._commit(messages, [expired]), messages[1:])
-        if deferred is not None:
-            raise await self._block(deferred, messages[len(requests)], suspicion, dead)
+        if held is not None:
+            raise await self._block(held, messages[len(requests)], suspicion, dead)
         return Processed(dead, messages[len(requests) :])
 
     async def _read(
         self, messages: Sequence[Message], suspicion: Suspicion
-    ) -> tuple[list[QueuedRequest], DeferredRequest | None]:
+    ) -> tuple[list[QueuedRequest], HeldRequest | None]:
         """Read `messages` until one commit is full or a request has to wait. Return the requests, and the one that has
         to wait, or None."""
         requests: list[QueuedRequest] = []
@@ -140,13 +140,15 @@ class Processor:
                     until = await cooperate()
             try:
                 request = suspicion.rejections.get(message.stream_sequence) or await self._reader.read(message)
-                if request.action is not None:
-                    return (requests or [await self._with_sources(request)]), None
+                if request.action is not None:  # it is decided in a commit of its own
+                    if requests:  # the requests before it come first, and it is read again in the next batch
+                        return requests, None
+                    return [await self._with_sources(request)], None
                 requests.append(request)
-            except DeferredRequest as deferred:
-                expired = self._expired(deferred, message)
+            except HeldRequest as held:
+                expired = self._expired(held, message)
                 if expired is None:
-                    return requests, deferred
+                    return requests, held
                 requests.append(expired)
             if self._reader.room <= 0:
                 break
@@ -156,8 +158,8 @@ class Processor:
         """Return `request`, which has an action, with what the action needs from logs, unless the request is decided
         already."""
         state = self._commits.state
-        recorded = recorded_outcome(state, self.epoch, request.request_id, request.sequence, request.redrive)
-        if recorded is not None or request.sequence <= self.epoch.sequence:
+        recorded = recorded_outcome(state, self.applied, request.request_id, request.sequence, request.redrive)
+        if recorded is not None or request.sequence <= self.applied.sequence:
             return request
         return await self._reader.with_sources(request, state, self._commits.tail_max)
 
@@ -166,7 +168,7 @@ class Processor:
         merged, step = Merged(), thresholds.now.overlay_merge_step
         for start in range(0, len(request.patch), step):
             await cooperate()
-            merged.add(self._commits.state.cells.update, request.patch[start : start + step])
+            merged.add(self._commits.state.cells.edit_of, request.patch[start : start + step])
         return replace(request, merged=merged)
 
     async def _with_moved(self, request: QueuedRequest) -> QueuedRequest:
@@ -197,12 +199,12 @@ class Processor:
             for number, request in enumerate(requests):
                 if request.expect_at is not None and len(request.patch or request.updates) > thresholds.now.fold_step:
                     requests[number] = await self._with_moved(request)
-            decided = decide(state, self.epoch, requests)
+            decided = decide(state, self.applied, requests)
             sequence = state.last
             if decided.decisions and (decided.fork is not None or decided.marking is not None):
                 make = self._marked if decided.fork is None else self._created
                 sequence = await commits.append(make(messages[0], decided))
-                self.epoch = decided.applied
+                self.applied = decided.applied
             elif decided.decisions:
                 owes = state.owes or await self._wakes(decided.delta) or bool(decided.recompute)
                 commit = commits.draft(
@@ -221,7 +223,7 @@ class Processor:
                     source=decided.source,
                 )
                 sequence = await commits.append(commit)
-                self.epoch = decided.applied
+                self.applied = decided.applied
                 if decided.skipped:
                     self._log.error("requests_skipped", commit=commit.id, count=decided.skipped)
         return await self._answer_all(messages, decided.answers, sequence)
@@ -314,24 +316,24 @@ class Processor:
                 await context.connection.flush()
             self._context.deleter.add([message.stream_sequence])
 
-    def _first_attempt(self, deferred: DeferredRequest, message: Message) -> Attempt:
+    def _first_attempt(self, held: HeldRequest, message: Message) -> Attempt:
         """Return how often the request has blocked the queue, and when it began to wait."""
         attempt = self._commits.state.attempts.get(message.stream_sequence)
         if attempt is not None and attempt.count:
             return attempt
         stored = message.timestamp_ns // 1_000_000
-        waiting_since = self._budget.wait_start(deferred.error.code, stored, self._context.now_ms())
+        waiting_since = self._budget.wait_start(held.error.code, stored, self._context.now_ms())
         return Attempt(message.stream_sequence, 0, waiting_since)
 
-    def _expired(self, deferred: DeferredRequest, message: Message) -> QueuedRequest | None:
+    def _expired(self, held: HeldRequest, message: Message) -> QueuedRequest | None:
         """Return the request if it is decided already, or has blocked the queue for too long and is to be decided dead.
 
         None if it may still wait. No request is given up because of an outage or a deployment.
         """
-        state, settings, error, request = self._commits.state, self._context.settings, deferred.error, deferred.request
-        if recorded_outcome(state, self.epoch, request.request_id, request.sequence, request.redrive) is not None:
+        state, settings, error, request = self._commits.state, self._context.settings, held.error, held.request
+        if recorded_outcome(state, self.applied, request.request_id, request.sequence, request.redrive) is not None:
             return request
-        attempt = self._first_attempt(deferred, message)
+        attempt = self._first_attempt(held, message)
         now = self._context.now_ms()
         waited = (now - attempt.first_ms) / 1000
         # Errors that come from a bug in Rebaser or a hostile payload are bounded by attempts, because waiting does not
@@ -343,20 +345,20 @@ class Processor:
         return replace(request, error=UnprocessableError(text, code=error.code), attempts=attempt.count)
 
     async def _block(
-        self, deferred: DeferredRequest, message: Message, suspicion: Suspicion, dead: list[PendingDeadLetter]
+        self, held: HeldRequest, message: Message, suspicion: Suspicion, dead: list[PendingDeadLetter]
     ) -> QueueBlocked:
         """Record one more attempt, so that the time for which a request blocks is bounded across owners.
 
         Return the error to raise.
         """
         commits, settings, sequence = self._commits, self._context.settings, message.stream_sequence
-        first = self._first_attempt(deferred, message)
+        first = self._first_attempt(held, message)
         # If this clock is behind that of the owner that recorded the first attempt, the wait begins now.
         count, first_ms = first.count + 1, min(first.first_ms, self._context.now_ms())
         async with commits.append_lock():
             attempt = Attempt(sequence, count, first_ms, suspicion.deaths.get(sequence, 0))
             await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=commits.state.debt))
-        self._log.warning("request_held", seq=sequence, attempt=count, reason=deferred.error.message)
+        self._log.warning("request_held", seq=sequence, attempt=count, reason=held.error.message)
         time_left = max(settings.retry_for - (self._context.now_ms() - first_ms) / 1000, 0.0)
         delay = min(exponential_delay(count - 1, BLOCKED_RETRY, BLOCKED_RETRY_MAX), time_left + 0.05)
-        return QueueBlocked(deferred.error, delay, time_left, dead)
+        return QueueBlocked(held.error, delay, time_left, dead)

@@ -1,7 +1,7 @@
 """Reads one queued request: its headers, its payload, and the blob that holds its updates.
 
 Invariant: reading ends for any message. The result is a request, or the reason why the message is not one.
-`DeferredRequest` is raised if the message may become readable later, `TransientError` in an outage. An attempt that
+`HeldRequest` is raised if the message may become readable later, `TransientError` in an outage. An attempt that
 takes longer than `apply_timeout` fails.
 """
 
@@ -42,7 +42,7 @@ CHECKED_HERE = 1000  # updates; more than these are checked in a thread, not on 
 INTERNAL_CODES = ("internal", "too_slow")  # errors that time does not fix: their attempts are bounded, not their time
 
 
-class DeferredRequest(Exception):  # noqa: N818 - a state of a request
+class HeldRequest(Exception):  # noqa: N818 - a state of a request
     """A request that cannot be read or committed now because of `error`; `request` is what could be read."""
 
     def __init__(self, request: QueuedRequest, error: RebaserError) -> None:
@@ -60,7 +60,7 @@ class RequestReader:
         self._key = key
 
     async def read(self, message: Message) -> QueuedRequest:
-        """Return the request in `message`; raises `DeferredRequest`, or `TransientError` in an outage."""
+        """Return the request in `message`; raises `HeldRequest`, or `TransientError` in an outage."""
         sequence, redrive = message.stream_sequence, read_redrive(message.headers)
         limits = self._context.settings.limits
         # If the message has no valid id, it is recorded under an id that no request can have.
@@ -89,19 +89,15 @@ class RequestReader:
         except UnprocessableError as error:
             return QueuedRequest(sequence, request_id, error=error, redrive=redrive, digest=digest)
         except (UnsupportedVersion, BlobMissing) as error:
-            raise DeferredRequest(QueuedRequest(sequence, request_id, error=error, redrive=redrive), error) from error
+            raise HeldRequest(QueuedRequest(sequence, request_id, error=error, redrive=redrive), error) from error
         except RebaserError as error:
             if error.code in INTERNAL_CODES:
-                raise DeferredRequest(
-                    QueuedRequest(sequence, request_id, error=error, redrive=redrive), error
-                ) from error
+                raise HeldRequest(QueuedRequest(sequence, request_id, error=error, redrive=redrive), error) from error
             raise
         except Exception as error:
             log.exception("request_unreadable", workspace=self._key.workspace, change_set=self._key.change_set)
             internal = RebaserError(f"reading the request failed: {type(error).__name__}", code="internal")
-            raise DeferredRequest(
-                QueuedRequest(sequence, request_id, error=internal, redrive=redrive), internal
-            ) from error
+            raise HeldRequest(QueuedRequest(sequence, request_id, error=internal, redrive=redrive), internal) from error
         return QueuedRequest(
             sequence,
             request_id,
@@ -121,7 +117,7 @@ class RequestReader:
         """Return `request`, which has an action, with what the action needs from logs, or with a reason to refuse it.
 
         `state`: the state of the change set. Above `inline_max` (bytes), copied commits go to a blob. Raises
-        `DeferredRequest`, or `TransientError` in an outage.
+        `HeldRequest`, or `TransientError` in an outage.
         """
         settings = self._context.settings
         if not settings.history_for:
@@ -134,11 +130,11 @@ class RequestReader:
             return replace(request, refusal=error)
         except TimeoutError:
             slow = RebaserError(f"reading the log took longer than {settings.apply_timeout:g} s", code="too_slow")
-            raise DeferredRequest(request, slow) from None
+            raise HeldRequest(request, slow) from None
         except (TransientError, UnsupportedVersion) as error:
             if isinstance(error, TransientError) and error.code not in LASTING_CODES:
                 raise
-            raise DeferredRequest(request, error) from error
+            raise HeldRequest(request, error) from error
 
     async def _read_sources(self, request: QueuedRequest, state: ChangeSetState, inline_max: int) -> QueuedRequest:
         context, action = self._context, request.action

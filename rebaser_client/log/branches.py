@@ -173,7 +173,7 @@ class BranchReader:
                 return await read_changes(self._commits, key, sequence)
         state = (await (await self._loader()).load(key, sequence)).state
         changes = {} if state.branch is None else state.branch.changes
-        return {id_: (base, state.cells.update(id_)) for id_, base in changes.items()}
+        return {id_: (base, state.cells.edit_of(id_)) for id_, base in changes.items()}
 
     async def _theirs(
         self, target: ChangeSetKey, base: int, ids: Mapping[str, object]
@@ -199,7 +199,7 @@ class BranchReader:
         if oldest <= base:
             return newest, theirs
         state = (await (await self._loader()).load(target)).state
-        return state.last, {id_: state.cells.update(id_) for id_ in ids}  # type: ignore[misc] # none is a removal
+        return state.last, {id_: state.cells.edit_of(id_) for id_ in ids}  # type: ignore[misc] # none is a removal
 
 
 def _info(workspace: str, name: str, sequence: int, time: datetime, headers: Mapping[str, str]) -> BranchInfo:

@@ -185,7 +185,7 @@ class LogHistory:
         return found
 
     async def _blame(self, key: ChangeSetKey, state: "ChangeSetState", id_: str) -> Blame | None:
-        definition = state.cells.update(id_) if id_ in state.cells else None
+        definition = state.cells.edit_of(id_) if id_ in state.cells else None
         if definition is None:
             return None
         sequence = state.cells.edited(id_)
@@ -296,7 +296,7 @@ def _compare(one: "ChangeSetState", two: "ChangeSetState", derived: bool) -> Dif
     moved: list[tuple[str, Value, Value]] = []
     stale = (one.stale(), two.stale()) if derived else (set[str](), set[str]())
     for id_ in sorted({*one.cells, *two.cells}):
-        before, after = [state.cells.update(id_) if id_ in state.cells else None for state in (one, two)]
+        before, after = [state.cells.edit_of(id_) if id_ in state.cells else None for state in (one, two)]
         if not same_definition(before, after):
             changes.append(Change(id_, before, after))  # type: ignore[arg-type] # what recreates a value is no removal
         elif derived and isinstance(after, Derive):

@@ -81,7 +81,7 @@ class CheckpointDraft:
     def copy(self) -> None:
         """Copy the rows to be written."""
         self._copied = PartRows(self._view, *self._select(), version=self._version)
-        here = self._columns.update
+        here = self._columns.edit_of
         if self._changes_at_base is not None:
             patch = differing(self._changes_at_base, here)
             self._changed = [(entry.id, entry.base, entry.theirs) for entry in patch]

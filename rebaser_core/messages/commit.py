@@ -148,7 +148,7 @@ def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
     kind = _KINDS.get(body.kind)
     if kind is None:
         raise UnsupportedVersion(f"unknown kind of commit {body.kind[:40]!r}")
-    delta, blob = _read_changes(kind, body.delta, limits, version)
+    delta, blob = _read_delta(kind, body.delta, limits, version)
     before, before_blob = _read_before(kind, body.before, limits, version)
     applied, checkpoint, attempt, reverts = body.applied, body.checkpoint, body.attempt, body.reverts
     return Commit(
@@ -237,7 +237,7 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
     stood, authors = get("before", {}), get("authors", [])
     if (stood is not None and type(stood) is not dict) or type(authors) is not list:
         return None
-    delta, blob = _read_changes(_KINDS[kind], changes, limits, version)
+    delta, blob = _read_delta(_KINDS[kind], changes, limits, version)
     before, before_blob = _read_before(_KINDS[kind], stood, limits, version)
     decisions = tuple([read_decision(row) for row in requests])
     return Commit(
@@ -270,7 +270,7 @@ def _quick_checkpoint(raw: object) -> CheckpointRef | None:
     return CheckpointRef(check_address(address), sequence, size)
 
 
-def _read_changes(kind: Kind, raw: dict[str, Any] | None, limits: Limits, version: int) -> tuple[Delta, BlobRef | None]:
+def _read_delta(kind: Kind, raw: dict[str, Any] | None, limits: Limits, version: int) -> tuple[Delta, BlobRef | None]:
     if raw is None:
         return (), None
     if "address" in raw:
@@ -287,7 +287,7 @@ def _read_before(
         return None, None
     if raw is None or version < HISTORY:
         return None, None
-    before, blob = _read_changes(kind, raw or None, limits, version)
+    before, blob = _read_delta(kind, raw or None, limits, version)
     return before, blob  # type: ignore[return-value] # a `rebase` commit has updates
 
 

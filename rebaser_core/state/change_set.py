@@ -216,11 +216,11 @@ class ChangeSetState:
             self._apply_computed(commit)
         else:
             yield from self._apply_edits(sequence, commit)
-        newest, self.last = self.last, sequence
+        previous, self.last = self.last, sequence
         self.weight += weight
         self.unknown = commit.unknown
         self.covers = sequence if commit.covers is None else commit.covers
-        if commit.covers is None or (commit.kind is Kind.DVU and commit.covers >= newest):
+        if commit.covers is None or (commit.kind is Kind.DVU and commit.covers >= previous):
             self.roots.clear()
             self.recompute.clear()
         elif commit.kind is Kind.DVU:
@@ -252,7 +252,7 @@ class ChangeSetState:
                 yield
             for update in delta if len(delta) <= step else delta[start : start + step]:
                 if branch is not None:
-                    branch.edit(update.id, self.cells.update)
+                    branch.edit(update.id, self.cells.edit_of)
                 if apply(update, sequence):
                     roots[update.id] = sequence
         if commit.delta:
@@ -265,12 +265,12 @@ class ChangeSetState:
     def _apply_computed(self, commit: Commit) -> None:
         self._merge_all()
         if isinstance(commit.delta, ComputedTable):
-            self.cells.compute_all(commit.delta)
+            self.cells.store_results(commit.delta)
             return
-        compute = self.cells.compute
+        store_result = self.cells.store_result
         for item in commit.delta:
             assert type(item) is Computed  # noqa: S101 - the decoder gives a DVU nothing else
-            compute(item.id, item.value, item.fault)  # ignores ids that no longer exist: a result creates no value
+            store_result(item.id, item.value, item.fault)  # ignores ids that no longer exist: a result creates no value
 
     def _merge_all(self) -> None:
         while self.cells.merge_overlay(thresholds.now.overlay_merge_per_commit):

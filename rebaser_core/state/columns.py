@@ -97,7 +97,7 @@ class Columns(ValueColumns):
             start += abs(count)
         return Derive(self.ids[row], template.function, inputs, template.params)
 
-    def update(self, id_: str) -> Update | None:
+    def edit_of(self, id_: str) -> Update | None:
         """The update that recreates `id_`; None if it does not exist."""
         row = self.find(id_)
         if row < 0:

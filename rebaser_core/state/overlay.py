@@ -304,7 +304,7 @@ class Cells(Mapping[str, Cell]):
             columns.set(id_, cell.value, cell.edited)
         self._extra_size -= columns.size - size
 
-    def compute(self, id_: str, value: Json, fault: Fault | None) -> None:
+    def store_result(self, id_: str, value: Json, fault: Fault | None) -> None:
         """Store the result of an update for `id_`, if it exists and is derived."""
         if self.pins or self._overlay:
             cell = self.get(id_)
@@ -317,13 +317,13 @@ class Cells(Mapping[str, Cell]):
         if row >= 0 and columns.template[row] >= 0:
             columns.computed(row, value, fault)
 
-    def compute_all(self, table: ComputedTable) -> None:
+    def store_results(self, table: ComputedTable) -> None:
         """Store the results of an update; ids that do not exist or are not derived are ignored."""
         columns = self.columns
         rows = table.rows
         if self.pins or self._overlay:
             for item in table:
-                self.compute(item.id, item.value, item.fault)
+                self.store_result(item.id, item.value, item.fault)
             return
         if rows is None or table.columns is not columns:
             index = columns.index
@@ -336,16 +336,16 @@ class Cells(Mapping[str, Cell]):
 
     def updates(self) -> Iterator[Update]:
         """Updates that recreate all values and definitions in an empty change set."""
-        return filter(None, map(self.update, self))
+        return filter(None, map(self.edit_of, self))
 
-    def update(self, id_: str) -> Update | None:
+    def edit_of(self, id_: str) -> Update | None:
         """The update that recreates `id_`; None if it does not exist."""
         if id_ in self._overlay:
             cell = self._overlay[id_]
             if cell is None:
                 return None
             return cell.definition or (Unset(id_) if cell.state is State.UNSET else Set(id_, cell.value))
-        return self.columns.update(id_)
+        return self.columns.edit_of(id_)
 
     def dependents(self, id_: str) -> list[str]:
         """Ids whose definitions name `id_` or a pattern that matches it, in no particular order."""

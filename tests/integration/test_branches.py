@@ -126,7 +126,7 @@ async def test_checkpoints_of_parent_and_child_form_one_chain(
         for name in list(books)[1:]:
             state = await client.state("ws", name)
             assert state.branch is not None
-            patch = {one.id: one.base for one in differing(state.branch.changes.items(), state.cells.update)}
+            patch = {one.id: one.base for one in differing(state.branch.changes.items(), state.cells.edit_of)}
             assert {one.id: one.base for one in (await client.changes("ws", name)).changes} == patch
 
 

@@ -454,12 +454,12 @@ async def test_the_next_owner_knows_what_is_decided(js: JetStream, subjects: Sub
             await client.enqueue_updates_with_reply("ws", "cs", [Set("a", number)])
             owner = server._owners[KEY]
             assert owner._processor is not None
-            assert owner._processor.epoch.sequence == number
+            assert owner._processor.applied.sequence == number
     async with serving(js, subjects, Engine()) as server:
         await publish_task(js, subjects, KEY)
         while KEY not in server._owners or server._owners[KEY]._processor is None:
             await checkpoint()
-        assert server._owners[KEY]._processor.epoch.sequence == 2  # type: ignore[union-attr]
+        assert server._owners[KEY]._processor.applied.sequence == 2  # type: ignore[union-attr]
 
 
 async def test_what_another_owner_decides_while_the_next_one_loads_is_decided_for_it_too(

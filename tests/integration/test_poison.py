@@ -231,10 +231,10 @@ async def test_what_came_twice_spares_no_request_behind_it(fleet: Fleet) -> None
         await fleet.send("once", Nats_Msg_Id=f"{KEY}.once#{number}")
     await fleet.send("bad")
 
-    def die_of_bad(state: ChangeSetState, epoch: Applied, incoming: Sequence[QueuedRequest]) -> DecidedBatch:
+    def die_of_bad(state: ChangeSetState, applied: Applied, incoming: Sequence[QueuedRequest]) -> DecidedBatch:
         if incoming[-1].request_id == "bad":
             dies()
-        return decide(state, epoch, incoming)
+        return decide(state, applied, incoming)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processing, "decide", die_of_bad)

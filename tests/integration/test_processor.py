@@ -73,12 +73,12 @@ async def test_each_commit_tells_the_sweeper_whether_an_update_is_owed(fleet: Fl
             owed.append(commits.state.owes)
 
         async def decide(*, held: bool = False) -> None:
-            subject, after = fleet.subjects.requests(KEY), processor.epoch.sequence + 1
+            subject, after = fleet.subjects.requests(KEY), processor.applied.sequence + 1
             async with OrderedConsumer(fleet.js, fleet.subjects.requests_stream, subject, start=after) as consumer:
                 await consumer.wait()
                 with pytest.raises(QueueBlocked) if held else nullcontext():
                     await processor.process(consumer.take(1))
-            assert processor.epoch.sequence == (after - 1 if held else after)
+            assert processor.applied.sequence == (after - 1 if held else after)
             await follow()
 
         async def update() -> None:
@@ -281,7 +281,7 @@ async def test_requests_that_are_too_many_for_one_commit_take_several(
         await js.publish(subjects.requests(KEY), payload, headers)
     async with fleet.owner(redelivered=False) as owner:
         assert await owner.decide_all() == []
-        assert (stood := owner.commits.state.cells.update("a")) is not None
+        assert (stood := owner.commits.state.cells.edit_of("a")) is not None
         assert stood == Set("a", "r399")
     decided = [ids for _, ids in await fleet.log()]
     assert [id_ for group in decided for id_ in group] == ids

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from rebaser.change_set import request_reader
-from rebaser.change_set.request_reader import DeferredRequest, RequestReader
+from rebaser.change_set.request_reader import HeldRequest, RequestReader
 from rebaser.settings import Settings
 from rebaser_client.jetstream import Message
 from rebaser_core import thresholds
@@ -85,8 +85,8 @@ async def test_a_request_that_cannot_be_read_still_says_how_often_it_was_redrive
     )
     try:
         found = await reader(None).read(broken)
-    except DeferredRequest as deferred:
-        found = deferred.request
+    except HeldRequest as held:
+        found = held.request
     assert found.error is not None
     assert (found.sequence, found.redrive) == (7, 2)
 
@@ -95,12 +95,12 @@ async def test_a_payload_that_takes_too_long_to_read_is_a_failed_try(monkeypatch
     over = threading.Event()
     monkeypatch.setattr(request_reader, "decode_updates_blob", lambda *_: over.wait(60))
     try:
-        with anyio.fail_after(30), pytest.raises(DeferredRequest) as deferred:
+        with anyio.fail_after(30), pytest.raises(HeldRequest) as held:
             await reader(bytes(thresholds.now.updates_on_loop_max_bytes)).read(message())
     finally:
         over.set()
-    assert deferred.value.error.code in request_reader.INTERNAL_CODES
-    request = deferred.value.request
+    assert held.value.error.code in request_reader.INTERNAL_CODES
+    request = held.value.request
     assert (request.sequence, request.request_id, request.redrive) == (7, "r", 2)
 
 

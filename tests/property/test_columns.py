@@ -99,13 +99,13 @@ def check(cells: Cells, model: Model) -> None:
         waiting = {one for one, (_, _, how, _) in model.items() if how is not None and names(how, id_)}
         assert sorted(cells.dependents(id_)) == sorted(waiting)
         assert cells.is_input(id_) == bool(waiting)
-        assert (id_ in cells) == (id_ in model) == (cells.update(id_) is not None)
+        assert (id_ in cells) == (id_ in model) == (cells.edit_of(id_) is not None)
         assert cells.is_derived(id_) == (id_ in model and model[id_][2] is not None)
     for id_, (value, state, how, fault) in model.items():
         cell = cells[id_]
         assert (canonical(cell.value), cell.state, cell.definition, cell.fault) == (canonical(value), state, how, fault)
         stands = how or (Unset(id_) if state is State.UNSET else Set(id_, value))
-        assert repr(cells.update(id_)) == repr(stands)
+        assert repr(cells.edit_of(id_)) == repr(stands)
     assert {id_: (canonical(one.value), one.state, one.error) for id_, one in cells.iter_values()} == {
         id_: (canonical(value), state, fault) for id_, (value, state, _, fault) in model.items()
     }
@@ -132,7 +132,7 @@ def check_cells(script: list[Any]) -> None:
             if not cells.pins:
                 cells.columns.edges.stale = True
         elif isinstance(step, tuple):
-            cells.compute(*step)
+            cells.store_result(*step)
             id_, value, fault = step
             if id_ in model and model[id_][2] is not None:
                 model[id_] = (value, State.OK if fault is None else State.ERROR, model[id_][2], fault)
@@ -192,16 +192,18 @@ def test_a_table_is_what_its_items_are(script: list[Any], found: list[tuple[str,
     for step in script:
         for cells in (one, all_, moved):
             if isinstance(step, tuple):
-                cells.compute(*step)
+                cells.store_result(*step)
             else:
                 cells.apply(step)
     for row, (id_, value, fault) in enumerate(found):
-        one.compute(id_, value, fault)
+        one.store_result(id_, value, fault)
         made.set(id_, value)
         made.put(row, value, fault)
     count = len(found)
     table = ComputedTable(made.ids, made.kind[:count], made.bits[:count], made.other, made.faults)
-    all_.compute_all(table)
-    moved.compute_all(replace(table, rows=np.arange(count, dtype=np.int32), columns=made))  # other columns, other rows
+    all_.store_results(table)
+    moved.store_results(
+        replace(table, rows=np.arange(count, dtype=np.int32), columns=made)
+    )  # other columns, other rows
     assert dict(one) == dict(all_) == dict(moved)
     assert [canonical(cell.value) for cell in one.values()] == [canonical(cell.value) for cell in all_.values()]

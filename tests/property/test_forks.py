@@ -68,7 +68,7 @@ class Store:
     def edit(self, name: str, sequence: int, delta: Definitions) -> None:
         state = self.live.setdefault(name, ChangeSetState())
         updates: list[Update] = [Remove(id_) if one is None else Set(id_, one) for id_, one in delta.items()]
-        before = [stood for id_ in delta if (stood := state.cells.update(id_)) is not None]
+        before = [stood for id_ in delta if (stood := state.cells.edit_of(id_)) is not None]
         commit = self.draft(name, Kind.REBASE, delta=tuple(updates), before=tuple(before))
         state.fold(sequence, self.append(name, sequence, commit))
 
@@ -154,7 +154,7 @@ def seen(state: ChangeSetState) -> tuple[Any, ...]:
     """What a user sees of a state."""
     cells, branch = state.cells, state.branch
     definitions = {update.id: (update, cells.edited(update.id)) for update in cells.updates()}
-    changed = None if branch is None else {one.id: one for one in differing(branch.changes.items(), cells.update)}
+    changed = None if branch is None else {one.id: one for one in differing(branch.changes.items(), cells.edit_of)}
     about = (
         None if branch is None else (branch.birth, branch.target, branch.base, branch.origin, branch.origin_sequence)
     )

@@ -218,7 +218,7 @@ BUGS = (
         "forgetful",
         1,
         DECIDE,
-        "if request.sequence <= epoch.sequence:",
+        "if request.sequence <= applied.sequence:",
         "if False:",
     ),
     bug("recorded outcomes are forgotten", "harsh", 2, DECIDE, "    return recorded\n", "    return None\n"),
@@ -539,7 +539,7 @@ BUGS = (
         "harsh",
         10,
         DECIDE,
-        "return decision.outcome is Outcome.DEAD and redrive > decision.redrive and sequence > epoch.sequence",
+        "return decision.outcome is Outcome.DEAD and redrive > decision.redrive and sequence > applied.sequence",
         "return decision.outcome is Outcome.DEAD",
     ),
     # -- what is left behind ---------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def wrong_create(
         return "nobody asked for it"
     if history.last_edit or history.birth:
         return "the change set exists"
-    if commit.status is not (BranchStatus.KEPT if create.closed else None):
+    if commit.status is not (BranchStatus.CLOSED if create.closed else None):
         return f"its status is {commit.status}"
     if create.parent is None or origin is None:
         return "" if create.parent is None and origin is None else "one of request and commit has no parent"
@@ -103,7 +103,7 @@ def begin(history: "History", parent: "History | None", commit: Commit, sequence
     origin = commit.origin
     history.birth = history.last_edit = sequence
     history.covers = 0
-    history.kept = commit.status is BranchStatus.KEPT
+    history.kept = commit.status is BranchStatus.CLOSED
     history.book, history.lineage = Book(), []
     if origin is not None and parent is not None:
         history.book = forked(parent.book, origin.sequence)
@@ -137,7 +137,7 @@ def wrong_headers(history: "History", headers: dict[str, str], sequence: int) ->
         return f"it was last edited by {read_edited(headers, sequence)}, not {history.last_edit}"
     if told is None:
         return ""
-    if (told.target, told.base, told.status is BranchStatus.KEPT) != (*history.target, history.kept):
+    if (told.target, told.base, told.status is BranchStatus.CLOSED) != (*history.target, history.kept):
         return f"the branch is {told}, not of {history.target}"
     return ""
 

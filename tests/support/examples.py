@@ -269,12 +269,12 @@ COMMITS = {
         ),
         "create-sibling": create(
             origin=Origin("ann", 36, BASE, 20, (), BlobRef(ADDRESS, 20_000)),
-            status=BranchStatus.KEPT,
+            status=BranchStatus.CLOSED,
             carried=(
                 CarriedOutcome(DECISIONS[3], 5, AT - 9),
                 CarriedOutcome(replace(DECISIONS[4], digest=b"12345678"), 6, AT),
             ),
-            branch=BranchSummary(BASE, 20, BranchStatus.KEPT, 3, 0, "ann", 36),
+            branch=BranchSummary(BASE, 20, BranchStatus.CLOSED, 3, 0, "ann", 36),
             blobs=("@" + ADDRESS,),
         ),
         "create-empty": create(branch=BranchSummary("", 0, BranchStatus.OPEN, 0, 0, "", 0)),

@@ -27,10 +27,10 @@ def deadly_decode(headers: Any, data: bytes, *arguments: Any, **more: Any) -> An
     return decode(headers, data, *arguments, **more)
 
 
-def broken_decide(state: Any, epoch: Any, requests: Sequence[QueuedRequest]) -> DecidedBatch:
+def broken_decide(state: Any, applied: Any, requests: Sequence[QueuedRequest]) -> DecidedBatch:
     if any(update.id == "BREAK" for request in requests for update in request.updates):
         raise ZeroDivisionError
-    return decide(state, epoch, requests)
+    return decide(state, applied, requests)
 
 
 def deadly_plan(view: Any, *arguments: Any) -> Any:

@@ -284,7 +284,7 @@ def test_authors_stand_beside_their_requests() -> None:
 
 def reverting(here: ChangeSetState, *patch: PatchEntry) -> QueuedRequest:
     merged = Merged()
-    merged.add(here.cells.update, patch)
+    merged.add(here.cells.edit_of, patch)
     return QueuedRequest(1, RequestId("r"), action=Reverts(1, 2), patch=patch, merged=merged)
 
 
