@@ -97,10 +97,14 @@ class Sweeper:
         # Requests are read before tasks, so that no task is published for a change set that gets one in between.
         waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")
         has_unroutable = not all(map(is_key, waiting))
-        waiting |= await self._debts.read()
-        if not waiting:
+        owing = await self._debts.read()
+        if not waiting and not owing:
             return 0
-        waiting -= await self._names(subjects.tasks_stream, f"{subjects.root}.tasks.", ".process")
+        tasks = await self._names(subjects.tasks_stream, f"{subjects.root}.tasks.", ".process")
+        waiting -= tasks
+        if waiting:  # who is done by now, as after a request to create a change set, needs no other owner
+            waiting &= await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")
+        waiting |= owing - tasks
         published = await self._publish(waiting)
         if published:
             log.warning("stranded_change_sets", count=published, example=next(iter(waiting)))

@@ -99,6 +99,25 @@ async def test_a_request_without_a_task_gets_one(sweeper: Sweeper, js: JetStream
     assert await sweeper.sweep() == 0
 
 
+async def test_a_request_that_is_decided_during_the_sweep_gets_no_task(
+    sweeper: Sweeper, js: JetStream, subjects: Subjects, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An owner that creates a change set ends at once. A task for it would have all values loaded for nothing."""
+    names = Sweeper._names
+    await log.append(C, debt=1)
+
+    async def read(self: Sweeper, stream: str, head: str, tail: str) -> set[str]:
+        if stream == subjects.tasks_stream:
+            await js.purge(subjects.requests_stream, subjects.requests(A))
+        return await names(self, stream, head, tail)
+
+    monkeypatch.setattr(Sweeper, "_names", read)
+    for key in (A, B):
+        await js.publish(subjects.requests(key), b"")
+    assert await sweeper.sweep() == 2
+    assert await tasks(js, subjects) == {B, C}
+
+
 async def test_debt_without_a_task_gets_one(sweeper: Sweeper, js: JetStream, subjects: Subjects, log: Log) -> None:
     await log.append(A, debt=3)
     await log.append(B, debt=1)
