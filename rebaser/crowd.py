@@ -27,7 +27,7 @@ def find_idle(owners: OrderedDict[ChangeSetKey, Owner], now: float) -> Owner | N
         key = next(iter(owners))
         owners.move_to_end(key)
         owner = owners[key]
-        if is_idle(owner, now) and (found is None or owner.state.active_at < found.state.active_at):
+        if is_idle(owner, now) and (found is None or owner.lifecycle.active_at < found.lifecycle.active_at):
             found = owner
     return found
 
@@ -38,7 +38,7 @@ def yielding(holders: Sequence[Owner], now: float, turn: float) -> list[Owner]:
     `holders`: the owners that hold a slot. `turn` is in seconds.
     """
     idle = [owner for owner in holders if is_idle(owner, now)]
-    idle.sort(key=lambda owner: owner.state.active_at)
+    idle.sort(key=lambda owner: owner.lifecycle.active_at)
     overdue = [owner for owner in holders if not is_idle(owner, now) and now - owner.since > turn]
     overdue.sort(key=lambda owner: owner.since)
     return idle + overdue
@@ -46,4 +46,4 @@ def yielding(holders: Sequence[Owner], now: float, turn: float) -> list[Owner]:
 
 def is_idle(owner: Owner, now: float) -> bool:
     """Return whether `owner` holds a slot, is not stopping, and has had no work for `IDLE_AFTER` seconds."""
-    return owner.state.holds_slot and owner.state.stopping is None and owner.idle_for(now) > IDLE_AFTER
+    return owner.lifecycle.holds_slot and owner.lifecycle.stopping is None and owner.idle_for(now) > IDLE_AFTER

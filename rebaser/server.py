@@ -175,7 +175,7 @@ class Server:
             del self._owners[owner.key]
             self._update_declined(owner)
             self._ended.set()
-            if owner.state.holds_slot:
+            if owner.lifecycle.holds_slot:
                 self._slots_taken -= 1
             task = self._successor_tasks.pop(owner.key, None)
             if task is not None:
@@ -278,7 +278,11 @@ class Server:
         state_bytes = 0
         for number, owner in enumerate(list(self._owners.values()), 1):
             state_bytes += owner.state_bytes
-            if self._owners.get(owner.key) is owner and owner.state.phase is not Phase.DONE and not owner.lease.lost:
+            if (
+                self._owners.get(owner.key) is owner
+                and owner.lifecycle.phase is not Phase.DONE
+                and not owner.lease.lost
+            ):
                 await owner.lease.task.progress()
             if number % TASKS_SLICE == 0:
                 await anyio.lowlevel.checkpoint()
@@ -323,7 +327,7 @@ class Server:
         except RebaserError as error:
             log.warning("crowd_check_failed", reason=error.message)
             return
-        holders = [owner for owner in self._owners.values() if owner.state.holds_slot]
+        holders = [owner for owner in self._owners.values() if owner.lifecycle.holds_slot]
         leaving = crowd.yielding(holders, context.now(), context.settings.turn)
         waiting = info.num_pending + len(self._held)
         for owner in leaving[:waiting]:

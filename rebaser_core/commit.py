@@ -85,7 +85,7 @@ DVU_ATTEMPT = 0  # `Attempt.sequence` of attempts at the DVU; no request has thi
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A request that could not be decided yet: how often it was deferred, and when for the first time (Unix ms).
+    """A request that could not be decided yet: how often it was held, and when for the first time (Unix ms).
 
     `deaths`: tries whose end the log has not recorded. A try in progress counts until it ends and a commit subtracts
     it. For a DVU, `first_ms` is the time of the last try.
@@ -164,8 +164,8 @@ class BranchSummary:
     """What a header of a commit says about the branch, as it is after that commit.
 
     `target` is empty if the change set has none. `changes`: how many definitions differ from those at the base, or were
-    edited back to them since the last checkpoint. `origin` is the parent, as of log sequence `origin_sequence`; empty
-    if the change set began empty.
+    edited back to them since the last checkpoint. `conflicts` is 0: servers do not count conflicts with the target.
+    `origin` is the parent, as of log sequence `origin_sequence`; empty if the change set began empty.
     """
 
     target: str
@@ -194,7 +194,7 @@ class TailRow:
 class Origin:
     """What a change set was created from: its parent `change_set` as of log sequence `sequence`.
 
-    `target`: the change set that this one branches from, and will be applied to: the parent, or the target of the
+    `target`: the change set that this one branches from, and can be applied to: the parent, or the target of the
     parent. `base`: the log sequence of the target up to which its commits are contained in this change set.
 
     `tail`: the messages of the parent's log between its checkpoint and `sequence`. If `tail_blob` is set, they are in

@@ -17,15 +17,15 @@ from rebaser.change_set.lifecycle import INITIAL_EFFECTS, Effect, Event, OwnerSt
 
 
 class Actor:
-    """Holds the state and the timer of one owner. A subclass performs the effects.
+    """Holds the `lifecycle` and the timer of one owner. A subclass performs the effects.
 
     `changed` is called with True when the owner takes a slot of the server, with False when it frees its slot. While
     `run` runs, effects start their tasks in `group` and open their resources in `resources`.
     """
 
     def __init__(self, now: Callable[[], float], timing: Timing, changed: Callable[[bool], None]) -> None:
-        self.state = OwnerState(active_at=now())
-        self._holds_slot = self.state.holds_slot  # what `changed` was last told
+        self.lifecycle = OwnerState(active_at=now())
+        self._holds_slot = self.lifecycle.holds_slot  # what `changed` was last told
         self.group: TaskGroup | None = None
         self.resources = AsyncExitStack()
         self._now = now
@@ -69,20 +69,20 @@ class Actor:
         effects."""
         self._stepping = True
         try:
-            while self._events and self.state.phase is not Phase.DONE:
-                self.state, effects = step(self.state, self._events.popleft(), self._now(), self._timing)
+            while self._events and self.lifecycle.phase is not Phase.DONE:
+                self.lifecycle, effects = step(self.lifecycle, self._events.popleft(), self._now(), self._timing)
                 self.perform(effects)
-                if self.state.holds_slot is not self._holds_slot:
+                if self.lifecycle.holds_slot is not self._holds_slot:
                     self._holds_slot = not self._holds_slot
                     self._changed(self._holds_slot)
         except Exception as error:  # noqa: BLE001 - the poster is not at fault: `run` raises the error
             self._failure = error
         finally:
             self._stepping = False
-        if self._failure is not None or self.state.phase is Phase.DONE:
+        if self._failure is not None or self.lifecycle.phase is Phase.DONE:
             self._done = True
             self._wake.set()
-        self._set_timer(self.state.next_tick(self._timing))
+        self._set_timer(self.lifecycle.next_tick(self._timing))
 
     def _set_timer(self, deadline: float | None) -> None:
         """Have the timer fire at `deadline` at the latest.

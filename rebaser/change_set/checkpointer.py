@@ -89,7 +89,7 @@ async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> 
     except BaseException:
         draft.discard()
         raise
-    commits.log.info(
+    commits.logger.info(
         "checkpoint_written",
         seq=chain.last,
         base=draft.is_base,

@@ -69,7 +69,7 @@ class CommitLog:
     """Appends to the log of `key` and keeps its folded `state`.
 
     `tail_weight` (bytes) is the weight of the log after the newest checkpoint, `chain` the parts of that checkpoint,
-    `log` a logger bound to the change set. `history`: whether commits and checkpoints record what is needed for
+    `logger` is bound to the change set. `history`: whether commits and checkpoints record what is needed for
     history; if they do, servers of the previous release cannot read them. Above `inline_max` (bytes) the delta of a
     commit goes to a blob. `now_ms` is the clock, `new_id` makes ULIDs. `on_stream_error` is called when an append fails
     in a way that a missing stream would explain.
@@ -96,7 +96,7 @@ class CommitLog:
         self.tail_weight = loaded.tail_weight
         self.chain = loaded.chain
         self.history = history
-        self.log = log.bind(workspace=key.workspace, change_set=key.change_set)
+        self.logger = log.bind(workspace=key.workspace, change_set=key.change_set)
         self._js = js
         self._stream = subjects.commits_stream
         self._subject = subjects.commits(key)
@@ -247,12 +247,12 @@ class CommitLog:
         except UnprocessableError as error:
             if error.code != "too_large":
                 raise
-            self.log.warning("history_too_large", commit=commit.id, ids=len(commit.before))
+            self.logger.warning("history_too_large", commit=commit.id, ids=len(commit.before))
             return replace(commit, before=None)
         return replace(commit, before_blob=BlobRef(await self._blobs.put(data), len(data)))
 
     def _unreadable(self, commit: Commit, reason: str) -> UnstorableCommit:
-        self.log.error("commit_unreadable", commit=commit.id, kind=commit.kind, reason=reason)
+        self.logger.error("commit_unreadable", commit=commit.id, kind=commit.kind, reason=reason)
         return UnstorableCommit(
             f"a {commit.kind} commit of {self.key} was not stored because it cannot be read back: {reason}"
         )
@@ -327,17 +327,17 @@ class CommitLog:
                     return await self._find_landed(commit_id)
                 if error.err_code != TRY_AGAIN and not may_have_landed:
                     raise TransientError(f"commit refused: {error.message}", code="commit_refused") from error
-                self.log.warning("append_refused", commit=commit_id, reason=error.message)
+                self.logger.warning("append_refused", commit=commit_id, reason=error.message)
             except UnprocessableError as error:  # raised before anything is sent
                 size = len(encoded.payload)
-                self.log.warning("commit_too_large", commit=commit_id, bytes=size)
+                self.logger.warning("commit_too_large", commit=commit_id, bytes=size)
                 raise UnstorableCommit(
                     f"a commit of {self.key} was not stored: {error.message} ({size:,} bytes)"
                 ) from error
             except (RequestTimeoutError, NoRespondersError, TransientError) as error:
                 may_have_landed = True
                 self._on_stream_error()
-                self.log.warning("append_unanswered", commit=commit_id, reason=error.message)
+                self.logger.warning("append_unanswered", commit=commit_id, reason=error.message)
             else:
                 return ack.sequence
             await anyio.sleep(backoff.next_delay())
@@ -353,7 +353,7 @@ class CommitLog:
                 stored = await self._js.next(self._stream, self._subject, self.state.last + 1)
                 break
             except TransientError as error:
-                self.log.warning("append_check_failed", commit=commit_id, reason=error.message)
+                self.logger.warning("append_check_failed", commit=commit_id, reason=error.message)
                 await anyio.sleep(RETRY_MAX)
         if stored is not None:
             try:

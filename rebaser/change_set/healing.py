@@ -31,7 +31,7 @@ async def heal(commits: CommitLog) -> None:
             Kind.REBASE, recompute=recompute, covers=state.covers if owes else None, debt=state.debt + len(recompute)
         )
         await commits.append(commit)
-    commits.log.info("functions_found", functions=[recomputed.function for recomputed in recompute])
+    commits.logger.info("functions_found", functions=[recomputed.function for recomputed in recompute])
 
 
 def _owed(state: ChangeSetState, recompute: Recompute) -> bool:

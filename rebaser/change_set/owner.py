@@ -103,7 +103,7 @@ class Owner(Actor):
     @property
     def ending(self) -> bool:
         """Whether the task is being given back. A task that is delivered from then on needs a new owner."""
-        return self.state.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE)
+        return self.lifecycle.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE)
 
     @property
     def progress(self) -> Progress | None:
@@ -112,7 +112,7 @@ class Owner(Actor):
 
     def idle_for(self, now: float) -> float:
         """Seconds since the owner last decided a request, ran an update or loaded; 0 while it is deciding requests."""
-        return 0.0 if self.state.queued or self.state.busy else now - self.state.active_at
+        return 0.0 if self.lifecycle.queued or self.lifecycle.busy else now - self.lifecycle.active_at
 
     @property
     def state_bytes(self) -> int:
@@ -148,7 +148,7 @@ class Owner(Actor):
     def save_full_checkpoint(self) -> None:
         """Write a full checkpoint, because the last one is lost, and the log alone may not go back to the first
         commit."""
-        if self.state.phase is Phase.ACTIVE:
+        if self.lifecycle.phase is Phase.ACTIVE:
             self._full_checkpoint_due = True
             self._start_checkpoint()
 
@@ -283,7 +283,7 @@ class Owner(Actor):
             self.post(Stop(Reason.YIELD))
             return Decided(owes=False, more=False)
         # If a DVU is about to run, write the checkpoint after it: while a checkpoint has its view open, no DVU begins.
-        if not commits.state.owes or self.state.dvu is Dvu.WAITING:
+        if not commits.state.owes or self.lifecycle.dvu is Dvu.WAITING:
             self._start_checkpoint()
         return Decided(commits.state.owes, more=bool(self._rest) or consumer.pending > 0)
 
@@ -302,7 +302,7 @@ class Owner(Actor):
             event = DvuFailed(fenced=True)
         except RebaserError as error:
             self._context.health.record(self._context.now(), error)
-            self.log.warning("dvu_failed", attempt=self.state.failures + 1, reason=error.message)
+            self.log.warning("dvu_failed", attempt=self.lifecycle.failures + 1, reason=error.message)
             self._start_checkpoint()
         finally:
             self.post(event)
@@ -353,7 +353,9 @@ class Owner(Actor):
             self.log.warning("checkpoint_failed", reason=error.message)
         finally:
             self._checkpointing = False
-            if self._full_checkpoint_due and self.state.phase is Phase.ACTIVE:  # this one failed, or another became due
+            if (
+                self._full_checkpoint_due and self.lifecycle.phase is Phase.ACTIVE
+            ):  # this one failed, or another became due
                 self._start_checkpoint()
             self.post(JobEnded())
 

@@ -124,7 +124,7 @@ class PoisonDetector:
             async with AsyncExitStack() as stack:
                 if before.deaths:
                     await stack.enter_async_context(self._context.suspect_request_lock)
-                    commits.log.warning("request_suspected", seq=sequence, deaths=before.deaths)
+                    commits.logger.warning("request_suspected", seq=sequence, deaths=before.deaths)
                 # Any exception but a `RebaserError` is a bug that this request triggers: the attempt stays recorded, as
                 # after a death.
                 async with recorded_attempt(self._context, commits, before, self._hung):
@@ -196,7 +196,7 @@ async def _take_back(context: Context, commits: CommitLog, before: Attempt) -> N
             try:
                 await _write(commits, replace(recorded, deaths=before.deaths))
             except RebaserError as error:
-                commits.log.warning("attempt_not_taken_back", seq=before.sequence, reason=error.message)
+                commits.logger.warning("attempt_not_taken_back", seq=before.sequence, reason=error.message)
                 if not isinstance(error, TransientError):
                     return
                 context.health.record(context.now(), error)

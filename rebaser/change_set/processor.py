@@ -81,7 +81,7 @@ class Processor:
         self._context = context
         self._commits = commits
         self._key = commits.key
-        self._log = commits.log
+        self._log = commits.logger
         self.applied = applied
         self._detector = detector
         self._reader = RequestReader(context, commits.key)

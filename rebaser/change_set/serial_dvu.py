@@ -44,7 +44,7 @@ class SerialDvu:
         self._context = context
         self._hung = hung
         self._commits = commits
-        self._log = commits.log
+        self._log = commits.logger
         self.progress: Progress | None = None
         self._records_attempts = redelivered or DVU_ATTEMPT in commits.state.attempts
 

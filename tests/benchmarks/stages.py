@@ -211,7 +211,7 @@ async def _own(keys: Sequence[ChangeSetKey], context: Context, group: anyio.abc.
         task = Message("", f"$JS.ACK.tasks.tasks.1.{number}.{number}.1.0", b"", None)
         owner = Owner(context, Task(key, cast("Any", task), context.js), changed=lambda _: None)
         group.start_soon(owner.run)
-        while owner.state.phase is not Phase.ACTIVE:  # noqa: ASYNC110 - nothing tells
+        while owner.lifecycle.phase is not Phase.ACTIVE:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.001)
 
 

@@ -85,7 +85,7 @@ class Holder:
     """An owner as far as the server asks it to yield. Times are seconds of the server's clock."""
 
     def __init__(self, *, idle: float = 0.0, since: float = 0.0, active_at: float = 0.0) -> None:
-        self.state = SimpleNamespace(holds_slot=True, active_at=active_at, stopping=None)
+        self.lifecycle = SimpleNamespace(holds_slot=True, active_at=active_at, stopping=None)
         self.since = since
         self.stopped: list[Reason] = []
         self._idle = idle
@@ -167,7 +167,7 @@ class Holding:
     def __init__(self, tell: Callable[[], object] = lambda: None) -> None:
         self.told: list[object] = []
         self.scope = anyio.CancelScope()
-        self.state = SimpleNamespace(holds_slot=False)
+        self.lifecycle = SimpleNamespace(holds_slot=False)
         self._tell = tell
 
     def stop(self, reason: Reason) -> None:

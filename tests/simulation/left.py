@@ -85,7 +85,7 @@ class Left:
         owners = [
             f"{ended.process} owns {ended.owner.key} no more: its owner has {what}"
             for ended in self._owners
-            if ended.process.state is State.RUNNING and ended.owner.state.phase is Phase.DONE
+            if ended.process.state is State.RUNNING and ended.owner.lifecycle.phase is Phase.DONE
             for what in _in_owner(ended.owner, ended.processor)
         ]
         return connections + servers + owners
@@ -139,7 +139,7 @@ def _in_connection(connection: Connection) -> Iterator[str]:
 def _in_server(server: Server) -> Iterator[str]:
     context, owners = server._context, server._owners
     yield from (f"a task of {key} that nobody took" for key in server._successor_tasks)
-    holders = sum(owner.state.holds_slot for owner in owners.values())
+    holders = sum(owner.lifecycle.holds_slot for owner in owners.values())
     if server._slots_taken != holders:
         yield f"{server._slots_taken} slots taken, by {holders} owners"
     yield from (f"a task of {key} that waits for a slot" for key in server._held)
@@ -168,7 +168,7 @@ class _Ended:
 
 
 def _in_owner(owner: Owner, processor: Processor | None) -> Iterator[str]:
-    state, commits = owner.state, owner._commits
+    state, commits = owner.lifecycle, owner._commits
     if state.busy or state.jobs or owner._work or owner.progress is not None:
         yield f"{state.jobs} jobs and {len(owner._work)} scopes of work"
     if commits is not None and (commits.state.pinned or commits._lock.locked() or commits._viewing.locked()):

@@ -96,7 +96,7 @@ def test_without_a_limit_it_is_the_memory_of_the_machine(tmp_path: Path, lines: 
 
 def owner(active_at: float, since: float = 0.0, **state: object) -> Owner:
     made = SimpleNamespace(
-        state=OwnerState(**{"phase": Phase.ACTIVE, "busy": False, "active_at": active_at} | state),  # type: ignore[arg-type]
+        lifecycle=OwnerState(**{"phase": Phase.ACTIVE, "busy": False, "active_at": active_at} | state),  # type: ignore[arg-type]
         since=since,
     )
     made.idle_for = lambda now: Owner.idle_for(made, now)  # type: ignore[arg-type]
@@ -111,7 +111,7 @@ def test_the_owner_that_is_idle_for_longest_is_found() -> None:
     some = owners(owner(5.0), owner(3.0), owner(4.0))
     found = crowd.find_idle(some, 10.0)
     assert found is not None
-    assert found.state.active_at == 3.0
+    assert found.lifecycle.active_at == 3.0
 
 
 def test_no_owner_with_work_is_found() -> None:
@@ -131,7 +131,7 @@ def test_a_search_looks_at_a_sample_and_the_next_one_goes_on_behind_it() -> None
     first, second = crowd.find_idle(some, 10.0), crowd.find_idle(some, 10.0)
     assert first is not None
     assert second is not None
-    assert (first.state.active_at, second.state.active_at) == (5.0, 1.0)
+    assert (first.lifecycle.active_at, second.lifecycle.active_at) == (5.0, 1.0)
 
 
 def test_a_search_among_busy_owners_goes_on_until_one_is_idle() -> None:
