@@ -74,6 +74,7 @@ async def test_a_branch_begins_as_its_parent_and_goes_its_own_way(
             first = await edit(client, "main", Set("c", 3))
             made = await client.create_branch("ws", "fix", author="ann", message="try it")
             assert (made.origin, made.origin_sequence, made.target, made.base) == ("main", first, "main", first)
+            assert [one.behind for one in await client.branches("ws")] == [False, False]
             await edit(client, "main", Set("a", 10))
             await edit(client, "fix", Set("b", 20), Remove("c"), Set("d", 4))
             assert await stands(client, "main") == {"a": 10, "b": 2, "c": 3}

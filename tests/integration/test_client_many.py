@@ -212,6 +212,26 @@ async def test_what_is_not_answered_in_time_says_so_under_its_id(client: Rebaser
 
 
 @pytest.mark.usefixtures("topology")
+async def test_what_is_stored_by_a_second_attempt_and_not_answered_in_time_says_so(
+    proxy: Proxy, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "PUBLISH_TIMEOUT", 0.1)
+    lost = []
+
+    def lose(frame: Frame) -> bool:
+        if b'"seq"' in frame.payload:
+            lost.append(frame)
+        return lost[-1:] == [frame] and len(lost) == 1
+
+    monkeypatch.setattr(proxy, "lose", lose)
+    async with RebaserClient.connect(proxy.url, prefix=subjects.prefix) as client:
+        with anyio.fail_after(BOUND):
+            outcomes = await client.enqueue_many([Request("ws", "cs", [Set("a", 1)])], wait="applied", timeout=1.0)
+    assert [type(outcome.error) for outcome in outcomes] == [RequestTimeout]
+    assert len(lost) > 1
+
+
+@pytest.mark.usefixtures("topology")
 async def test_a_call_that_is_cancelled_leaves_nothing_behind(client: RebaserClient) -> None:
     """The fixture looks."""
     with anyio.move_on_after(0.2) as scope:

@@ -280,6 +280,10 @@ def test_authors_stand_beside_their_requests() -> None:
     assert decide(state, EPOCH, [asked(1), asked(2)]).authors == ()
     found = decide(state, EPOCH, [asked(1), asked(2, "ann"), asked(3), asked(4, "", "why"), asked(5)]).authors
     assert found == (Authorship(), Authorship("ann"), Authorship(), Authorship("", "why"), Authorship())
+    known = decide(state, EPOCH, [asked(1)])
+    state.fold(1, Commit("c1", 0, Kind.REBASE, 0, "s", known.applied, None, requests=known.decisions))
+    found = decide(state, known.applied, [asked(1, "ann"), asked(2), asked(3, "bob"), asked(4)]).authors
+    assert found == (Authorship(), Authorship("bob"), Authorship()), "the first request was decided before"
 
 
 def reverting(here: ChangeSetState, *patch: PatchEntry) -> QueuedRequest:

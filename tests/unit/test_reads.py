@@ -68,6 +68,12 @@ async def test_what_is_read_is_that_of_the_position(
     assert (await reads.state("ws", "cs", at=at)).last == (at or len(COMMITS))
 
 
+async def test_a_page_begins_behind_the_last_one(reads: ReadOperations) -> None:
+    assert [item.id for item in await reads.items("ws", "cs", limit=1)] == ["a"]
+    assert [item.id for item in await reads.items("ws", "cs", after="a", limit=1)] == ["d"]
+    assert await reads.items("ws", "cs", after="d", limit=1) == []
+
+
 async def test_a_watcher_gets_deltas_from_now_on_or_after_a_position(reads: ReadOperations) -> None:
     async def watched(after: int | None) -> list[tuple[Any, ...]]:
         return [tuple(commit.delta) async for commit in reads.watch("ws", "cs", after=after)]

@@ -1,0 +1,35 @@
+"""The exit code of a command says how it ended."""
+
+import os
+import signal
+
+import anyio
+import pytest
+
+from rebaser.cli.runner import run_async
+
+
+@pytest.mark.parametrize(
+    ("number", "daemon", "code"),
+    [
+        (signal.SIGTERM, True, 0),  # it is the usual way to stop a server
+        (signal.SIGTERM, False, 143),  # but a command has not done its work
+        (signal.SIGINT, True, 130),
+        (signal.SIGINT, False, 130),
+    ],
+)
+def test_a_command_that_is_stopped_by_a_signal_tells_so(number: int, daemon: bool, code: int) -> None:
+    async def work() -> int:
+        os.kill(os.getpid(), number)
+        await anyio.sleep_forever()
+        return 0
+
+    assert run_async(work, daemon=daemon) == code
+
+
+@pytest.mark.parametrize("result", [None, 0, 1, 2])
+def test_a_command_that_is_not_stopped_returns_its_result(result: int | None) -> None:
+    async def work() -> int | None:
+        return result
+
+    assert run_async(work) == (result or 0)
