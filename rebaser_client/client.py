@@ -173,7 +173,8 @@ class RebaserClient(RevertOperations, ApplyOperations):
         """Store a request durably, publish a task for its change set, and return the request id.
 
         - `request_id`: sends a request again that may or may not have arrived. By default, a new id is created.
-        - `from_change_set`: the change set that the updates come from. They are checked for conflicts.
+        - `from_change_set`: the change set that the updates were made in. To remove a value that this one lacks is then
+          a conflict.
         - `recompute`: computes derived values again after the updates, all or those of one function, even if their
           inputs did not change.
         - `author` (up to 128 characters; by default, that of the client) and `message` (up to 1,024): who edits, and
@@ -272,14 +273,14 @@ class RebaserClient(RevertOperations, ApplyOperations):
             self._task_publisher.start_unless_answered(key, reply)
             self._resender.add(request)
             try:
-                answer = await reply
+                received = await reply
             except RequestTimeoutError:
                 raise TimeoutError from None
             self._resender.remove(request)  # before the wait for a DVU, which may take long
             request = None
             if not isinstance(action, Create):  # the owner ends after a `create` commit
                 self._task_publisher.record_answer(key, stored_at)
-            response = decode(answer.headers, answer.data, self._limits, expect=EnqueueUpdatesResponse)
+            response = decode(received.headers, received.data, self._limits, expect=EnqueueUpdatesResponse)
             if wait == "derived" and isinstance(response.status, Success):
                 commit = response.status.commit
                 with anyio.fail_after(deadline - self._loop.time()):

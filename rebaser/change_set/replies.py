@@ -25,18 +25,18 @@ def inbox_allowed(inbox: str, prefix: str) -> bool:
 def reply(
     request_headers: Mapping[str, str] | None, key: ChangeSetKey, decision: Decision, commit: int
 ) -> tuple[dict[str, str], bytes]:
-    """Return `(headers, payload)` of the answer to a request, in the content type and with the id of the request."""
-    answer = response(request_headers, key, decision, commit)
-    headers, payload = encode(answer, content_type_of(request_headers))
-    if answer.id:
-        headers[MESSAGE_ID] = answer.id
+    """Return the headers and the payload of the reply to a request, in its content type and with its id."""
+    content = response(request_headers, key, decision, commit)
+    headers, payload = encode(content, content_type_of(request_headers))
+    if content.id:
+        headers[MESSAGE_ID] = content.id
     return headers, payload
 
 
 def response(
     request_headers: Mapping[str, str] | None, key: ChangeSetKey, decision: Decision, commit: int
 ) -> EnqueueUpdatesResponse:
-    """Return the answer to a request that was decided by the commit at log sequence `commit`."""
+    """Return the content of the reply to a request that was decided by the commit at log sequence `commit`."""
     status: Success | Conflicts | Failure
     if decision.outcome is Outcome.SUCCESS:
         status = Success(decision.performed, commit)
