@@ -181,6 +181,8 @@ ELSEWHERE = {
     "the small lane, the large one, jobs that are shared": "tests/unit/test_scheduler.py",
     "rows within the plan of a job, or kept by the server": "tests/spark/test_engine.py",
     "planned by Python while Spark starts, or by compiled code": "tests/unit/test_session_manager.py",
+    "copied commits read, kept, or kept and continued": "tests/integration/test_tail_reader.py",
+    "edits checked and folded in one step, or in several": "tests/integration/test_large_commits.py",
 }
 
 
