@@ -46,9 +46,12 @@ class CommitReader:
         self._blobs = blobs
 
     async def last(self, key: ChangeSetKey) -> Commit | None:
-        """Return the newest commit of `key`, its delta not loaded; None if there is none."""
-        stored = await self._js.last(self._subjects.commits_stream, self._subjects.commits(key))
-        return None if stored is None else self.decode(stored.sequence, stored.headers, stored.data)
+        """Return the newest commit of `key`, its delta not loaded; None if there is none.
+
+        Raises `TransientError` for a damaged commit.
+        """
+        found = await self.newest_commit(key)
+        return None if found is None else found[1]
 
     async def newest_message(self, key: ChangeSetKey, at: At | None = None) -> StoredMessage | None:
         """Return the newest message of the log of `key` at or before the position `at`; None if there was none then.

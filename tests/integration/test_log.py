@@ -175,6 +175,8 @@ async def test_a_foreign_message_counts_for_the_sequence_and_is_skipped(open_log
     with pytest.raises(FencedError):
         await log.append(Set("b", 2))
     again = await open_log().load()
+    assert (last := await log.reader.last(KEY)) is not None
+    assert (last.sequence, again.commits.state.last) == (1, 2)
     await again.append(Set("b", 2))
     assert set((await log.reader.load(KEY)).state.cells) == {"a", "b"}
 
