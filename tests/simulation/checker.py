@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rebaser_core.branch import Create
+from rebaser_core.branch import Apply, Create
 from rebaser_core.checkpoint import open_checkpoint, read_checkpoint
-from rebaser_core.commit import Applied, CheckpointRef, Commit, Decision, Kind, Outcome, Reverts
+from rebaser_core.commit import Applied, CheckpointRef, Commit, Decision, Kind, Marking, Outcome, Reverts
 from rebaser_core.encoding.envelope import REDRIVE
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
@@ -35,6 +35,7 @@ from rebaser_core.messages import (
 )
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Derive, Remove, Update
+from tests.simulation import applies
 from tests.simulation.book import Book, as_null
 from tests.simulation.forks import (
     action_of,
@@ -97,7 +98,17 @@ class History:
     kept: bool = False  # closed
     target: tuple[str, int] = "", 0  # what it branches from, and the base
     lineage: list[int] = field(default_factory=list)  # the commits that make it up, of its origins as well
+    takes: list[tuple[int, str]] = field(default_factory=list)  # commits that applied a branch, with its name
+    marks: list[tuple[int, bool]] = field(default_factory=list)  # commits that protected it, or did so no longer
     tries: Tries = field(kw_only=True)
+
+    @property
+    def protected(self) -> bool:
+        return self.marks[-1:] != [] and self.marks[-1][1]
+
+    def taken_at(self, *, base: int, name: str) -> bool:
+        """Whether the branch `name` was applied after `base`."""
+        return any(at > base and one == name for at, one in self.takes)
 
 
 class Checker:
@@ -273,6 +284,7 @@ class Checker:
         self._check_needed(stored, commit)
         if self.history_for_ms:
             wrong = wrong_headers(history, stored.headers, stored.sequence)
+            wrong = wrong or applies.wrong_headers(history, commit, stored.headers)
             that(not wrong, f"the headers of commit {stored.sequence} are wrong: {wrong}")
         if commit.checkpoint is not None and commit.checkpoint.sequence != history.checkpoint:
             that(commit.checkpoint.sequence < stored.sequence, "a checkpoint of what is not yet written")
@@ -342,6 +354,8 @@ class Checker:
         foreign = ({*state.outcomes, *state.redriven} & self.sent) - history.outcomes.keys()
         own = checkpoint.sequence >= history.birth
         that(not foreign or not own, f"the checkpoint at {checkpoint.sequence} knows requests of others: {foreign}")
+        wrong = applies.wrong_state(history, state) if own else ""
+        that(not wrong, f"the checkpoint at {checkpoint.sequence} is wrong: {wrong}")
         if own and history.target[0]:
             that(checkpoint.changes is not None, "the checkpoint of a branch has no changes")
             assert checkpoint.changes is not None
@@ -365,9 +379,12 @@ class Checker:
             return
         expected: list[Update] = []
         for decision in commit.requests:
-            self._decide_one(history, decision, sequence, expected)
+            self._decide_one(history, decision, sequence, expected, commit)
         self._check_said(history, commit)
         done = list(delta) if commit.reverts is None else [as_null(update) for update in delta]
+        if commit.source is not None:
+            done = sorted([as_null(update) for update in delta], key=lambda update: update.id)
+            history.takes.append((sequence, commit.source.change_set))
         that(done == expected, f"commit {sequence} does not do what its requests ask for")
         if not self.history_for_ms:
             that(commit.before is None, f"commit {sequence} says what stood before, and no history is kept")
@@ -381,7 +398,9 @@ class Checker:
             history.last_edit = sequence
         self._check_applied(history, commit)
 
-    def _decide_one(self, history: History, decision: Decision, sequence: int, expected: list[Update]) -> None:
+    def _decide_one(
+        self, history: History, decision: Decision, sequence: int, expected: list[Update], commit: Commit
+    ) -> None:
         asked = history.asked.get(decision.sequence)
         that(asked is not None, f"commit {sequence} decides {decision.sequence}, which nobody stored")
         assert asked is not None
@@ -410,10 +429,13 @@ class Checker:
         create, reverts = action_of(asked, Create), action_of(asked, Reverts)
         if asked.message is not None:
             edits = bool(asked.message.updates or asked.message.updates_address or reverts)
-            wrong = closed_wrongly(history, decision, edits)
+            wrong = closed_wrongly(history, decision, edits) or applies.protected_wrongly(history, decision, edits)
             that(not wrong, wrong)
         if create is not None:
             self._check_created(history, create, decision, sequence)
+        elif action_of(asked, Apply) or action_of(asked, Marking):
+            that(not expected, f"{decision.request_id} shares its commit")
+            expected.extend(self._check_action(history, asked, decision, commit, sequence))
         elif reverts is not None:
             that(not expected, f"the revert {decision.request_id} shares its commit")
             if self.history_for_ms:
@@ -427,6 +449,37 @@ class Checker:
         if asked.request_id:
             history.outcomes[asked.request_id] = decision, sequence
             history.answers.setdefault(asked.request_id, []).append((decision, sequence))
+
+    def _check_action(
+        self, history: History, asked: Asked, decision: Decision, commit: Commit, sequence: int
+    ) -> list[Update]:
+        """Check the decision on an apply or a mark; return the edits that it must have made."""
+        apply, marking, success = (
+            action_of(asked, Apply),
+            action_of(asked, Marking),
+            decision.outcome is Outcome.SUCCESS,
+        )
+        if decision.outcome is Outcome.DEAD:
+            return []
+        if not self.history_for_ms:
+            refused = decision.code == "unsupported" or (marking and decision.code == "no_such_change_set")
+            that(bool(refused), f"{decision.request_id} needs history: {decision.outcome}")
+            return []
+        if marking is not None:
+            wrong = applies.wrong_mark(history, marking, decision)
+            that(not wrong, f"{decision.request_id}: {wrong}")
+            that(commit.marking == (marking if success else None), f"commit {sequence} marks {commit.marking}")
+            history.marks += [(sequence, marking.protected)] if success else []
+        if apply is None:
+            return []
+        source = self.histories.get(ChangeSetKey(history.key.workspace, apply.source))
+        if success:
+            wrong, edits = applies.wrong_apply(history, source, apply, asked, commit)
+            that(not wrong, f"commit {sequence} applies {apply.source}: {wrong}")
+            return edits
+        wrong = applies.wrong_refusal(history, source, apply, asked, decision)
+        that(not wrong, f"{decision.request_id} is refused as {decision.code}: {wrong}")
+        return []
 
     def _check_created(self, history: History, create: Create, decision: Decision, sequence: int) -> None:
         if decision.outcome is Outcome.SUCCESS:
@@ -448,6 +501,8 @@ class Checker:
         if request.expect_at is None or request.action is not None:
             that(request.action is not None or decision.code != "moved", f"{request.id} expects nothing, and it moved")
             return
+        if decision.code == "protected":
+            return
         book, ids = history.book, {update.id for update in self.updates_of(request)}
         newest = [book.touched[id_] if id_ in book.definitions else history.last_edit for id_ in ids]
         newest.append(history.birth)
@@ -466,6 +521,8 @@ class Checker:
             that(told == authors, f"a commit names {told}, and {authors} sent its requests")
         done = [reverts for one in asked if (reverts := action_of(one, Reverts)) is not None]
         success = len(commit.requests) == 1 and commit.requests[0].outcome is Outcome.SUCCESS
+        told_apply = len(asked) == 1 and success and action_of(asked[0], Apply) is not None
+        that((commit.source is not None) == told_apply, f"a commit says that it applies {commit.source}")
         that(
             commit.reverts == (done[0] if done and success else None), f"a commit reverts {commit.reverts}, not {done}"
         )
@@ -518,10 +575,10 @@ def reverted(history: History, reverts: Reverts, decision: Decision) -> list[Upd
     found = {at: delta for at, delta in history.deltas.items() if reverts.first <= at <= reverts.last}
     ids = list({update.id: None for _, delta in found.values() for update in delta})
     if reverts.first <= history.birth:
-        right = decision.code in ("purged", "closed") or decision.outcome is Outcome.DEAD
+        right = decision.code in ("purged", "closed", "protected") or decision.outcome is Outcome.DEAD
         that(right, f"{decision.request_id} takes back what is older than its change set: {decision.outcome}")
         return []
-    if decision.code == "closed":
+    if decision.code in ("closed", "protected"):
         return []
     if decision.code == "purged":
         that(reverts.first <= history.purged, f"{decision.request_id} is refused as purged, and nothing is")

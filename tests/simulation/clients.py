@@ -11,8 +11,8 @@ from rebaser_client import RebaserClient
 from rebaser_client.client import Wait
 from rebaser_client.errors import RequestRejected
 from rebaser_client.requests.task_publisher import publish_task
-from rebaser_core.branch import Create
-from rebaser_core.commit import Reverts
+from rebaser_core.branch import Apply, Create
+from rebaser_core.commit import Marking, Reverts
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesResponse, Success
@@ -55,6 +55,8 @@ class Operation:
     expect_at: int | None = None
     revert: Reverts | None = None
     create: Create | None = None
+    apply: Apply | None = None
+    marking: Marking | None = None
     of_old: bool = False  # it is created from a commit that its client knows of, if any
     pick: int = 0
     told: Told = Told.NOTHING
@@ -118,6 +120,11 @@ class Programme:
             if operation.of_old and (older := self.known.get(parent)):
                 operation.create = replace(operation.create, at=older[operation.pick % len(older)])
             return
+        if operation.apply is not None:
+            branch = ChangeSetKey(operation.key.workspace, operation.apply.source)
+            if operation.of_old and (older := self.known.get(branch)):
+                operation.apply = replace(operation.apply, at=older[operation.pick % len(older)])
+            return
         known = self.known.get(operation.key)
         if known and operation.expects:
             operation.expect_at = max(known)
@@ -159,7 +166,7 @@ class Programme:
                     recompute=operation.recompute,
                     author=operation.author,
                     expect_at=operation.expect_at,
-                    action=operation.revert or operation.create,
+                    action=operation.revert or operation.create or operation.apply or operation.marking,
                     timeout=TIMEOUT,
                 )
             except RequestRejected as rejected:
@@ -258,12 +265,45 @@ def draw_forks(rng: random.Random, operations: list[Operation]) -> None:
         if chance < 0.3:
             operation.key, operation.create = child, Create(parent, None, target, closed)
             operation.of_old, operation.pick = of_old, pick
-            operation.takes_back = operation.expects = operation.twice = False
-            operation.updates, operation.recompute, operation.from_change_set = (), None, None
-            operation.wait = "applied"
+            _ask_for_action(operation)
             created.append(child)
         elif other < 0.4:
             operation.key = used
+
+
+def draw_applies(rng: random.Random, operations: list[Operation]) -> None:
+    """Have some of them edit and apply branches that this lane created, or protect change sets."""
+    branches: list[tuple[str, str]] = []
+    edited: list[tuple[str, str]] = []
+    for operation in operations:
+        chance, wrong, some = rng.random(), rng.random() < 0.1, f"x{rng.randrange(6)}"
+        strict, allow_stale, of_old = rng.random() < 0.15, rng.random() < 0.7, rng.random() < 0.4
+        pick, protected = rng.randrange(10**6), rng.random() < 0.5
+        branch = rng.choice(edited or branches or [(some, operation.key.change_set)])
+        other = rng.choice(branches) if branches else branch
+        if operation.garbage:
+            continue
+        if operation.create is not None:
+            asked = operation.create
+            branches.append((operation.key.change_set, asked.target or asked.parent or ""))
+        elif chance < (0.4 if edited else 0.1):
+            _ask_for_action(operation)
+            operation.of_old, operation.pick = of_old, pick
+            operation.key = ChangeSetKey("w", branch[0] if wrong else branch[1])
+            operation.apply = Apply(branch[0], None, strict, allow_stale)
+        elif branches and chance < 0.46:
+            _ask_for_action(operation)
+            operation.marking = Marking(protected)
+        elif branches and chance < 0.85:
+            operation.key = ChangeSetKey("w", other[0])
+            edited.append(other)
+
+
+def _ask_for_action(operation: Operation) -> None:
+    """Have it ask for nothing yet; its caller says for what instead."""
+    operation.takes_back = operation.expects = operation.twice = False
+    operation.updates, operation.recompute, operation.from_change_set = (), None, None
+    operation.wait = "applied"
 
 
 def _update(rng: random.Random) -> Update:

@@ -105,6 +105,7 @@ def begin(history: "History", parent: "History | None", commit: Commit, sequence
     history.covers = 0
     history.kept = commit.status is BranchStatus.CLOSED
     history.book, history.lineage = Book(), []
+    history.takes, history.marks = [], []
     if origin is not None and parent is not None:
         history.book = forked(parent.book, origin.sequence)
         history.lineage = [at for at in parent.lineage if at <= origin.sequence]
@@ -146,6 +147,6 @@ def closed_wrongly(history: "History", decision: Decision, updates: bool) -> str
     """Whether an edit of a closed change set was applied, or one of an open set refused as closed; empty if not."""
     if history.kept and updates and decision.outcome not in (Outcome.DEAD, Outcome.ERROR):
         return f"{decision.request_id} is applied to a closed change set"
-    if decision.code == "closed" and not history.kept:
+    if decision.code == "closed" and not history.kept and updates:
         return f"{decision.request_id} is refused as closed, and it is open"
     return ""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rebaser_client import RebaserClient
 from tests.simulation.book import FAULT
 from tests.simulation.checker import Violation
-from tests.simulation.clients import Programme, Told, draw_forks, draw_history, draw_operations
+from tests.simulation.clients import Programme, Told, draw_applies, draw_forks, draw_history, draw_operations
 from tests.simulation.environment import prepare, replaced
 from tests.simulation.left import LEFT_FOR, LOOK_AGAIN, nothing_left
 from tests.simulation.loop import Livelock, Process, State
@@ -31,6 +31,7 @@ HISTORY_SHARE = 0.35  # of the worlds whose clients use what commits say of the 
 FORK_SHARE = 0.2  # of the worlds whose clients create change sets from others
 READER_SHARE = 0.15  # of the worlds in which somebody reads the past while others edit
 POSITIONS = 4  # of each change set that are read at rest
+APPLY_SHARE = 0.8  # of these, whose clients also apply branches and protect change sets
 REST = 120.0  # virtual seconds in which everything has to come to rest
 # After the last fault: the dead were started, the links of lost machines were cut, and a new sweeper is pinned.
 RECOVERED = 15.0
@@ -68,6 +69,7 @@ class Story:
         self._rest = Rest(world.checker, world.subjects, world.model.streams)
         self._calm = world.setup.mode is Mode.CALM
         self._forks = random.Random(f"forks {world.seed}").random() < FORK_SHARE
+        self._applies = random.Random(f"applies {world.seed}").random() < APPLY_SHARE
 
     def run(self) -> Result:
         world = self._world
@@ -127,6 +129,8 @@ class Story:
             if self._forks:
                 for lane in lanes:
                     draw_forks(random.Random(f"forks {name} {lane[0].id} {world.seed}"), lane)
+                    if self._applies:
+                        draw_applies(random.Random(f"applies {name} {lane[0].id} {world.seed}"), lane)
             stubborn = setup.mode is not Mode.HARSH or rng.random() < 0.5
             world.add_client(
                 Programme(name, lanes, stubborn, once, rng, world.check_answer, world.refused, world.trace)

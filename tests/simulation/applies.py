@@ -1,0 +1,141 @@
+"""What the decision on a request to apply a branch must be, and on one to protect a change set."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rebaser_core.branch import Apply
+from rebaser_core.commit import Commit, Decision, Marking, Outcome
+from rebaser_core.messages import read_protected, read_source
+from rebaser_core.updates import Remove, Update
+from tests.simulation.book import Book
+
+if TYPE_CHECKING:
+    from tests.simulation.checker import Asked, History
+
+
+def merged(branch: Book, position: int, target: Book, base: int) -> tuple[list[Update], list[str]]:
+    """The edits that bring what `branch` was at `position` into `target`, by id, and the ids in conflict.
+
+    What the branch changed is how it differs from its target at the base.
+    """
+    theirs, stood, here = branch.as_of[position], target.as_of[base], target.definitions
+    edits: list[Update] = []
+    conflicts = []
+    for id_ in sorted({*theirs, *stood}):
+        ours = repr(here.get(id_))
+        if repr(theirs.get(id_)) in (repr(stood.get(id_)), ours):
+            continue
+        if ours != repr(stood.get(id_)):
+            conflicts.append(id_)
+        edits.append(theirs.get(id_) or Remove(id_))
+    return edits, conflicts
+
+
+def positions(source: "History", apply: Apply, asked: "Asked") -> Iterator[int]:
+    """The positions of the branch of which the apply may be."""
+    own = sorted(source.times)
+    if apply.at is not None:
+        yield from [one for one in own if one <= apply.at][-1:]
+        return
+    older = [one for one in own if source.times[one] <= asked.at]
+    yield from [one for one in own if one >= (older[-1] if older else 0)]
+
+
+def edited(source: "History", position: int) -> int:
+    """The commit that last edited it at that position."""
+    return max([source.birth, *(one for one in source.deltas if one <= position)])
+
+
+def wrong_apply(
+    history: "History", source: "History | None", apply: Apply, asked: "Asked", commit: Commit
+) -> tuple[str, list[Update]]:
+    """What is wrong with a commit that applied a branch, empty if nothing is; and the edits that it must have made."""
+    at = commit.source
+    if at is None or at.change_set != apply.source or source is None:
+        return f"it says it applied {at}, not {apply.source}", []
+    target, base = source.target
+    if at.sequence not in positions(source, apply, asked) or at.sequence < source.birth:
+        return f"it applied {at.sequence}, not {apply.at}", []
+    if target != history.key.change_set:
+        return f"the target of {apply.source} is {target}", []
+    if source.kept or history.kept:
+        return "one of both is closed", []
+    if history.taken_at(base=base, name=apply.source):
+        return f"{apply.source} was applied after {base} already", []
+    if history.birth > base:
+        return "it is not what was branched from", []
+    if apply.strict and history.last_edit > base:
+        return f"it was edited by {history.last_edit}, after {base}", []
+    if not apply.allow_stale and source.covers < edited(source, at.sequence):
+        return "derived values of the branch are not up to date", []
+    edits, conflicts = merged(source.book, at.sequence, history.book, base)
+    return (f"{conflicts} are in conflict" if conflicts else ""), edits
+
+
+def wrong_refusal(
+    history: "History", source: "History | None", apply: Apply, asked: "Asked", decision: Decision
+) -> str:
+    """Why a request to apply may not have been refused like this; empty if it may."""
+    if decision.code == "self":
+        return "" if apply.source == history.key.change_set else "it is another one"
+    if source is None or not source.times:
+        return "" if decision.code in ("no_such_change_set", "closed") else "nothing of that name exists"
+    target, base = source.target
+    places = list(positions(source, apply, asked))
+    match decision.code:
+        case "conflicts":
+            found = target == history.key.change_set and any(
+                merged(source.book, one, history.book, base)[1] for one in places if one >= source.birth
+            )
+            return "" if found else "nothing is in conflict"
+        case "no_such_change_set":
+            return "" if not places or min(source.times.values()) > asked.at else "it exists"
+        case "closed":
+            return "" if source.kept or history.kept else "both are open"
+        case "not_its_target":
+            before = any(one < source.birth for one in places)
+            return "" if before or target != history.key.change_set or not source.birth else "it is its target"
+        case "stale":
+            late = history.taken_at(base=base, name=apply.source)
+            return "" if late or not apply.allow_stale else "it was not applied since its base"
+        case "moved":
+            moved = history.birth > base or (apply.strict and history.last_edit > base)
+            return "" if moved else "nothing was edited since the base"
+        case "purged":
+            return "" if source.purged else "nothing is purged"
+    return f"nobody knows the code {decision.code}"
+
+
+def wrong_mark(history: "History", marking: Marking, decision: Decision) -> str:
+    """What is wrong with the decision on a request to protect a change set, or no longer; empty if nothing is."""
+    used = history.last_edit or history.birth
+    if decision.outcome is Outcome.SUCCESS:
+        return "" if used else f"what does not exist is protected: {marking}"
+    if decision.outcome is Outcome.DEAD or (decision.code == "no_such_change_set" and not used):
+        return ""
+    return f"it is refused as {decision.code}"
+
+
+def protected_wrongly(history: "History", decision: Decision, edits: bool) -> str:
+    """Whether an edit of a protected change set was applied, or another one refused as protected; empty if not."""
+    if history.protected and edits and decision.outcome not in (Outcome.DEAD, Outcome.ERROR):
+        return f"{decision.request_id} is applied to a protected change set"
+    if decision.code == "protected" and not (history.protected and edits):
+        return f"{decision.request_id} is refused as protected"
+    return ""
+
+
+def wrong_headers(history: "History", commit: Commit, headers: dict[str, str]) -> str:
+    """What the headers of a commit say otherwise than it is; empty if nothing."""
+    if read_source(headers) != commit.source:
+        return f"it applied {read_source(headers)}"
+    return f"protected: {read_protected(headers)}" if read_protected(headers) != history.protected else ""
+
+
+def wrong_state(history: "History", state: Any) -> str:
+    """What a checkpoint has otherwise of what was applied, and of the protection; empty if nothing."""
+    taken = {name: at for at, name in history.takes if at <= state.last}
+    if state.taken != taken:
+        return f"it has taken {state.taken}, not {taken}"
+    protected = [on for at, on in history.marks if at <= state.last][-1:] == [True]
+    return f"protected: {state.protected}" if state.protected != protected else ""
