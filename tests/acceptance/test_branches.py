@@ -23,6 +23,10 @@ async def test_a_branch_shows_what_follows_from_its_edits_and_the_parent_does_no
     assert [(one.id, one.base, one.ours, one.moved) for one in found.changes] == [
         ("price/a", Set("price/a", 1), Set("price/a", 10), False)
     ]
+    await client.apply("trial", "dearer", author="ann", message="reviewed", wait="derived")
+    assert (await client.values("trial", "main"))["total"].value == 15
+    await client.undo("trial", "main", author="ann", wait="derived")
+    assert (await client.values("trial", "main"))["total"].value == 6
     tag = await client.create_branch("trial", "v1", "dearer", closed=True)
     with pytest.raises(RequestRejected, match="closed"):
         await client.enqueue_updates_with_reply("trial", "v1", [Set("price/a", 1)])

@@ -1,12 +1,20 @@
 """Branches are applied to their targets: through real servers, with checkpoints, blobs and purges in between."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 
+import anyio
 import pytest
 
-from rebaser_client import Derive, RebaserClient, Remove, RequestRejected, Set, Update
+from rebaser.change_set.commit_log import CommitLog, EncodedCommit
+from rebaser_client import Derive, RebaserClient, Remove, RequestConflicts, RequestRejected, Set, Update
 from rebaser_client.jetstream import JetStream
-from rebaser_core.commit import Kind
+from rebaser_core.branch import Apply
+from rebaser_core.commit import Kind, Source
+from rebaser_core.errors import FencedError, UnprocessableError
+from rebaser_core.limits import Limits
+from rebaser_core.response import Sides
 from rebaser_core.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
 from tests.support.history import check_history, commit_of, commits_of
@@ -77,3 +85,237 @@ async def test_a_target_takes_the_changes_of_a_branch_beside_its_own(
             check_history(list(log.values()))
             await client.undo("ws", "main", author="ann", wait="derived")
             assert await stands(client, "main") == {"a": 1, "b": 20, "c": 3, "sum": 21}
+
+
+async def test_a_value_edited_on_both_sides_is_a_conflict_and_nothing_is_applied(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1), Set("b", 2), Set("c", 3))
+        await client.create_branch("ws", "fix")
+        await edit(client, "fix", Set("a", 10), Remove("b"), Set("c", 4), Set("d", 5))
+        await edit(client, "main", Set("a", 11), Derive("b", "sum", {"values": "a"}), Set("c", 4))
+        before = await stands(client, "main")
+        with pytest.raises(RequestConflicts) as caught:
+            await client.apply("ws", "fix")
+        assert {one.id: one.sides for one in caught.value.conflicts} == {
+            "a": Sides(Set("a", 1), Set("a", 11), Set("a", 10)),
+            "b": Sides(Set("b", 2), Derive("b", "sum", {"values": "a"}), None),
+        }
+        assert await stands(client, "main") == before
+        assert (await client.state("ws", "main")).taken == {}
+        await edit(client, "fix", Set("a", 11), Derive("b", "sum", {"values": "a"}))
+        await client.apply("ws", "fix")
+        assert await stands(client, "main") == before | {"d": 5}
+
+
+async def test_what_cannot_be_applied_is_refused_and_says_why(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine):
+        first = await edit(client, "main", Set("a", 1))
+        await edit(client, "other", Set("a", 1))
+        await client.create_branch("ws", "tag", closed=True)
+        await client.create_branch("ws", "fix")
+        at = await edit(client, "fix", Set("a", 2))
+        later = await edit(client, "fix", Set("b", 2))
+        for name, code in (("none", "no_such_change_set"), ("other", "not_a_branch")):
+            with pytest.raises(UnprocessableError) as caught:
+                await client.apply("ws", name)
+            assert caught.value.code == code
+
+        async def ask(name: str, action: Apply) -> str:
+            with pytest.raises(RequestRejected) as caught:
+                await client.enqueue_updates_with_reply("ws", name, (), action=action)
+            return caught.value.code
+
+        assert await ask("main", Apply("none")) == "no_such_change_set"
+        assert await ask("main", Apply("main")) == "self"
+        assert await ask("main", Apply("other")) == "not_its_target"
+        assert await ask("main", Apply("fix", first)) == "no_such_change_set"  # it did not exist then
+        assert await ask("main", Apply("fix", 10**6)) == "no_such_position"
+        assert await refused(client, "fix", to="other") == "not_its_target"
+        assert await refused(client, "tag") == "closed"
+        assert (await client.branch("ws", "main", at=first)) is not None
+        await edit(client, "main", Set("m", 1))
+        assert await refused(client, "fix", strict=True) == "moved"
+        await client.apply("ws", "fix", at=at)
+        assert await stands(client, "main") == {"a": 2, "m": 1}
+        assert await refused(client, "fix", at=later) == "stale"
+        assert await refused(client, "fix", at=at) == "stale"
+        await client.create_branch("ws", "child", "fix")
+        await edit(client, "child", Set("c", 1))
+        await client.apply("ws", "child")
+        assert [one.id for one in (await client.changes("ws", "fix")).changes] == ["a", "b", "c"]
+        await client.create_branch("ws", "quiet")
+        await edit(client, "quiet", Set("q", 1))
+        await client.apply("ws", "quiet", strict=True)
+        assert (await stands(client, "main"))["q"] == 1
+
+
+async def test_a_branch_is_applied_once_its_derived_values_are_up_to_date(
+    js: JetStream, subjects: Subjects, client: RebaserClient
+) -> None:
+    engine = Engine()
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1), Derive("double", "sum", {"of": ["a", "a"]}))
+        await client.create_branch("ws", "fix")  # with the debt of its parent
+        at = await edit(client, "fix", Set("a", 2))
+        with pytest.raises(RequestRejected) as caught:
+            await client.enqueue_updates_with_reply("ws", "main", (), action=Apply("fix", at))
+        assert caught.value.code == "stale"
+        async with anyio.create_task_group() as group:
+            group.start_soon(client.apply, "ws", "fix")
+            await engine.asked.wait()
+            assert await stands(client, "main") == {"a": 1, "double": None}
+            engine.go.set()
+        assert (await stands(client, "main"))["a"] == 2
+        await client.create_branch("ws", "deep")
+        await edit(client, "deep", Set("a", 3))
+        await client.apply("ws", "deep", allow_stale=True)
+        assert (await stands(client, "main"))["a"] == 3
+
+
+@pytest.mark.parametrize("landed", [False, True])
+async def test_an_owner_that_ends_around_its_append_applies_it_once(
+    js: JetStream,
+    subjects: Subjects,
+    client: RebaserClient,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    landed: bool,
+) -> None:
+    append = CommitLog.publish
+    failures = [True]
+
+    async def publish(commits: CommitLog, encoded: EncodedCommit) -> int:
+        if encoded.commit.source is None or not failures:
+            return await append(commits, encoded)
+        failures.clear()
+        if landed:
+            await append(commits, encoded)
+        raise FencedError("as if another owner had appended")
+
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1))
+        await client.create_branch("ws", "fix")
+        at = await edit(client, "fix", Set("a", 2))
+        monkeypatch.setattr(CommitLog, "publish", publish)
+        applied = await client.apply("ws", "fix", request_id="one")
+        assert not failures
+        await edit(client, "fix", Set("a", 3))
+        await edit(client, "main", Set("a", 9))
+        again = await client.apply("ws", "fix", at=at, request_id="one")  # answered from the log
+        assert again.status == applied.status
+        sources = [one.source for one in await commits_of(client, "ws", "main") if one.source is not None]
+    assert sources == [Source("fix", at)]
+    assert await stands(client, "main") == {"a": 9}
+
+
+async def test_edits_of_the_target_meet_an_apply_in_the_order_of_the_queue(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine):
+        await edit(client, "main", *[Set(f"id{number}", 0) for number in range(50)])
+        for number in range(5):
+            await client.create_branch("ws", f"fix{number}")
+            await edit(client, f"fix{number}", *[Set(f"id{at}", f"fix{number}") for at in range(number, 50, 5)])
+
+        async def apply(number: int) -> None:
+            await client.apply("ws", f"fix{number}")
+
+        async with anyio.create_task_group() as group:
+            for number in range(5):
+                group.start_soon(apply, number)
+                group.start_soon(edit, client, "main", Set(f"own{number}", number))
+        expected: dict[str, object] = {f"id{number}": f"fix{number % 5}" for number in range(50)}
+        assert await stands(client, "main") == expected | {f"own{number}": number for number in range(5)}
+        check_history(await commits_of(client, "ws", "main"))
+        assert len((await client.state("ws", "main")).taken) == 5
+
+
+async def test_what_the_target_took_and_its_protection_survive_checkpoints(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine, checkpoint_bytes=1024, history_for=0.001):
+        await edit(client, "main", Set("a", 1))
+        await client.create_branch("ws", "fix")
+        await edit(client, "fix", Set("a", 2))
+        for number in range(20):
+            await edit(client, "fix", Set("text", "x" * 100 + str(number)))
+        taken = commit_of(await client.apply("ws", "fix"))
+        for number in range(20):
+            await edit(client, "main", Set("text", "x" * 100 + str(number)))
+        await client.protect("ws", "main")
+        for number in range(3):
+            await client.create_branch("ws", f"more{number}")
+            await edit(client, f"more{number}", *[Set(f"n{at}", at) for at in range(20 * number, 20 * number + 20)])
+            await client.apply("ws", f"more{number}")
+    async with serving(js, subjects, engine):
+        with pytest.raises(RequestRejected, match="protected"):
+            await edit(client, "main", Set("a", 3))
+        with pytest.raises(RequestRejected, match="protected"):
+            await client.revert("ws", "main", taken)
+        assert await refused(client, "fix") == "stale"
+        state = await client.state("ws", "main")
+        assert state.checkpoint is not None
+        assert state.checkpoint.sequence > taken
+        assert state.taken["fix"] == taken
+        child = await client.create_branch("ws", "child")
+        assert not child.protected
+        await client.unprotect("ws", "main")
+        await edit(client, "main", Set("a", 3))
+
+
+async def test_a_large_branch_is_applied_while_the_loop_gets_its_turns(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    slices, step = 10, 10_000
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1))
+        await client.create_branch("ws", "fix")
+        for number in range(slices):
+            await edit(client, "fix", *[Set(f"id{number}/{at}", at) for at in range(step)])
+    async with serving(js, subjects, engine):
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(count)
+            began = time.thread_time()
+            await client.apply("ws", "fix")
+            used = time.thread_time() - began
+            group.cancel_scope.cancel()
+        assert turns > 200, f"the loop had {turns} turns in {used:.1f} s"
+    assert len(await stands(client, "main")) == slices * step + 1
+
+
+async def test_more_changes_than_a_request_may_have_are_refused(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine, limits=Limits(max_updates=3)):
+        await edit(client, "main", Set("a", 1))
+        await client.create_branch("ws", "fix")
+        await edit(client, "fix", Set("b", 1), Set("c", 1), Set("d", 1))
+        await client.create_branch("ws", "huge", "fix", target="main")
+        await edit(client, "huge", Set("e", 1))
+        assert await refused(client, "huge") == "too_large"
+        await client.apply("ws", "fix")
+
+
+async def test_without_history_nothing_is_applied_or_protected(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1))
+        await client.create_branch("ws", "fix")
+        await edit(client, "fix", Set("a", 2))
+    async with serving(js, subjects, engine, history_for=0):
+        assert await refused(client, "fix") == "unsupported"
+        with pytest.raises(RequestRejected, match="keeps no history"):
+            await client.protect("ws", "main")

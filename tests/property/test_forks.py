@@ -1,16 +1,22 @@
-"""Random forks and edits, folded from messages alone: each state is that of the model, and the law holds."""
+"""Random forks, edits and applies, folded from messages alone: each state is that of the model, and the law holds."""
 
 import random
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
+from rebaser_core.apply import Offer, check_source
 from rebaser_core.blob_address import address_of
-from rebaser_core.branch import differing
+from rebaser_core.branch import Apply, differing
 from rebaser_core.checkpoint import Chain, open_checkpoint
 from rebaser_core.checkpoint.writer import CheckpointDraft
-from rebaser_core.commit import BlobRef, CheckpointRef, Commit, Kind, Origin, TailRow
+from rebaser_core.commit import Applied, BlobRef, CheckpointRef, Commit, Kind, Marking, Origin, Outcome, Source, TailRow
+from rebaser_core.decide import QueuedRequest, decide
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import RequestId
+from rebaser_core.merge import Merged
 from rebaser_core.messages import (
     check_commit,
     check_tail,
@@ -65,12 +71,44 @@ class Store:
         known = {"checkpoint": state.checkpoint, "begin": begin, "covers": state.covers if state.owes else None}
         return Commit("c", state.last, kind, 0, "o", None, **(known | fields))  # type: ignore[arg-type]
 
-    def edit(self, name: str, sequence: int, delta: Definitions) -> None:
-        state = self.live.setdefault(name, ChangeSetState())
+    def edit(self, name: str, sequence: int, delta: Definitions) -> str:
+        """Return the code of the refusal, empty if it is applied."""
+        self.live.setdefault(name, ChangeSetState())
         updates: list[Update] = [Remove(id_) if one is None else Set(id_, one) for id_, one in delta.items()]
-        before = [stood for id_ in delta if (stood := state.cells.edit_of(id_)) is not None]
-        commit = self.draft(name, Kind.REBASE, delta=tuple(updates), before=tuple(before))
+        return self.decide(name, sequence, QueuedRequest(1, RequestId("r"), tuple(updates)))
+
+    def decide(self, name: str, sequence: int, request: QueuedRequest) -> str:
+        """What the owner does with a request; the code of the refusal, empty if there is none."""
+        state, merged = self.live[name], Merged()
+        merged.add(state.cells.edit_of, request.patch)
+        request = replace(request, merged=merged if request.offer is not None else None)
+        decided = decide(state, Applied("s", 0), [request])
+        (decision,) = decided.decisions
+        if decision.outcome is not Outcome.SUCCESS:
+            return decision.code
+        before = [stood for update in decided.delta if (stood := state.cells.edit_of(update.id)) is not None]
+        kind = Kind.REBASE if decided.marking is None else Kind.MARK
+        more = {"before": tuple(before)} if kind is Kind.REBASE else {"marking": decided.marking}
+        commit = self.draft(name, kind, delta=decided.delta, source=decided.source, **more)
         state.fold(sequence, self.append(name, sequence, commit))
+        return ""
+
+    def apply(self, name: str, sequence: int, asked: Apply) -> str:
+        """What the owner of the target does, without the state that the owner of the branch has."""
+        log = [one for one in self.logs[asked.source] if asked.at is None or one.sequence <= asked.at]
+        if not log:
+            return "no_such_change_set"
+        source = Source(asked.source, log[-1].sequence)
+        now, then = self.live[asked.source].branch, self.load(asked.source, asked.at)[0]
+        summary = None if then.branch is None else then.branch.summary()
+        try:
+            check_source(name, source, None if now is None else now.summary(), summary)
+        except UnprocessableError as error:
+            return error.code
+        assert then.branch is not None
+        patch = tuple(differing(then.branch.changes.items(), then.cells.edit_of))
+        offer = Offer(source, then.branch.base, patch)
+        return self.decide(name, sequence, QueuedRequest(1, RequestId("r"), action=asked, offer=offer, patch=patch))
 
     def checkpoint(self, name: str, sequence: int) -> None:
         state = self.live[name]
@@ -158,7 +196,7 @@ def seen(state: ChangeSetState) -> tuple[Any, ...]:
     about = (
         None if branch is None else (branch.birth, branch.target, branch.base, branch.origin, branch.origin_sequence)
     )
-    return definitions, state.edited, changed, about
+    return definitions, (state.edited, state.taken, state.protected), changed, about
 
 
 def expected(world: World, name: str, at: int | None = None) -> tuple[Any, ...]:
@@ -166,7 +204,7 @@ def expected(world: World, name: str, at: int | None = None) -> tuple[Any, ...]:
     book = world.book(name, at)
     cells = {id_: (Set(id_, one), book.edited[id_]) for id_, one in book.cells.items()}
     changed = {id_: base for id_, base in book.changes.items() if base != book.cells.get(id_)}
-    return cells, book.last_edit, changed, (book.target, book.base)
+    return cells, (book.last_edit, book.taken, book.protected), changed, (book.target, book.base)
 
 
 def compare(store: Store, world: World, name: str, at: int | None = None) -> None:
@@ -196,21 +234,46 @@ def check_law(store: Store, branch_state: ChangeSetState) -> None:
     assert here == {update.id: update for update in target.cells.updates()}
 
 
-@pytest.mark.parametrize("seed", range(10))
+def asked(world: World, method: str, **arguments: Any) -> tuple[int, str]:
+    """What the model says: the sequence of its commit, or the code of its refusal."""
+    try:
+        return getattr(world, method)(**arguments).sequence, ""
+    except RefusedError as refused:
+        return 0, str(refused)
+
+
+@pytest.mark.parametrize("seed", range(12))
 def test_forks_of_forks_are_those_of_the_model(seed: int) -> None:
     rng = random.Random(seed)
     world, store = World(), Store(inline=seed % 2 == 0)
     few = Thresholds(max_deltas=rng.choice((1, 3, 16)), delta_changes_divisor=rng.choice((1, 2)))
     names = ["main"]
+    found: Counter[str] = Counter()
     with forced(few):
         world.edit("main", {"id0": 1})
         store.edit("main", 1, {"id0": 1})
         for _ in range(120):
             name = rng.choice(names[-4:])
-            match rng.choices(("edit", "create", "checkpoint"), (10, 4, 2))[0]:
+            match rng.choices(("edit", "create", "apply", "protect", "checkpoint"), (10, 4, 6, 1, 2))[0]:
                 case "edit":
                     delta = {id_: rng.choice((None, 1, 2, 3)) for id_ in rng.sample(IDS, rng.choice((1, 2, 5)))}
-                    store.edit(name, world.edit(name, delta).sequence, delta)
+                    sequence, code = asked(world, "edit", name=name, delta=delta)
+                    assert store.edit(name, sequence, delta) == code
+                case "apply":
+                    target = world.book(name).target if rng.random() < 0.9 else rng.choice(names)
+                    at = rng.choice((None, None, rng.randint(1, world.last)))
+                    strict = rng.random() < 0.2
+                    if target is None:
+                        continue
+                    sequence, code = asked(world, "apply", name=target, source=name, at=at, strict=strict)
+                    assert store.apply(target, sequence, Apply(name, at, strict)) == code
+                    found[code] += 1
+                    name = target
+                case "protect":
+                    on = rng.random() < 0.4
+                    sequence, code = asked(world, "mark", name=name, protected=on)
+                    request = QueuedRequest(1, RequestId("r"), action=Marking(protected=on))
+                    assert store.decide(name, sequence, request) == code == ""
                 case "create" if len(names) < 24:
                     at = rng.choice((None, world.book(name).sequence, rng.randint(1, world.last)))
                     sibling = rng.random() < 0.4
@@ -230,4 +293,5 @@ def test_forks_of_forks_are_those_of_the_model(seed: int) -> None:
             compare(store, world, name)
             birth = world.logs[name][0].sequence
             compare(store, world, name, rng.randint(birth, world.last))
-    assert len(names) > 15
+    assert len(names) > 10
+    assert found[""]

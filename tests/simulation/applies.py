@@ -72,7 +72,7 @@ def wrong_apply(
     return (f"{conflicts} are in conflict" if conflicts else ""), edits
 
 
-def wrong_refusal(
+def wrong_apply_refusal(
     history: "History", source: "History | None", apply: Apply, asked: "Asked", decision: Decision
 ) -> str:
     """Why a request to apply may not have been refused like this; empty if it may."""
@@ -125,14 +125,14 @@ def protected_wrongly(history: "History", decision: Decision, edits: bool) -> st
     return ""
 
 
-def wrong_headers(history: "History", commit: Commit, headers: dict[str, str]) -> str:
+def wrong_apply_headers(history: "History", commit: Commit, headers: dict[str, str]) -> str:
     """What the headers of a commit say otherwise than it is; empty if nothing."""
     if read_source(headers) != commit.source:
         return f"it applied {read_source(headers)}"
     return f"protected: {read_protected(headers)}" if read_protected(headers) != history.protected else ""
 
 
-def wrong_state(history: "History", state: Any) -> str:
+def wrong_apply_state(history: "History", state: Any) -> str:
     """What a checkpoint has otherwise of what was applied, and of the protection; empty if nothing."""
     taken = {name: at for at, name in history.takes if at <= state.last}
     if state.taken != taken:

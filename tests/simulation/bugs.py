@@ -24,6 +24,7 @@ DVU = "rebaser.change_set.serial_dvu"
 DECIDE = "rebaser_core.decide"
 LEASE = "rebaser.change_set.lease"
 ORIGIN = "rebaser.change_set.origin_reader"
+OFFER = "rebaser.change_set.offer_reader"
 TAIL = "rebaser.change_set.tail_reader"
 SWEEPER = "rebaser.sweeper.sweeper"
 OLD_HISTORY = "rebaser.sweeper.old_history"
@@ -523,6 +524,62 @@ BUGS = (
         COMMIT_LOG,
         "            self._hand_over(sequence, encoded.commit)\n            return sequence\n",
         "            self.state.last = sequence\n            return sequence\n",
+    ),
+    bug(
+        "an apply takes what the branch is now, whatever it names",
+        "gentle",
+        1,
+        OFFER,
+        "named = newest if apply.at is None else await reader.newest_commit(branch, apply.at)",
+        "named = newest",
+    ),
+    bug(
+        "an apply overwrites what the branch has not seen",
+        "gentle",
+        1,
+        "rebaser_core.merge",
+        "            if same_definition(ours, entry.base):\n",
+        "            if True:\n",
+    ),
+    bug(
+        "a target forgets which branches it took",
+        "gentle",
+        1,
+        STATE,
+        "            self.taken[commit.source.change_set] = sequence\n",
+        "            pass\n",
+    ),
+    bug(
+        "a checkpoint forgets which branches were applied",
+        "gentle",
+        1,
+        "rebaser_core.checkpoint.writer",
+        'self._branch |= {"taken": dict(state.taken)} if state.taken else {}',
+        "self._branch |= {}",
+    ),
+    bug(
+        "a protected change set is edited",
+        "gentle",
+        1,
+        DECIDE,
+        "        if state.protected and request.edits:\n",
+        "        if False:\n",
+    ),
+    bug(
+        "a strict apply does not look at the target",
+        "gentle",
+        1,
+        "rebaser_core.apply",
+        "    if apply.strict and state.edited > base:\n",
+        "    if False:\n",
+    ),
+    bug(
+        "a branch whose derived values are not up to date is applied",
+        "gentle",
+        1,
+        OFFER,
+        "    if covered < edited and not apply.allow_stale:\n",
+        "    if False:\n",
     ),
     # -- the sweeper -----------------------------------------------------------------------------------------------
     bug(

@@ -35,7 +35,14 @@ from rebaser_core.messages import (
 )
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Derive, Remove, Update
-from tests.simulation import applies
+from tests.simulation.applies import (
+    protected_wrongly,
+    wrong_apply,
+    wrong_apply_headers,
+    wrong_apply_refusal,
+    wrong_apply_state,
+    wrong_mark,
+)
 from tests.simulation.book import Book, as_null
 from tests.simulation.forks import (
     action_of,
@@ -284,7 +291,7 @@ class Checker:
         self._check_needed(stored, commit)
         if self.history_for_ms:
             wrong = wrong_headers(history, stored.headers, stored.sequence)
-            wrong = wrong or applies.wrong_headers(history, commit, stored.headers)
+            wrong = wrong or wrong_apply_headers(history, commit, stored.headers)
             that(not wrong, f"the headers of commit {stored.sequence} are wrong: {wrong}")
         if commit.checkpoint is not None and commit.checkpoint.sequence != history.checkpoint:
             that(commit.checkpoint.sequence < stored.sequence, "a checkpoint of what is not yet written")
@@ -354,7 +361,7 @@ class Checker:
         foreign = ({*state.outcomes, *state.redriven} & self.sent) - history.outcomes.keys()
         own = checkpoint.sequence >= history.birth
         that(not foreign or not own, f"the checkpoint at {checkpoint.sequence} knows requests of others: {foreign}")
-        wrong = applies.wrong_state(history, state) if own else ""
+        wrong = wrong_apply_state(history, state) if own else ""
         that(not wrong, f"the checkpoint at {checkpoint.sequence} is wrong: {wrong}")
         if own and history.target[0]:
             that(checkpoint.changes is not None, "the checkpoint of a branch has no changes")
@@ -429,7 +436,7 @@ class Checker:
         create, reverts = action_of(asked, Create), action_of(asked, Reverts)
         if asked.message is not None:
             edits = bool(asked.message.updates or asked.message.updates_address or reverts)
-            wrong = closed_wrongly(history, decision, edits) or applies.protected_wrongly(history, decision, edits)
+            wrong = closed_wrongly(history, decision, edits) or protected_wrongly(history, decision, edits)
             that(not wrong, wrong)
         if create is not None:
             self._check_created(history, create, decision, sequence)
@@ -466,7 +473,7 @@ class Checker:
             that(bool(refused), f"{decision.request_id} needs history: {decision.outcome}")
             return []
         if marking is not None:
-            wrong = applies.wrong_mark(history, marking, decision)
+            wrong = wrong_mark(history, marking, decision)
             that(not wrong, f"{decision.request_id}: {wrong}")
             that(commit.marking == (marking if success else None), f"commit {sequence} marks {commit.marking}")
             history.marks += [(sequence, marking.protected)] if success else []
@@ -474,10 +481,10 @@ class Checker:
             return []
         source = self.histories.get(ChangeSetKey(history.key.workspace, apply.source))
         if success:
-            wrong, edits = applies.wrong_apply(history, source, apply, asked, commit)
+            wrong, edits = wrong_apply(history, source, apply, asked, commit)
             that(not wrong, f"commit {sequence} applies {apply.source}: {wrong}")
             return edits
-        wrong = applies.wrong_refusal(history, source, apply, asked, decision)
+        wrong = wrong_apply_refusal(history, source, apply, asked, decision)
         that(not wrong, f"{decision.request_id} is refused as {decision.code}: {wrong}")
         return []
 

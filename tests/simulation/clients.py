@@ -272,31 +272,34 @@ def draw_forks(rng: random.Random, operations: list[Operation]) -> None:
 
 
 def draw_applies(rng: random.Random, operations: list[Operation]) -> None:
-    """Have some of them edit and apply branches that this lane created, or protect change sets."""
-    branches: list[tuple[str, str]] = []
-    edited: list[tuple[str, str]] = []
+    """Have them create a branch, edit it and its target, apply it, and begin again; some protect a change set."""
+    steps: list[str] = ["edit"]
+    target = branch = operations[0].key.change_set
     for operation in operations:
-        chance, wrong, some = rng.random(), rng.random() < 0.1, f"x{rng.randrange(6)}"
-        strict, allow_stale, of_old = rng.random() < 0.15, rng.random() < 0.7, rng.random() < 0.4
-        pick, protected = rng.randrange(10**6), rng.random() < 0.5
-        branch = rng.choice(edited or branches or [(some, operation.key.change_set)])
-        other = rng.choice(branches) if branches else branch
         if operation.garbage:
             continue
-        if operation.create is not None:
-            asked = operation.create
-            branches.append((operation.key.change_set, asked.target or asked.parent or ""))
-        elif chance < (0.4 if edited else 0.1):
-            _ask_for_action(operation)
-            operation.of_old, operation.pick = of_old, pick
-            operation.key = ChangeSetKey("w", branch[0] if wrong else branch[1])
-            operation.apply = Apply(branch[0], None, strict, allow_stale)
-        elif branches and chance < 0.46:
-            _ask_for_action(operation)
-            operation.marking = Marking(protected)
-        elif branches and chance < 0.85:
-            operation.key = ChangeSetKey("w", other[0])
-            edited.append(other)
+        chance, pick, of_old = rng.random(), rng.randrange(10**6), rng.random() < 0.4
+        child, update = f"y{rng.randrange(9)}", _update(rng)
+        strict, allow_stale = rng.random() < 0.15, rng.random() < 0.7
+        edits = operation.updates or (update,)
+        if not steps:
+            target = rng.choice((target, target, branch))  # branches of branches, too
+            again = ["apply"] if rng.random() < 0.3 else []
+            steps = [*again, "create", *["edit"] * rng.choice((1, 1, 2, 3)), "apply"]
+        _ask_for_action(operation)
+        operation.create = operation.apply = None
+        if chance < 0.05:
+            operation.key, operation.marking = ChangeSetKey("w", target), Marking(chance < 0.02)
+            continue
+        match steps.pop(0):
+            case "create":
+                branch = child
+                operation.key, operation.create = ChangeSetKey("w", branch), Create(target)
+            case "edit":
+                operation.key, operation.updates = ChangeSetKey("w", branch if chance < 0.7 else target), edits
+            case "apply":
+                operation.key, operation.of_old, operation.pick = ChangeSetKey("w", target), of_old, pick
+                operation.apply = Apply(branch if chance < 0.95 else child, None, strict, allow_stale)
 
 
 def _ask_for_action(operation: Operation) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import anyio
 
@@ -43,7 +44,7 @@ class Engine:
 
 
 @asynccontextmanager
-async def serving(js: JetStream, subjects: Subjects, engine: object, **settings: float) -> AsyncIterator[Server]:
+async def serving(js: JetStream, subjects: Subjects, engine: object, **settings: Any) -> AsyncIterator[Server]:
     given = Settings(server_id="test", **{"quiescent_period": 600} | settings)
     server = Server(context_of(js, subjects, given, engine))
     ready = anyio.Event()
