@@ -528,7 +528,7 @@ BUGS = (
     bug(
         "an apply takes what the branch is now, whatever it names",
         "gentle",
-        1,
+        5,
         OFFER,
         "named = newest if apply.at is None else await reader.newest_commit(branch, apply.at)",
         "named = newest",
@@ -536,7 +536,7 @@ BUGS = (
     bug(
         "an apply overwrites what the branch has not seen",
         "gentle",
-        1,
+        150,
         "rebaser_core.merge",
         "            if same_definition(ours, entry.base):\n",
         "            if True:\n",
@@ -544,7 +544,7 @@ BUGS = (
     bug(
         "a target forgets which branches it took",
         "gentle",
-        1,
+        6,
         STATE,
         "            self.taken[commit.source.change_set] = sequence\n",
         "            pass\n",
@@ -552,7 +552,7 @@ BUGS = (
     bug(
         "a checkpoint forgets which branches were applied",
         "gentle",
-        1,
+        6,
         "rebaser_core.checkpoint.writer",
         'self._branch |= {"taken": dict(state.taken)} if state.taken else {}',
         "self._branch |= {}",
@@ -560,7 +560,7 @@ BUGS = (
     bug(
         "a protected change set is edited",
         "gentle",
-        1,
+        5,
         DECIDE,
         "        if state.protected and request.edits:\n",
         "        if False:\n",
@@ -568,7 +568,7 @@ BUGS = (
     bug(
         "a strict apply does not look at the target",
         "gentle",
-        1,
+        40,
         "rebaser_core.apply",
         "    if apply.strict and state.edited > base:\n",
         "    if False:\n",
@@ -576,7 +576,7 @@ BUGS = (
     bug(
         "a branch whose derived values are not up to date is applied",
         "gentle",
-        1,
+        69,
         OFFER,
         "    if covered < edited and not apply.allow_stale:\n",
         "    if False:\n",

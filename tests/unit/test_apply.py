@@ -1,0 +1,191 @@
+"""Which branches a target takes, and what a protected change set refuses."""
+
+from typing import Any
+
+import pytest
+
+from rebaser_core.apply import Offer, check_source, check_target
+from rebaser_core.branch import Action, Apply, Branch, Create
+from rebaser_core.commit import (
+    Applied,
+    BranchStatus,
+    BranchSummary,
+    Commit,
+    Kind,
+    Marking,
+    Outcome,
+    Reverts,
+    Source,
+)
+from rebaser_core.content_digest import digest_of
+from rebaser_core.decide import DecidedBatch, QueuedRequest, decide
+from rebaser_core.encoding.envelope import CBOR, dumps
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import RequestId
+from rebaser_core.merge import Merged, PatchEntry
+from rebaser_core.messages import EnqueueUpdatesRequest, decode
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.updates import Derive, Recompute, Set
+
+OPEN = BranchSummary("main", 10, BranchStatus.OPEN, 1, 0, "main", 10)
+CLOSED = BranchSummary("main", 10, BranchStatus.KEPT, 1, 0, "main", 10)
+CONFLICTING = BranchSummary("main", 10, BranchStatus.OPEN, 1, 2, "main", 10)
+ELSEWHERE = BranchSummary("other", 10, BranchStatus.OPEN, 1, 0, "other", 10)
+SOURCE = Source("fix", 20)
+PATCH = (PatchEntry("a", Set("a", 1), Set("a", 2)),)
+
+
+def code_of(error: UnprocessableError | None) -> str:
+    return "" if error is None else error.code
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "code"),
+    [
+        (OPEN, OPEN, ""),
+        (CLOSED, OPEN, "closed"),
+        (OPEN, None, "not_its_target"),
+        (None, None, "not_its_target"),
+        (OPEN, ELSEWHERE, "not_its_target"),
+        (ELSEWHERE, OPEN, ""),
+        (OPEN, CONFLICTING, "unresolved"),
+        (CONFLICTING, OPEN, ""),
+        (CLOSED, ELSEWHERE, "closed"),
+    ],
+)
+def test_a_branch_is_applied_as_it_was_if_it_is_open_now(
+    now: BranchSummary | None, then: BranchSummary | None, code: str
+) -> None:
+    try:
+        check_source("main", SOURCE, now, then)
+        found = ""
+    except UnprocessableError as error:
+        found = error.code
+    assert found == code
+
+
+def target(**fields: Any) -> ChangeSetState:
+    state = ChangeSetState()
+    commit = Commit("c", 0, Kind.REBASE, 0, "o", None, None, delta=(Set("a", 1), Set("b", 1)), before=())
+    state.fold(5, commit)
+    for name, value in fields.items():
+        setattr(state, name, value)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("state", "strict", "code"),
+    [
+        (target(), False, ""),
+        (target(), True, ""),
+        (target(edited=10), True, ""),
+        (target(edited=11), True, "moved"),
+        (target(edited=11), False, ""),
+        (target(taken={"fix": 10}), False, ""),
+        (target(taken={"fix": 11}), False, "stale"),
+        (target(taken={"other": 11}), False, ""),
+        (target(branch=Branch(10)), False, ""),
+        (target(branch=Branch(11)), False, "moved"),
+    ],
+)
+def test_a_target_takes_what_was_branched_from_it_and_was_not_taken_since(
+    state: ChangeSetState, strict: bool, code: str
+) -> None:
+    assert code_of(check_target(state, Apply("fix", strict=strict), Offer(SOURCE, 10, PATCH))) == code
+
+
+def ask(state: ChangeSetState, **fields: Any) -> DecidedBatch:
+    patch = fields.get("patch", ())
+    merged = Merged()
+    merged.add(state.cells.update, patch)
+    request = QueuedRequest(1, RequestId("r"), **fields, merged=merged if patch else None)
+    return decide(state, Applied("s", 0), [request])
+
+
+def test_an_apply_is_all_or_nothing() -> None:
+    offer = Offer(SOURCE, 10, PATCH)
+    done = ask(target(), action=Apply("fix"), offer=offer, patch=PATCH)
+    assert (done.decisions[0].outcome, done.delta, done.source) == (Outcome.SUCCESS, (Set("a", 2),), SOURCE)
+    mixed = (*PATCH, PatchEntry("b", Set("b", 0), Set("b", 2)))
+    done = ask(target(), action=Apply("fix"), offer=Offer(SOURCE, 10, mixed), patch=mixed)
+    assert (done.decisions[0].outcome, done.delta, done.source) == (Outcome.CONFLICTS, (), None)
+    assert done.decisions[0].message == "edited on both sides: b"
+    done = ask(target(taken={"fix": 11}), action=Apply("fix"), offer=offer, patch=PATCH)
+    assert (done.decisions[0].code, done.delta, done.source) == ("stale", (), None)
+
+
+def test_a_protected_change_set_takes_branches_and_recomputes_only() -> None:
+    state = target(protected=True)
+    state.fold(6, Commit("c", 5, Kind.REBASE, 0, "o", None, None, delta=(Derive("d", "sum", {"of": "a"}),), before=()))
+    assert ask(state, updates=(Set("a", 2),)).decisions[0].code == "protected"
+    assert ask(state, action=Reverts(5, 5)).decisions[0].code == "protected"
+    refusal = UnprocessableError("gone", code="purged")
+    assert ask(state, action=Reverts(5, 5), refusal=refusal).decisions[0].code == "protected"
+    for allowed in (
+        {"recompute": Recompute()},
+        {},
+        {"action": Apply("fix"), "offer": Offer(SOURCE, 10, PATCH), "patch": PATCH},
+        {"action": Marking(protected=False)},
+    ):
+        assert ask(state, **allowed).decisions[0].outcome is Outcome.SUCCESS, allowed
+
+
+def test_only_what_exists_is_protected_and_a_commit_says_so() -> None:
+    assert ask(ChangeSetState(), action=Marking(protected=True)).decisions[0].code == "no_such_change_set"
+    state = target()
+    done = ask(state, action=Marking(protected=True))
+    assert done.marking == Marking(protected=True)
+    state.fold(6, Commit("c", 5, Kind.MARK, 0, "o", None, None, marking=done.marking))
+    assert (state.protected, state.edited) == (True, 5)
+    state.fold(7, Commit("c", 6, Kind.CHECKPOINT, 0, "o", None, None))
+    assert state.protected
+    state.fold(8, Commit("c", 7, Kind.MARK, 0, "o", None, None, marking=Marking(protected=False)))
+    assert not state.protected
+
+
+def test_a_closed_change_set_takes_no_branch() -> None:
+    state = target(branch=Branch(5, status=BranchStatus.KEPT))
+    done = ask(state, action=Apply("fix"), offer=Offer(SOURCE, 10, PATCH), patch=PATCH)
+    assert done.decisions[0].code == "closed"
+    assert ask(state, action=Marking(protected=True)).marking is not None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"apply": {"from": "fix"}, "mark": {"protected": True}},
+        {"apply": {"from": "fix"}, "create": {}},
+        {"apply": {"from": "fix"}, "updates": []},
+        {"apply": {"from": "fix"}, "recompute": {}},
+        {"apply": {}},
+        {"apply": {"from": "a.b"}},
+        {"apply": {"from": "fix", "at": -1}},
+        {"apply": {"from": "fix", "patch": []}},
+        {"mark": {"protected": True}, "expect": {"at": 1}},
+        {"mark": {}},
+        {"mark": {"protected": 1}},
+    ],
+)
+def test_a_request_asks_for_one_thing(body: dict[str, Any]) -> None:
+    headers = {
+        "X-CONTENT-TYPE": "application/cbor",
+        "X-MESSAGE-TYPE": "EnqueueUpdatesRequest",
+        "X-MESSAGE-VERSION": "4",
+    }
+    wire = {"id": "r", "workspaceId": "ws", "changeSetId": "main", **body}
+    with pytest.raises(UnprocessableError):
+        decode(headers, dumps(CBOR, {"v4": wire}), expect=EnqueueUpdatesRequest)
+
+
+def test_every_field_of_an_action_is_in_the_digest() -> None:
+    actions: list[Action] = [
+        Apply("fix"),
+        Apply("fox"),
+        Apply("fix", 1),
+        Apply("fix", strict=True),
+        Apply("fix", allow_stale=True),
+        Marking(protected=True),
+        Marking(protected=False),
+        Create("fix"),
+    ]
+    assert len({digest_of((), None, None, None, action) for action in actions}) == len(actions)
