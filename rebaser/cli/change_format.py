@@ -142,13 +142,7 @@ def entry_text(entry: "LogEntry") -> str:
         parts.append(reverts_text(entry.reverts))
     if len(entry.requests) == 1:
         decision = entry.requests[0][0]
-        outcome = decision.outcome.value
-        done = (
-            _count(decision.performed, "update")
-            if outcome == "success"
-            else f"not applied ({decision.code or outcome})"
-        )
-        parts.append(f"{decision.request_id}: {done}")
+        parts.append(decision.request_id if entry.commit.marking else f"{decision.request_id}: {_done(decision)}")
     elif entry.requests:
         failed = sum(decision.outcome.value != "success" for decision, _ in entry.requests)
         updates = sum(decision.performed for decision, _ in entry.requests)
@@ -160,6 +154,13 @@ def entry_text(entry: "LogEntry") -> str:
         parts.append(entry.kind.value)
     message = next((author.message for _, author in entry.requests if author.message), "")
     return "; ".join(parts) + (f' "{message.splitlines()[0]}"' if message else "")
+
+
+def _done(decision: "Decision") -> str:
+    outcome = decision.outcome.value
+    if outcome != "success":
+        return f"not applied ({decision.code or outcome})"
+    return _count(decision.performed, "update")
 
 
 def _count(number: int, noun: str) -> str:
