@@ -145,7 +145,7 @@ BUGS = (
     bug(
         "the sweeper takes the stream for crowded when it is not",
         "harsh",
-        9,
+        10,
         OLD_HISTORY,
         "crowded = is_crowded(info)",
         "crowded = True",
@@ -200,7 +200,7 @@ BUGS = (
     bug(
         "who defined a value is forgotten when the overlay is merged",
         "gentle",
-        6,
+        9,
         "rebaser_core.state.overlay",
         "columns.state[row], columns.edited[row] = STATE_CODES[cell.state], cell.edited",
         "columns.state[row] = STATE_CODES[cell.state]",
@@ -328,7 +328,7 @@ BUGS = (
     bug(
         "a request is given up when one server died of it",
         "harsh",
-        10,
+        3,
         POISON,
         "if before.deaths >= self._context.settings.max_deaths:",
         "if before.deaths:",
@@ -468,7 +468,7 @@ BUGS = (
     bug(
         "a change set remembers the requests of its parent",
         "harsh",
-        5,
+        6,
         STATE,
         "        self.outcomes, self.redriven, self.attempts = {}, {}, {}\n",
         "        self.attempts = {}\n",
@@ -476,7 +476,7 @@ BUGS = (
     bug(
         "the newest commit of the parent is not copied",
         "gentle",
-        28,
+        3,
         TAIL,
         "rows, named = await self._rows(messages)",
         "rows, named = await self._rows(messages[:-1])",
@@ -585,7 +585,7 @@ BUGS = (
     bug(
         "the sweeper passes over requests",
         "harsh",
-        56,
+        28,
         SWEEPER,
         'waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")',
         "waiting: set[str] = set()",
@@ -594,7 +594,7 @@ BUGS = (
     bug(
         "a request that was redriven is answered as dead",
         "harsh",
-        10,
+        4,
         DECIDE,
         "return decision.outcome is Outcome.DEAD and redrive > decision.redrive and sequence > applied.sequence",
         "return decision.outcome is Outcome.DEAD",
