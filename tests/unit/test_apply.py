@@ -28,7 +28,7 @@ from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Recompute, Set
 
 OPEN = BranchSummary("main", 10, BranchStatus.OPEN, 1, 0, "main", 10)
-CLOSED = BranchSummary("main", 10, BranchStatus.KEPT, 1, 0, "main", 10)
+CLOSED = BranchSummary("main", 10, BranchStatus.CLOSED, 1, 0, "main", 10)
 CONFLICTING = BranchSummary("main", 10, BranchStatus.OPEN, 1, 2, "main", 10)
 ELSEWHERE = BranchSummary("other", 10, BranchStatus.OPEN, 1, 0, "other", 10)
 SOURCE = Source("fix", 20)
@@ -97,7 +97,7 @@ def test_a_target_takes_what_was_branched_from_it_and_was_not_taken_since(
 def ask(state: ChangeSetState, **fields: Any) -> DecidedBatch:
     patch = fields.get("patch", ())
     merged = Merged()
-    merged.add(state.cells.update, patch)
+    merged.add(state.cells.edit_of, patch)
     request = QueuedRequest(1, RequestId("r"), **fields, merged=merged if patch else None)
     return decide(state, Applied("s", 0), [request])
 
@@ -144,7 +144,7 @@ def test_only_what_exists_is_protected_and_a_commit_says_so() -> None:
 
 
 def test_a_closed_change_set_takes_no_branch() -> None:
-    state = target(branch=Branch(5, status=BranchStatus.KEPT))
+    state = target(branch=Branch(5, status=BranchStatus.CLOSED))
     done = ask(state, action=Apply("fix"), offer=Offer(SOURCE, 10, PATCH), patch=PATCH)
     assert done.decisions[0].code == "closed"
     assert ask(state, action=Marking(protected=True)).marking is not None
