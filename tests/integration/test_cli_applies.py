@@ -44,23 +44,25 @@ async def test_a_branch_is_applied_and_every_command_says_so(
     async with serving(js, subjects, Engine()):
         await client.enqueue_updates_with_reply("shop", "main", [Set("price", 9), Set("qty", 3)])
         branch = await client.create_branch("shop", "draft")
-        done = await rebaser("apply", "shop", "draft", "--yes", **place)
-        assert (done.returncode, done.stdout) == (0, "")
-        assert f"nothing to apply: draft has changed nothing since main@{branch.base}" in done.stderr
+    done = await rebaser("apply", "shop", "draft", "--yes", **place)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"nothing to apply: draft has changed nothing since main@{branch.base}" in done.stderr
+    ((line,),) = (await told(place, "apply", "shop", "draft", code=2))[-1:]
+    assert "--yes" in line
+    async with serving(js, subjects, Engine()):
         await client.enqueue_updates_with_reply("shop", "draft", [Set("price", 10), Remove("qty")])
-        ((line,),) = (await told(place, "apply", "shop", "draft", code=2))[-1:]
-        assert "--yes" in line
         (applied,) = await rebaser_json("apply", "shop", "draft", "--yes", "--author", "ann", "-m", "dearer", **place)
         assert (applied["changeSetId"], applied["updates"], applied["from"]["changeSetId"]) == ("main", 2, "draft")
-        (shown,) = await rebaser_json("show", "shop", f"main@{applied['commit']}", **place)
-        assert shown["from"] == applied["from"]
-        assert [one["id"] for one in shown["requests"][0]["changes"]] == ["price", "qty"]
-        source = f"applied draft@{applied['from']['position']}"
-        assert source in (await told(place, "log", "shop", "main"))[0][-1]
-        assert any(source in row[-1] for row in await told(place, "tail", "shop", "main", "--all"))
-        (status,) = await rebaser_json("status", "shop", "main", **place)
-        assert status["applied"] == [{"changeSetId": "draft", "commit": applied["commit"]}]
-        assert ["applied: draft, in commit " + str(applied["commit"])] in await told(place, "status", "shop", "main")
+    (shown,) = await rebaser_json("show", "shop", f"main@{applied['commit']}", **place)
+    assert shown["from"] == applied["from"]
+    assert [one["id"] for one in shown["requests"][0]["changes"]] == ["price", "qty"]
+    source = f"applied draft@{applied['from']['position']}"
+    assert source in (await told(place, "log", "shop", "main"))[0][-1]
+    assert any(source in row[-1] for row in await told(place, "tail", "shop", "main", "--all"))
+    (status,) = await rebaser_json("status", "shop", "main", **place)
+    assert status["applied"] == [{"changeSetId": "draft", "commit": applied["commit"]}]
+    assert ["applied: draft, in commit " + str(applied["commit"])] in await told(place, "status", "shop", "main")
+    async with serving(js, subjects, Engine()):
         ((line,),) = await told(place, "apply", "shop", "draft", "--yes", code=1)
         assert "was applied here in commit" in line
         assert "rebaser branch shop NAME --from main" in line
@@ -79,6 +81,7 @@ async def test_a_conflict_shows_all_sides_and_what_to_do(
         done = await rebaser("apply", "shop", "draft", "--yes", **place)
         assert (done.returncode, done.stdout) == (1, "price\t9\t11\t10\n")
         assert "nothing was applied to main: edited on both sides: price; give these values in draft" in done.stderr
+    async with serving(js, subjects, Engine()):
         done = await rebaser("apply", "shop", "draft", "--yes", "--json", **place)
         conflict = json.loads(done.stdout)
         assert [conflict[side]["value"] for side in ("base", "ours", "theirs")] == [9, 11, 10]
@@ -100,12 +103,14 @@ async def test_a_protected_change_set_takes_branches_only(
         assert line.startswith("main: protected (commit ")
         ((line,),) = await told(place, "enqueue", "shop", "main", "--set", "price=1", code=1)
         assert "protected: apply a branch instead" in line
-        assert [row[4] for row in await told(place, "branches", "shop")] == ["protected"]
-        assert "protected" in (await told(place, "log", "shop", "main"))[1][-1]
+    assert [row[4] for row in await told(place, "branches", "shop")] == ["protected"]
+    assert "protected" in (await told(place, "log", "shop", "main"))[1][-1]
+    async with serving(js, subjects, Engine()):
         await client.create_branch("shop", "draft")
         await told(place, "enqueue", "shop", "draft", "--set", "price=10")
         await told(place, "apply", "shop", "draft", "--yes")
-        assert await stands(client, "price") == 10
+    assert await stands(client, "price") == 10
+    async with serving(js, subjects, Engine()):
         (off,) = await rebaser_json("protect", "shop", "main", "--off", **place)
         assert off["protected"] is False
         await told(place, "enqueue", "shop", "main", "--set", "price=1")
