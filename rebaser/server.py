@@ -278,11 +278,8 @@ class Server:
         state_bytes = 0
         for number, owner in enumerate(list(self._owners.values()), 1):
             state_bytes += owner.state_bytes
-            if (
-                self._owners.get(owner.key) is owner
-                and owner.lifecycle.phase is not Phase.DONE
-                and not owner.lease.lost
-            ):
+            owned = self._owners.get(owner.key) is owner and owner.lifecycle.phase is not Phase.DONE
+            if owned and not owner.lease.lost:
                 await owner.lease.task.progress()
             if number % TASKS_SLICE == 0:
                 await anyio.lowlevel.checkpoint()
@@ -378,8 +375,7 @@ async def serve(
     `ready` is called once the server accepts requests, `warm` once Spark is ready for the first DVU. `jvm` is the
     embedded Spark, if it was started already.
 
-    Raises `ConfigError` if the configuration must be corrected, `NotConnectedError` if NATS cannot be reached at the
-    start.
+    Raises `ConfigError` if the configuration is wrong, `NotConnectedError` if NATS cannot be reached at the start.
     """
     REGISTRY.build()
     with watched_loop(settings.loop_blocked_after), short_collections():

@@ -82,9 +82,9 @@ class ApplyOperations(BranchOperations):
         return await self.enqueue_updates_with_reply(workspace, change_set, (), action=marking, **options)
 
     async def _to_apply(self, key: ChangeSetKey, at: At | None) -> tuple[str, int, tuple[int, bool] | None]:
-        """Return the target of the branch, its log sequence at the position, and what it has to wait for, if anything.
+        """Return the target of the branch, its log sequence at the position, and what to wait for before it is applied.
 
-        That is a commit that has to be covered, and whether it created the branch.
+        To wait for: the commit that has to be covered, and whether that commit created the branch. None: nothing.
         """
         with translate_missing_stream():
             found = await self._reader.newest_commit(key, at)

@@ -86,9 +86,10 @@ class Branch:
 
     @classmethod
     def of(cls, sequence: int, origin: Origin | None, status: BranchStatus | None, parent: "Branch | None") -> "Branch":
-        """The branch that the `create` commit at `sequence` begins. `parent`: the state of the parent, if a branch.
+        """Return the branch that the `create` commit at `sequence` begins.
 
-        A branch with the same target as its parent begins with the parent's changes.
+        `parent`: the branch state of the change set that it is created from; None if that has none. If the target of
+        the new branch is not its parent, it is the parent's target. Then the branch begins with the parent's changes.
         """
         status = BranchStatus.OPEN if status is None else status
         if origin is None:

@@ -88,8 +88,8 @@ class Thresholds:
     kernel_load_min_elements: int = _from(200_000)
     """Minimum number of elements in a packet for loading the compiled kernel."""
     kernel_call_min_elements: int = _from(400)
-    """Minimum number of elements in a packet for calling the compiled kernel. A formula with at least this many inputs
-    is translated to it."""
+    """Minimum number of elements in a packet (inputs and values to compute) for calling the compiled kernel. A formula
+    that has at least this many inputs by itself is always translated for the kernel."""
     translate_min_nodes: int = _from(16)
     """Minimum number of nodes for translating a formula to the compiled kernel."""
     group_min_values: int = _from(20, 1)

@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 APPEND_TIMEOUT = 5.0  # seconds for one attempt
 RETRY = 0.02  # seconds until an append is repeated; doubled each time
 RETRY_MAX = 1.0  # seconds
-MAX_BEFORE = 64 * 1024 * 1024  # bytes of the replaced definitions; a few small requests can remove all values
+MAX_BEFORE = 64 * 1024 * 1024  # bytes of replaced definitions: a small request can remove many large values
 PINNED_CHECK = 0.05  # seconds between checks for threads that still read the state
 
 

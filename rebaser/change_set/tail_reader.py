@@ -78,7 +78,10 @@ class TailReader:
         return await self._encoded(Tail(after, messages[0][0], newest, size, b"", rows, ()), rows, named, after)
 
     async def _extended(self, shorter: Tail, newest: StoredMessage, commit: Commit) -> Tail | None:
-        """Return `shorter` with the commits after it. Raises `BrokenChain` if it is not the beginning of this log."""
+        """Return `shorter` with the commits after it, up to `newest`; None if they take too much room.
+
+        Raises `BrokenChain` if the log does not hold the first and the last commit of `shorter` any more.
+        """
         until, room = shorter.newest.sequence, thresholds.now.tail_max_bytes - shorter.size
         if commit.previous == until:
             found = await self._get(until)

@@ -101,7 +101,10 @@ class _Wave(NamedTuple):
 
 
 def _start(view: View, limits: Thresholds | None = None) -> tuple[PacketPlan | FullGraphPlan, _Wave | None]:
-    """A plan, and its first wave; None if it is a full plan, whose structure may have to be shared first."""
+    """Return a plan, and the first wave if the plan is one of packets.
+
+    None stands for the wave of a full plan: the caller has to share its structure with the workers first.
+    """
     with _refreshing.setdefault(view.columns, Lock()):
         subgraph.refresh_indexes(view.columns)
     made = plan(view, limits)
@@ -109,7 +112,7 @@ def _start(view: View, limits: Thresholds | None = None) -> tuple[PacketPlan | F
 
 
 def _absorb(made: PacketPlan | FullGraphPlan, results: Sequence[Encoded]) -> _Wave | None:
-    """Absorb the results of the last wave. Return the next wave; None if a structure may have to be shared first."""
+    """Absorb the results of the last wave. Return the next wave, or None for a full plan, as `_start` does."""
     made.absorb(results)
     return _next_wave(made) if isinstance(made, PacketPlan) else None
 

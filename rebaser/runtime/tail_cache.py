@@ -93,7 +93,7 @@ class TailCache:
         return max(found, key=lambda tail: tail.newest.sequence, default=None)
 
     def add(self, parent: ChangeSetKey, tail: Tail) -> None:
-        """Keep `tail`, and drop tails that were not used for long."""
+        """Keep `tail`. If all tails take too much memory, drop those that were used least recently."""
         self.drop(parent, tail.newest.sequence)
         self._tails[parent, tail.newest.sequence] = tail
         self.memory += tail.memory

@@ -68,7 +68,7 @@ class DebtTracker:
         try:
             _, debt = read_sweep_headers(headers)
         except UnprocessableError:
-            return  # not a commit: the fold skips it as well
+            return  # not a commit: those who load the state skip it as well
         name = subject[len(self._all) - len("*.*") :]
         if debt or any_available(read_unknown(headers)):
             self._names.add(name)

@@ -30,7 +30,9 @@ MAX_CACHED_LINE = 128  # bytes of a header line
 CLOSE_BOUND = 2.0  # seconds
 COMMAND_BOUND = 5.0  # seconds for one command to reach the socket
 NEVER = 10**8  # seconds between pings of nats-py
-MAX_SILENT_PINGS = 3  # half a ping interval each; with the half in which the last byte arrived, two intervals
+# A ping is sent each half interval. After this many without a byte, the link has been silent for two intervals, with
+# the half interval in which the last byte arrived, and counts as dead.
+MAX_SILENT_PINGS = 3
 MAX_UNANSWERED_PINGS = 12  # bytes arrive, but no PONG: a long backlog may precede it
 FLUSHER_QUEUE = 64 * 1024  # commands that may wait: after a reconnect there may be thousands of subscriptions
 

@@ -112,7 +112,7 @@ class MessageIterator:
         self._received.close()
 
     def handle(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
-        """Queue a message (a `Handler`)."""
+        """Queue a message. This method is a `Handler`."""
         try:
             self._send.send_nowait(Msg(subject, reply, data, headers))
         except anyio.WouldBlock:

@@ -21,7 +21,10 @@ def rejection(request_id: RequestId, response: EnqueueUpdatesResponse) -> Reques
 
 
 def not_sent(connection: Connection, request_id: RequestId, timeout: float) -> RebaserError:
-    """Return the error for a request that could not be sent within `timeout` (seconds), because others came first."""
+    """Return the error for a request that could not be sent within `timeout` (seconds).
+
+    Either there is no connection to NATS, or other requests came first.
+    """
     if not connection.connected:
         return NotConnectedError("there is no connection to NATS")
     return RequestTimeout(request_id, timeout)

@@ -36,9 +36,9 @@ log = get_logger(__name__)
 
 RETRY_MIN, RETRY_MAX = 0.05, 1.0  # seconds between attempts, before jitter
 GIVE_UP = 30.0  # seconds; a cluster that lost a node takes about ten seconds to elect a leader
-PATIENCE = 0.02  # seconds within which an owner that answered recently has to answer again, if answers are quick
-PATIENCE_MAX = 0.5  # seconds, if answers are slow
-USUAL_TIMES = 4  # an owner may take this many times as long to answer as it usually does
+# An owner that answered recently gets no task until it has taken `USUAL_TIMES` as long to answer as it usually does.
+USUAL_TIMES = 4
+PATIENCE, PATIENCE_MAX = 0.02, 0.5  # seconds: the bounds of that time
 RECENTLY = 5.0  # seconds; by default, an owner keeps a change set for 10 s after the last request
 MAX_KNOWN = 50_000  # change sets
 

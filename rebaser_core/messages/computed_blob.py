@@ -80,7 +80,7 @@ def _open(data: bytes, limits: Limits) -> tuple[str, ComputedTable]:
         raise malformed("a table must have ids, kinds, numbers, others and errors")
     ids, kinds = body["ids"], np.frombuffer(_bytes(body["kinds"]), np.uint8)
     if len(kinds) != _check_ids(ids, limits) or (len(kinds) and kinds.max() > OTHER):
-        raise malformed("the kinds of a table do not match its ids")
+        raise malformed("a table needs one known kind for each id")
     bits = _bits(_bytes(body["numbers"]), kinds)
     places = np.flatnonzero(kinds == OTHER).tolist()
     others, errors = body["others"], body["errors"]

@@ -1,8 +1,8 @@
 """Decodes many JSON texts at once with msgspec, which takes a tenth of the time of `loads`.
 
-Invariant: `loads_each` returns either what `rebaser_core.encoding.payload.loads` would return for each text, or None;
-then `loads` decides. msgspec accepts some texts that `loads` refuses. Those are recognized here, except for values that
-are nested too deeply and integers beyond 64 bits, which `parse_update` refuses as well.
+Invariant: what is accepted here is what `rebaser_core.encoding.payload.loads` and `parse_update` accept together.
+msgspec accepts some texts that `loads` refuses. For most of them, `loads_each` returns None, and `loads` decides. Only
+values that are nested too deeply, and integers beyond 64 bits, are left to `parse_update`, which refuses them.
 """
 
 import re

@@ -31,7 +31,7 @@ _MAX_BYTES = 1 << 30  # upper bound for what a formula may build, see `_check_gr
 # contain them.
 _DIVIDE, _REPLACE = "#/#", "#eplace"
 _NAMES = {cel_syntax.DIVIDE: _DIVIDE, cel_syntax.REPLACE: _REPLACE}
-_REPLACED_BYTES = 32 * 1024  # all results of `replace` in one evaluation together
+_REPLACED_MAX = 32 * 1024  # characters of all results of `replace` in one evaluation together
 
 _INT, _DOUBLE, _DYN = cel.Type.INT, cel.Type.DOUBLE, cel.Type.DYN
 _MIXED = ((_INT, _DOUBLE), (_DOUBLE, _INT))
@@ -64,7 +64,7 @@ def evaluate(inputs: Mapping[str, Json], expression: object) -> Json:
     syntax = program.formula.syntax
     if syntax.macros or syntax.copies > 16 or syntax.times > 1:
         _check_growth(syntax, inputs, min(len(program.formula.tree), formulas.MAX_LENGTH))
-    _room.left = _REPLACED_BYTES
+    _room.left = _REPLACED_MAX
     try:
         return _plain(program.run.eval(data=inputs))
     except RuntimeError as error:
@@ -103,7 +103,7 @@ def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length:
     Raises `FormulaError`.
     """
     given_size = sum([estimated_size(value) for value in inputs.values()]) + length
-    size = given_size + (_REPLACED_BYTES if syntax.replaces else 0)
+    size = given_size + (_REPLACED_MAX if syntax.replaces else 0)
     bound = size * (syntax.copies + 1) * (syntax.repeated + 1) ** syntax.macros
     bound *= syntax.times ** max(syntax.macros, 1)
     if syntax.repeated:
@@ -197,7 +197,7 @@ def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
     count = text.count(old) if limit < 0 else min(limit, text.count(old))
     _room.left -= max(len(text), len(text) + count * (len(new) - len(old)))
     if _room.left < 0:
-        raise ValueError(f"replace would give more than {_REPLACED_BYTES} characters")
+        raise ValueError(f"all calls of replace together would give more than {_REPLACED_MAX} characters")
     return text.replace(old, new, limit)
 
 

@@ -47,7 +47,7 @@ def _texts(column: Any, spec: str = "") -> list[str | None]:
     values = to_list(column)
     kinds = set(map(type, values))
     if not kinds <= _SCALARS:
-        raise FunctionError("not all values are text")
+        raise FunctionError("a list or a map is not text")
     if spec:
         return [_formatted(value, spec) for value in values]
     if kinds == {str}:

@@ -254,7 +254,7 @@ class PacketPlan:
             part = Results.decode(data, max_nodes)
             sent = self._in_flight.get(part.number)
             if sent is None or (len(part.nodes) and part.nodes[-1] >= len(sent.nodes)):
-                raise DvuError("results for a packet that was not sent")
+                raise DvuError("results for a packet, or for a node of a packet, that was not sent")
             parts[part.number].append(part)
         for of_packet in parts.values():
             of_packet.sort(key=lambda part: part.part)

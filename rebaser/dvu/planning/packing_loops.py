@@ -90,8 +90,8 @@ def fill(islands, graph, weights, limits, packing, out):
     constant_weight, weight, template_weight = weights  # in bytes
     first, budget, largest, enough, left, small_rest, one_only = limits
     # These arrays are kept from wave to wave. `where` is the packet of each position (0: settled, -1: waiting), and
-    # `index_in_packet` its index in that packet. The others are the last packet in which each constant, position and
-    # template was counted.
+    # `index_in_packet` its index in that packet. `constant_seen`, `seen` and `template_seen` are the last packet in
+    # which each constant, position and template was counted.
     where, index_in_packet, constant_seen, seen, template_seen = packing
     # `taken` receives the positions of all packets; packet `first + i` ends at `ends[i]`. `later` receives the islands
     # for the next wave, and `later_begin` where each begins. `counted` is scratch.

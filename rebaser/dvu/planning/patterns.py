@@ -25,7 +25,7 @@ Longs: TypeAlias = npt.NDArray[np.int64]
 # because all servers must agree on it.
 MAX_INPUTS = DEFAULT_LIMITS.max_inputs
 MAX_ALL = 50_000_000  # the most inputs that all values of an update may have together; each takes 30 bytes of memory
-_INPUTS_PER_NAME = 3  # an input that is sent with its id takes as much room as three inputs without ids
+_INPUTS_PER_ID = 3  # an input that is sent with its id takes as much room as three inputs without ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
     counts[too_many] = 0
     patterned = np.flatnonzero(pattern_counts)
     by_id = _by_id(columns, rows, patterned)
-    total = int(counts.sum()) + _INPUTS_PER_NAME * int(counts[by_id].sum())
+    total = int(counts.sum()) + _INPUTS_PER_ID * int(counts[by_id].sum())
     if total > MAX_ALL:
         raise DvuError(
             f"the update needs room for {total} inputs, counting all that patterns match; there is room for {MAX_ALL}",
