@@ -74,7 +74,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as landed",
         "harsh",
-        17,
+        6,
         COMMIT_LOG,
         """                may_have_landed = True
 """,
@@ -94,7 +94,7 @@ BUGS = (
     bug(
         "whatever stands behind the expected sequence counts as our own",
         "harsh",
-        31,
+        10,
         COMMIT_LOG,
         "if decode_commit(stored.headers, stored.data).id == commit_id:",
         "if decode_commit(stored.headers, stored.data).id:",
@@ -102,7 +102,7 @@ BUGS = (
     bug(
         "our own commit, landed before its answer was lost, counts as foreign",
         "gentle",
-        7,
+        10,
         COMMIT_LOG,
         "                    return stored.sequence",
         "                    pass",
@@ -145,7 +145,7 @@ BUGS = (
     bug(
         "the sweeper takes the stream for crowded when it is not",
         "harsh",
-        10,
+        9,
         OLD_HISTORY,
         "crowded = is_crowded(info)",
         "crowded = True",
@@ -153,7 +153,7 @@ BUGS = (
     bug(
         "what an update computed is not in the next delta of a checkpoint",
         "gentle",
-        37,
+        20,
         "rebaser_core.state.value_columns",
         "        self._touched[row] = 1\n        if fault is not None:",
         "        if fault is not None:",
@@ -161,7 +161,7 @@ BUGS = (
     bug(
         "what was removed is not in the next delta of a checkpoint",
         "gentle",
-        20,
+        9,
         "rebaser_core.state.columns",
         "            self.gone.add(id_)\n",
         "",
@@ -169,7 +169,7 @@ BUGS = (
     bug(
         "a decision reads from any replica",
         "calm",
-        1,
+        2,
         "rebaser_client.jetstream.api",
         """        try:
             stored =""",
@@ -296,7 +296,7 @@ BUGS = (
     bug(
         "what an owner has not yet decided is forgotten when a commit is full",
         "gentle",
-        31,
+        4,
         OWNER,
         "            self._rest = processed.rest\n",
         "",
@@ -389,7 +389,7 @@ BUGS = (
     bug(
         "no last look",
         "gentle",
-        79,
+        22,
         OWNER,
         "                work_left = request is not None or commits.state.owes\n",
         "                work_left = False\n",
