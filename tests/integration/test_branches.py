@@ -313,6 +313,22 @@ async def test_the_doctor_examines_a_branch_and_repairs_it(
     assert state.branch.target == "main"
 
 
+async def test_the_checkpoint_of_the_parent_is_no_damage_of_a_branch(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine, checkpoint_bytes=1024):
+        for number in range(6):
+            await edit(client, "main", Set("a", f"{number}" * 300))
+        made = await client.create_branch("ws", "fix")
+        await edit(client, "fix", Set("b", 1))
+    stores = Stores(js, subjects, open_blobs(None, js, subjects.blobs_bucket))
+    found = await examine(stores, ChangeSetKey("ws", "fix"))
+    checkpoint = found.state.checkpoint
+    assert checkpoint is not None
+    assert checkpoint.sequence < made.sequence
+    assert not found.damaged
+
+
 async def refused_once(client: RebaserClient) -> None:
     assert await refused(client, "fix", "nobody") == "no_such_change_set"
 

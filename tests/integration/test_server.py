@@ -66,12 +66,13 @@ async def test_tasks_stay_in_progress_after_a_report_that_failed(
         if next(tries) == 1:
             raise TransientError("no connection")
         reported.append(message.stream_sequence)
-        if set(reported) == {1, 2}:
+        if set(reported) == {1, 2, 3}:
             all_reported.set()
 
     monkeypatch.setattr(JetStream, "progress", progress)
     for sequence, key in enumerate(KEYS[:2], 1):
         server._successor_tasks[key] = task_of(js, subjects, key, sequence)
+    server._held[KEYS[2]] = task_of(js, subjects, KEYS[2], 3)
     with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             group.start_soon(server._keepalive_loop)

@@ -143,7 +143,12 @@ def value(rng: random.Random) -> Item:
         return rng.randrange(-1000, 1000)
     if roll < 0.88:
         return rng.choice(
-            [rng.uniform(-10, 10), round(rng.uniform(-10, 10), 2), rng.gauss(0, 1) * 10.0 ** rng.randrange(30)]
+            [
+                rng.uniform(-10, 10),
+                round(rng.uniform(-10, 10), 2),
+                rng.randrange(-1999, 2000, 2) * 5 / 1000,  # to two digits: halves in decimals, near halves in bits
+                rng.gauss(0, 1) * 10.0 ** rng.randrange(30),
+            ]
         )
     if roll < 0.95:
         return rng.choice(PLAIN)

@@ -108,6 +108,17 @@ async def test_each_request_has_its_own_deadline() -> None:
     assert (await answered.future).data == b"answer"
 
 
+async def test_a_timeout_that_had_no_requests_for_a_while_is_kept_again() -> None:
+    replies = Replies("_INBOX.x.")
+    for _ in range(3):
+        opened = [replies.open_request("s", 0.01) for _ in range(2)]
+        with anyio.fail_after(30):
+            for pending in opened:
+                with pytest.raises(RequestTimeoutError):
+                    await pending.future
+                pending.close()
+
+
 async def test_a_timer_ends_with_the_requests_that_it_serves() -> None:
     """A timeout that a single request has leaves nothing behind, nor does any once the connection is closed."""
     replies = Replies("_INBOX.x.")

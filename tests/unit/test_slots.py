@@ -70,6 +70,8 @@ def cgroup(root: Path, lines: str, **limits: str) -> Path:
     [
         ("0::/\n", {"sys__fs__cgroup__max": "1048576\n"}),
         ("0::/a/b\n", {"sys__fs__cgroup__a__b__max": "max\n", "sys__fs__cgroup__a__max": "1048576\n"}),
+        ("0::/a/b\n", {"sys__fs__cgroup__a__b__max": "2097152\n", "sys__fs__cgroup__a__max": "1048576\n"}),
+        ("0::/a/b\n", {"sys__fs__cgroup__a__b__max": "1048576\n", "sys__fs__cgroup__a__max": "2097152\n"}),
         ("0::/../not/here\n", {"sys__fs__cgroup__max": "1048576\n"}),
         ("4:cpu:/x\n3:memory:/a\n0::/\n", {"sys__fs__cgroup__memory__a__bytes": "1048576\n"}),
         ("3:memory:/of/the/host\n", {"sys__fs__cgroup__memory__bytes": "1048576\n"}),

@@ -1,0 +1,53 @@
+"""Which copies of commits are kept, and which of them a later one may continue."""
+
+import pytest
+
+from rebaser.runtime.tail_cache import Tail, TailCache
+from rebaser_client.jetstream import StoredMessage
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.thresholds import Thresholds, forced
+
+MAIN, OTHER = ChangeSetKey("ws", "main"), ChangeSetKey("ws", "other")
+
+
+def message(sequence: int) -> StoredMessage:
+    return StoredMessage("commits", sequence, {}, b"", "")
+
+
+def tail(after: int, until: int) -> Tail:
+    return Tail(after, after + 1, message(until), 0, b"x" * 1000, None, ())
+
+
+@pytest.fixture
+def cache() -> TailCache:
+    cache = TailCache()
+    for key, after, until in ((MAIN, 0, 3), (MAIN, 0, 5), (MAIN, 4, 7), (MAIN, 4, 9), (OTHER, 4, 8)):
+        cache.add(key, tail(after, until))
+    return cache
+
+
+@pytest.mark.parametrize(
+    ("sequence", "after", "found"),
+    [
+        (9, 4, (4, 7)),  # the longest that is shorter
+        (20, 4, (4, 9)),
+        (20, 0, (0, 5)),  # one that begins after another checkpoint leads to another state
+        (5, 0, (0, 3)),
+        (7, 4, None),
+        (20, 9, None),
+    ],
+)
+def test_a_tail_is_continued_only_if_it_begins_where_the_longer_one_does(
+    cache: TailCache, sequence: int, after: int, found: tuple[int, int] | None
+) -> None:
+    kept = cache.before(MAIN, sequence, after)
+    assert (None if kept is None else (kept.after, kept.newest.sequence)) == found
+
+
+def test_the_tails_that_were_used_least_recently_give_way(cache: TailCache) -> None:
+    assert cache.get(MAIN, message(3)) is not None
+    with forced(Thresholds(tail_cache_max_bytes=3 * tail(0, 1).memory)):
+        cache.add(OTHER, tail(0, 10))
+    kept = [(key, until) for key in (MAIN, OTHER) for until in range(12) if cache.get(key, message(until)) is not None]
+    assert kept == [(MAIN, 3), (OTHER, 8), (OTHER, 10)]
+    assert cache.memory == 3 * tail(0, 1).memory
