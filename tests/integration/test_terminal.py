@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import anyio
 import pytest
-from anyio import to_thread
+from anyio import from_thread, to_thread
 
 from rebaser_client import DeadLetter, RebaserClient, Set
 from rebaser_client.jetstream import JetStream
@@ -34,7 +34,10 @@ async def client(js: JetStream, subjects: Subjects, nats_url: str) -> AsyncItera
         yield client
 
 
-def run_on_terminal(command: list[str], answer: bytes | None, environment: dict[str, str]) -> tuple[int, str]:
+Answer: TypeAlias = bytes | Callable[[], bytes] | None
+
+
+def run_on_terminal(command: list[str], answer: Answer, environment: dict[str, str]) -> tuple[int, str]:
     """The exit code and all output. `answer` is typed when the command asks; None: it gets a SIGINT then."""
     master, terminal = os.openpty()
     with subprocess.Popen(
@@ -53,7 +56,7 @@ def run_on_terminal(command: list[str], answer: bytes | None, environment: dict[
                     if answer is None:
                         process.send_signal(signal.SIGINT)
                     else:
-                        os.write(master, answer)
+                        os.write(master, answer() if callable(answer) else answer)
         code = process.wait(60)
     os.close(master)
     return code, shown.decode()
@@ -63,7 +66,7 @@ def run_on_terminal(command: list[str], answer: bytes | None, environment: dict[
 def on_terminal(nats_url: str, subjects: Subjects) -> OnTerminal:
     where = {"REBASER_NATS_URL": nats_url, "REBASER_PREFIX": subjects.prefix, "TERM": "xterm", "COLUMNS": "120"}
 
-    async def run(*arguments: str, answer: bytes | None = b"", **environment: str) -> tuple[int, str]:
+    async def run(*arguments: str, answer: Answer = b"", **environment: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "rebaser", *arguments]
         with anyio.fail_after(60):
             return await to_thread.run_sync(run_on_terminal, command, answer, where | environment)
@@ -97,6 +100,22 @@ async def test_a_pager_shows_it_unless_nobody_wants_it(
 @pytest.mark.usefixtures("client")
 async def test_a_pager_that_ends_early_is_no_failure(on_terminal: OnTerminal) -> None:
     assert await on_terminal("log", "ws", "cs", PAGER="true") == (0, "")
+
+
+async def test_what_was_shown_is_applied_and_no_later_edit(client: RebaserClient, on_terminal: OnTerminal) -> None:
+    await client.create_branch("ws", "fix", "cs")
+    await client.enqueue_updates_with_reply("ws", "fix", [Set("price", 10)])
+
+    async def edit() -> bytes:
+        await client.enqueue_updates_with_reply("ws", "fix", [Set("price", 99)])
+        return b"y\n"
+
+    code, shown = await on_terminal("apply", "ws", "fix", answer=lambda: from_thread.run(edit), NO_COLOR="1")
+    assert code == 0, shown
+    assert "99" not in shown
+    value = await client.value("ws", "cs", "price")
+    assert value is not None
+    assert value.value == 10
 
 
 async def test_undo_shows_what_it_does_and_asks(client: RebaserClient, on_terminal: OnTerminal) -> None:

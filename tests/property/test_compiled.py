@@ -355,3 +355,20 @@ def test_any_two_numbers_give_what_they_give_in_python(always: pytest.MonkeyPatc
     found = shown(evaluate_packet(data))
     always.setattr(linker, "link", lambda *_: None)
     assert shown(evaluate_packet(data)) == found
+
+
+def test_halves_are_rounded_as_their_decimals_say(always: pytest.MonkeyPatch) -> None:
+    """1.005 is a little less than its decimals say, and 1.01 with two digits all the same."""
+    halves = [
+        sign * (whole + 5) / 10**digits for digits in (1, 2, 3) for whole in range(0, 3000, 10) for sign in (1, -1)
+    ]
+    shapes = [Template("round", (("x", -1),), {"digits": digits}) for digits in (0, 1, 2)]
+    packet = PacketBuilder(1, fingerprint.code(), {"round": ""}, shapes, [*halves])
+    for number in range(len(shapes)):
+        packet.template += [number] * len(halves)
+        packet.refs += [~at for at in range(len(halves))]
+    packet.dirty, packet.old = bytearray(b"\1" * len(packet.template)), [NEVER_COMPUTED] * len(packet.template)
+    data = packet.encode()
+    found = shown(evaluate_packet(data))
+    always.setattr(linker, "link", lambda *_: None)
+    assert shown(evaluate_packet(data)) == found
