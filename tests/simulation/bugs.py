@@ -137,7 +137,7 @@ BUGS = (
     bug(
         "the sweeper keeps what the first commit of the history needs, not the state before it",
         "harsh",
-        9,
+        230,
         OLD_HISTORY,
         "await self._js.get(stream, first.previous)",
         "following",
@@ -336,7 +336,7 @@ BUGS = (
     bug(
         "a message that was lost on its way from the queue is not missed",
         "harsh",
-        31,
+        61,
         "rebaser_client.jetstream.ordered.consumer",
         "if message.consumer_sequence != generation.sequence + 1:",
         "if False:",
@@ -397,7 +397,7 @@ BUGS = (
     bug(
         "the last look comes before the ack",
         "gentle",
-        2,
+        68,
         LIFECYCLE,
         "return replace(state, phase=Phase.RECHECKING), (Command.RECHECK,)",
         "return replace(state, phase=Phase.DONE), ()",
@@ -405,7 +405,7 @@ BUGS = (
     bug(
         "the last look does not wait until the task is gone",
         "gentle",
-        31,
+        357,
         LEASE,
         "if stored is None or stored.sequence != self.task.sequence:",
         "if True:",
@@ -451,7 +451,7 @@ BUGS = (
     bug(
         "the client sends again under a new id",
         "harsh",
-        2,
+        3,
         "rebaser_client.requests.sender",
         """            except TransientError:
                 maybe_stored = True
@@ -493,7 +493,7 @@ BUGS = (
     bug(
         "blobs of copied commits are not named",
         "gentle",
-        40,
+        5,
         TAIL,
         "            needed |= dict.fromkeys(await self._named(headers))\n",
         "",
@@ -585,7 +585,7 @@ BUGS = (
     bug(
         "the sweeper passes over requests",
         "harsh",
-        28,
+        33,
         SWEEPER,
         'waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")',
         "waiting: set[str] = set()",
