@@ -53,7 +53,6 @@ from rebaser_client.nats.link import Link
 from rebaser_client.nats.parser import ProtocolParser
 from rebaser_client.nats.replies import Replies
 from rebaser_core.ids import ChangeSetKey, ulid
-from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.subjects import Subjects
 from tests.benchmarks.nats_here import NatsHere, Transport
 
@@ -81,7 +80,7 @@ STAGES = (
     Stage("open and close a reply", 4, ((Replies, "open_request"), (Replies, "close"))),
     Stage("encode NATS commands", 9, ((Link, "publish"),)),
     Stage("read the PubAck", 2, ((jetstream_context, "pub_ack"),)),
-    Stage("fold", 6, ((ChangeSetState, "fold"),)),
+    Stage("fold", 6, ((commit_log.CommitLog, "_fold"),)),
     Stage("build the answer", 5, ((processor, "reply"),)),
 )
 REST_BUDGET = 20
