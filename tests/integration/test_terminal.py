@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -49,7 +50,14 @@ def run_on_terminal(command: list[str], answer: Answer, environment: dict[str, s
         os.close(terminal)
         shown, asked = b"", False
         with suppress(OSError):  # raised when all that had the terminal open have ended
-            while data := os.read(master, 65536):
+            while True:
+                if not select.select([master], [], [], 1.0)[0]:
+                    if asked and answer is None:  # Python misses a signal that comes just before it reads a line
+                        process.send_signal(signal.SIGINT)
+                    continue
+                data = os.read(master, 65536)
+                if not data:
+                    break
                 shown += data
                 if not asked and b"[y/N]" in shown:
                     asked = True

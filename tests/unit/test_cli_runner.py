@@ -2,11 +2,20 @@
 
 import os
 import signal
+from types import SimpleNamespace
 
 import anyio
 import pytest
 
+from rebaser.cli import logs, runner
 from rebaser.cli.runner import run_async
+
+
+@pytest.fixture(autouse=True)
+def _leaves_this_process_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command sets up logging and garbage collection for a process of its own."""
+    monkeypatch.setattr(logs, "show_errors", lambda: None)
+    monkeypatch.setattr(runner, "gc", SimpleNamespace(freeze=lambda: None, enable=lambda: None))
 
 
 @pytest.mark.parametrize(
