@@ -5,7 +5,7 @@ do. A cancelled server settles its commits in flight, gives every task back at o
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import anyio
 import anyio.lowlevel
@@ -228,7 +228,7 @@ class Server:
 
     # -- streams that disappear ------------------------------------------------------------------------------------
 
-    def streams_lost(self, streams: frozenset[str]) -> None:
+    def streams_lost(self, streams: Mapping[str, int]) -> None:
         """End the owners that depend on `streams`; their successors start from the new streams."""
         subjects = self._context.subjects
         if subjects.requests_stream in streams:
@@ -238,10 +238,10 @@ class Server:
             self._held.clear()
         for owner in list(self._owners.values()):
             if subjects.commits_stream in streams:
-                owner.log_loss()
+                owner.log_loss(streams[subjects.commits_stream])
             if subjects.tasks_stream in streams:
                 owner.lose_task(hung=False)
-            elif streams & {subjects.commits_stream, subjects.requests_stream}:
+            elif streams.keys() & {subjects.commits_stream, subjects.requests_stream}:
                 owner.stop(Reason.TRANSIENT)
 
     def streams_recreated(self, streams: frozenset[str]) -> None:

@@ -137,10 +137,11 @@ class Owner(Actor):
         self._hung |= hung
         self.post(Stop(Reason.TASK_LOST))
 
-    def log_loss(self) -> None:
-        """Log what the change set held when its log was lost with the stream."""
+    def log_loss(self, recreated_from: int) -> None:
+        """Log what the change set held when its log was lost with the stream. A state that was already read from the
+        recreated stream, whose sequences begin at `recreated_from`, is not lost."""
         state = self._commits.state if self._commits is not None else None
-        if state is not None and state.last:
+        if state is not None and 0 < state.last < recreated_from:
             checkpoint = state.checkpoint.address if state.checkpoint is not None else None
             values = len(state.cells)
             self.log.error("change_set_lost", seq=state.last, values=values, checkpoint=checkpoint)

@@ -12,7 +12,7 @@ another server recreated it.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +27,7 @@ from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
 from rebaser_core import topology
 from rebaser_core.errors import RebaserError, TransientError
 from rebaser_core.subjects import Subjects
+from rebaser_core.topology import first_sequence_after
 
 log = structlog.get_logger(__name__)
 
@@ -37,14 +38,16 @@ MAX_LOSSES = 12  # newest losses that are reported
 
 
 class StreamLossListener(Protocol):
-    """Is notified when streams disappear. `streams` are their names."""
+    """Is notified when streams disappear."""
 
-    def streams_lost(self, streams: frozenset[str]) -> None:
-        """Called when the contents of `streams` are lost. The streams may not have been recreated yet."""
+    def streams_lost(self, streams: Mapping[str, int]) -> None:
+        """Called when the contents of `streams` are lost. They may not have been recreated yet, or another server has
+        recreated them already: from the sequence on that `streams` has for the name, messages are those of the new
+        stream."""
         ...
 
     def streams_recreated(self, streams: frozenset[str]) -> None:
-        """Called when `streams`, which were lost, exist again, empty."""
+        """Called when the streams with the names `streams`, which were lost, exist again, empty."""
         ...
 
 
@@ -116,10 +119,10 @@ class StreamWatch:
         if lost := frozenset([*gone, *replaced]) - self._lost:
             self._report_lost(lost)
             self._lost |= lost
-            listener.streams_lost(lost)
+            listener.streams_lost({name: first_sequence_after(self._last_seen(name).last) for name in lost})
         if gone or consumers:
             self._set_problem(self.problem or f"missing: {', '.join([*gone, *consumers])}")
-            ends = {name: self._seen.get(name, NEVER).last for name in gone}
+            ends = {name: self._last_seen(name).last for name in gone}
             await ensure_topology(self._js, self._subjects, self._options, ends)
             snapshots = await self._snapshots()
             log.warning("streams_made", streams=gone, consumers=consumers)
@@ -154,9 +157,12 @@ class StreamWatch:
                 missing.append(f"consumer {consumer['name']} of {stream}")
         return missing
 
+    def _last_seen(self, name: str) -> StreamSnapshot:
+        return self._seen.get(name, NEVER)
+
     def _report_lost(self, lost: Iterable[str]) -> None:
         for name in sorted(lost):
-            seen = self._seen.get(name, NEVER)
+            seen = self._last_seen(name)
             log.error("stream_lost", stream=name, messages=seen.messages, last=seen.last, seen=seen.time)
             contents = f"{seen.messages:,} messages, last sequence {seen.last}"
             self.losses.append(f"{_now()} stream {name} was lost with its contents (as of {seen.time}: {contents})")

@@ -630,6 +630,21 @@ async def test_an_owner_that_stood_still_counts_as_a_death_of_what_it_tried_and_
     assert (await client.state("ws", "cs")).attempts[1].deaths == deaths
 
 
+async def test_a_state_that_was_read_from_the_new_log_is_not_reported_as_lost(
+    js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
+) -> None:
+    """Another server recreated the stream, and this one opened the change set before it noticed the loss."""
+    async with serving(js, subjects, Engine()) as server:
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+        owner = server._owners[KEY]
+        last = (await client.state("ws", "cs")).last
+        owner.log_loss(last)
+        assert not events.named("change_set_lost")
+        owner.log_loss(last + 1)
+        [lost] = events.named("change_set_lost")
+        assert (lost["seq"], lost["values"]) == (last, 1)
+
+
 class Pull:
     """Counts the tasks that are asked for."""
 
@@ -665,9 +680,9 @@ async def test_what_was_lost_with_its_stream_is_forgotten(js: JetStream, subject
     task = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
     server._held[KEY] = server._successor_tasks[KEY] = task
     server._context.deleter.add([1])
-    server.streams_lost(frozenset([subjects.commits_stream]))
+    server.streams_lost({subjects.commits_stream: 2_000_001})
     assert (len(server._held), len(server._successor_tasks), server._context.deleter._queue) == (1, 1, [1])
-    server.streams_lost(frozenset([subjects.tasks_stream, subjects.requests_stream]))
+    server.streams_lost({subjects.tasks_stream: 2_000_001, subjects.requests_stream: 2_000_001})
     assert (len(server._held), len(server._successor_tasks), server._context.deleter._queue) == (0, 0, [])
 
 

@@ -176,7 +176,7 @@ class Holding:
         self._tell()
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        def call(**_: object) -> None:
+        def call(*_: object, **__: object) -> None:
             self.told.append(name)
             self._tell()
 
@@ -210,7 +210,7 @@ async def test_owners_end_with_the_streams_that_they_depend_on(
 ) -> None:
     owner = Holding()
     server._owners = cast("Any", OrderedDict({KEYS[0]: owner}))
-    server.streams_lost(frozenset(getattr(subjects, f"{name}_stream") for name in lost.split()))
+    server.streams_lost({getattr(subjects, f"{name}_stream"): 2_000_001 for name in lost.split()})
     assert owner.told == told
 
 

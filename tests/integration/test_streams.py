@@ -1,6 +1,6 @@
 """What a server does about streams and consumers that are gone or are others now, in this process."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,8 +27,9 @@ class Holder:
         self.told: list[tuple[str, frozenset[str]]] = []
         self.made = anyio.Event()
 
-    def streams_lost(self, streams: frozenset[str]) -> None:
-        self.told.append(("lost", streams))
+    def streams_lost(self, streams: Mapping[str, int]) -> None:
+        self.told.append(("lost", frozenset(streams)))
+        self.recreated_from = dict(streams)
 
     def streams_recreated(self, streams: frozenset[str]) -> None:
         self.told.append(("made", streams))
@@ -72,6 +73,7 @@ async def test_a_stream_that_another_server_made_again_is_lost_all_the_same(
         streams.check_soon()
         await holder.made.wait()
         assert holder.told == [("lost", frozenset([name])), ("made", frozenset([name]))]
+        assert holder.recreated_from == {name: 2 * SEQUENCE_GAP + 1}
         assert len(streams.losses) == 1
         assert not streams.problem
     assert (await js.stream_info(name)).first_sequence == 2 * SEQUENCE_GAP + 1
