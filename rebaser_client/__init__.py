@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rebaser_client.client import RebaserClient, Wait
     from rebaser_client.errors import (
         ClientClosedError,
+        NewErrors,
         NotAllowed,
         NotAuthorized,
         NotConnectedError,
@@ -81,6 +82,7 @@ __all__ = [
     "Limits",
     "LogEntry",
     "Match",
+    "NewErrors",
     "Newest",
     "NotAllowed",
     "NotAuthorized",
@@ -125,6 +127,7 @@ _NAMES = {
     "rebaser_client.client": ("RebaserClient", "Wait"),
     "rebaser_client.errors": (
         "ClientClosedError",
+        "NewErrors",
         "NotAllowed",
         "NotAuthorized",
         "NotConnectedError",

@@ -1,20 +1,23 @@
 """The operations of the client that bring a branch into its target: apply, and the protection of change sets."""
 
 import time
+from contextlib import aclosing
 from typing import Unpack
 
 import anyio
+from anyio import to_thread
 
 from rebaser_client.branches import BranchOperations
-from rebaser_client.errors import RequestTimeout
+from rebaser_client.errors import NewErrors, RequestTimeout
 from rebaser_client.log.positions import At
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_client.reverts import RevertOptions
 from rebaser_core.branch import Apply
-from rebaser_core.commit import Marking
+from rebaser_core.commit import Kind, Marking
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse, read_branch, read_edited
+from rebaser_core.values import Fault
 
 
 class ApplyOperations(BranchOperations):
@@ -29,6 +32,7 @@ class ApplyOperations(BranchOperations):
         at: At | None = None,
         strict: bool = False,
         allow_stale: bool = False,
+        check: bool = False,
         **options: Unpack[RevertOptions],
     ) -> EnqueueUpdatesResponse:
         """Apply the changes of a branch to its target, and wait. Either all changes are applied, or nothing is.
@@ -41,12 +45,18 @@ class ApplyOperations(BranchOperations):
         - `strict`: only if the target was not edited after the base of the branch, so that it becomes exactly what
           the branch shows.
         - `allow_stale`: do not wait until the derived values of the branch are up to date.
+        - `check`: apply nothing if values of the branch are errors that are none in the target; see `new_errors`. With
+          `strict`, this is exact. Otherwise, edits of the target that the branch does not have may cause other errors,
+          or avoid them.
 
         Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` with the base of the branch (`base`), the
         definition in the target (`ours`) and in the branch (`theirs`), and `RequestRejected` with code `closed`,
         `moved`, `no_such_change_set`, `not_its_target`, `purged`, `self`, `stale`, `too_large` or `unresolved`. Raises
-        `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
+        `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target. Raises
+        `NewErrors` if `check` finds errors.
         """
+        if check and allow_stale:
+            raise UnprocessableError("`check` needs derived values that are up to date", code="invalid_argument")
         timeout = options.get("timeout", 60.0)
         deadline = time.monotonic() + timeout
         key = ChangeSetKey.of(workspace, branch)
@@ -57,9 +67,61 @@ class ApplyOperations(BranchOperations):
                     await self._derived(key, *stale)
             except TimeoutError:
                 raise RequestTimeout(RequestId(options.get("request_id") or ""), timeout) from None
+        if check:
+            errors = await self._new_errors(key, to or target, sequence)
+            if errors:
+                raise NewErrors(branch, to or target, errors)
         options["timeout"] = max(deadline - time.monotonic(), 0.001)
         action = Apply(branch, sequence, strict, allow_stale)
         return await self.enqueue_updates_with_reply(workspace, to or target, (), action=action, **options)
+
+    async def new_errors(
+        self,
+        workspace: str,
+        branch: str,
+        *,
+        at: At | None = None,
+        timeout: float = 60.0,  # noqa: ASYNC109 - it bounds the wait for a server
+    ) -> dict[str, Fault]:
+        """Return the values that are errors in the branch, but not in its target now, with their faults by id.
+
+        Those that fail by themselves come first, then those that fail because an input does. First, this waits until
+        the derived values of the branch are up to date. It reads all values of both. `at`: as in `apply`.
+
+        Raises `UnprocessableError` with code `no_such_change_set`, `not_a_branch`, or `stale` if the branch was edited
+        again before its derived values as of `at` were up to date. Raises `PositionPurged`, and `TimeoutError`.
+        """
+        key = ChangeSetKey.of(workspace, branch)
+        target, sequence, stale = await self._to_apply(key, at)
+        if stale:
+            with anyio.fail_after(timeout):
+                await self._derived(key, *stale)
+        return await self._new_errors(key, target, sequence)
+
+    async def _new_errors(self, key: ChangeSetKey, target: str, sequence: int) -> dict[str, Fault]:
+        from rebaser_core.state.tally import new_faults  # noqa: PLC0415 - as states, it needs NumPy
+
+        computed = await self._computed(key, sequence)
+        theirs = await self.state(key.workspace, key.change_set, at=computed)
+        if theirs.covers < theirs.edited:
+            raise UnprocessableError(
+                f"{key.change_set} was edited again before its derived values as of {sequence} were up to date",
+                code="stale",
+            )
+        return await to_thread.run_sync(new_faults, await self.state(key.workspace, target), theirs)
+
+    async def _computed(self, key: ChangeSetKey, sequence: int) -> int:
+        """Return the log sequence of the newest commit at which the definitions are those of commit `sequence`."""
+        same = 0
+        with translate_missing_stream():
+            async with aclosing(self._reader.back(key)) as commits:
+                async for commit in commits:
+                    same = same or commit.sequence
+                    if commit.sequence <= sequence:
+                        break
+                    if commit.kind is not Kind.DVU and (commit.delta or commit.delta_blob):
+                        same = commit.previous
+        return max(same, sequence)
 
     async def protect(
         self, workspace: str, change_set: str, **options: Unpack[RevertOptions]

@@ -1,10 +1,12 @@
 """The errors that the client raises, beyond the classes of `rebaser_core.errors`."""
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal, TypeAlias
 
 from rebaser_core.errors import REQUEST_ID_REUSED, Disposition, RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.response import Conflicts, EnqueueUpdatesResponse, Failure, Success
+from rebaser_core.values import Fault
 
 Operation: TypeAlias = Literal["publish", "subscribe"]
 
@@ -151,3 +153,17 @@ class RequestIdReused(RequestRejected):
     """A request with the same id but other content was decided before. Its outcome stands."""
 
     default_code = REQUEST_ID_REUSED
+
+
+class NewErrors(UnprocessableError):  # noqa: N818 - a state of the branch
+    """Values of the branch are errors, and are none in its target. The branch was not applied.
+
+    `errors`: their faults by id; first the values that fail by themselves, then those that fail because an input does.
+    """
+
+    default_code = "new_errors"
+
+    def __init__(self, branch: str, target: str, errors: Mapping[str, Fault]) -> None:
+        named = ", ".join(list(errors)[:10]) + (f" and {len(errors) - 10} more" if len(errors) > 10 else "")
+        super().__init__(f"errors in {branch} that {target} does not have: {named}")
+        self.errors = errors

@@ -1,4 +1,5 @@
-"""Counts the values of a change set in each `State` (ok, stale, error, unset), and lists causes of errors."""
+"""Counts the values of a change set in each `State` (ok, stale, error, unset), lists causes of errors, and finds the
+errors that one state has and another has not."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -37,3 +38,14 @@ def tally(state: ChangeSetState, at_most: int = 3) -> Tally:
     faults = {id_: fault for id_, fault in state.cells.faults() if fault.code != FAILED_INPUT and id_ not in stale}
     first = nsmallest(at_most, faults)
     return Tally(counts, tuple((id_, faults[id_]) for id_ in first), len(faults))
+
+
+def new_faults(before: ChangeSetState, after: ChangeSetState) -> dict[str, Fault]:
+    """The faults in `after` of values that do not exist in `before`, or are no errors there. Decodes no value.
+
+    Those that fail by themselves come first, then those that fail because an input does; each part is sorted by id.
+    Values of `after` that are stale are left out.
+    """
+    stale, known = after.stale(), {id_ for id_, _ in before.cells.faults()}
+    found = [one for one in after.cells.faults() if one[0] not in known and one[0] not in stale]
+    return dict(sorted(found, key=lambda one: (one[1].code == FAILED_INPUT, one[0])))

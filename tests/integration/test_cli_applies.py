@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_client import RebaserClient, Remove, Set
+from rebaser_client import Derive, RebaserClient, Remove, Set
 from rebaser_client.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from tests.support.commands import rebaser, rebaser_json
@@ -114,3 +114,41 @@ async def test_a_protected_change_set_takes_branches_only(
         (off,) = await rebaser_json("protect", "shop", "main", "--off", **place)
         assert off["protected"] is False
         await told(place, "enqueue", "shop", "main", "--set", "price=1")
+
+
+async def test_a_branch_that_brings_errors_fails_the_check(
+    js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any]
+) -> None:
+    engine = Engine()
+    engine.go.set()
+    async with serving(js, subjects, engine):
+        sums = [Derive("sum", "sum", {"of": ["a", "b"]}), Derive("broken", "no_such", {"of": "a"})]
+        await client.enqueue_updates_with_reply("shop", "main", [Set("a", 1), Set("b", 2), *sums], wait="derived")
+        await client.create_branch("shop", "draft")
+        await client.enqueue_updates_with_reply(
+            "shop", "draft", [Set("b", "x"), Derive("twice", "sum", {"of": ["sum"]})]
+        )
+        await client.enqueue_updates_with_reply("shop", "main", [Set("c", 3)])
+        done = await rebaser("apply", "shop", "draft", "--yes", "--check", **place)
+        assert [line.split("\t")[:2] for line in done.stdout.splitlines()] == [
+            ["sum", "failed"],
+            ["twice", "failed_input"],
+        ]
+        assert "nothing was applied to main: errors in draft that main does not have: sum, twice; mend" in done.stderr
+        assert done.returncode == 1
+    async with serving(js, subjects, engine):
+        (error, _) = [
+            json.loads(line)
+            for line in (
+                await rebaser("apply", "shop", "draft", "--yes", "--check", "--json", **place)
+            ).stdout.splitlines()
+        ]
+        assert (error["id"], error["error"]["code"]) == ("sum", "failed")
+        assert list(await client.new_errors("shop", "draft")) == ["sum", "twice"]
+        ((line,),) = (await told(place, "apply", "shop", "draft", "--yes", "--check", "--allow-stale", code=2))[-1:]
+        assert "leave out --allow-stale" in line
+        before = (await client.branch("shop", "draft")).sequence  # type: ignore[union-attr] # it exists
+        await client.enqueue_updates_with_reply("shop", "draft", [Set("b", 5)], wait="derived")
+        assert list(await client.new_errors("shop", "draft", at=before)) == ["sum", "twice"]
+        await told(place, "apply", "shop", "draft", "--yes", "--check")
+        assert await stands(client, "b") == 5

@@ -27,7 +27,14 @@ from rebaser.cli.options import (
 from rebaser_core.errors import UnprocessableError
 
 if TYPE_CHECKING:
-    from rebaser_client import BranchChange, BranchDiff, EnqueueUpdatesResponse, RequestConflicts, RequestRejected
+    from rebaser_client import (
+        BranchChange,
+        BranchDiff,
+        EnqueueUpdatesResponse,
+        NewErrors,
+        RequestConflicts,
+        RequestRejected,
+    )
     from rebaser_client.log.positions import At
     from rebaser_core.ids import ChangeSetKey
 
@@ -51,6 +58,10 @@ def apply(
     allow_stale: Annotated[
         bool, typer.Option("--allow-stale", help="Do not wait for the derived values of the branch.")
     ] = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Fail if values of the branch are errors that are none in the target."),
+    ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.", allow_from_autoenv=False)
     ] = False,
@@ -69,12 +80,17 @@ def apply(
 
     First, it waits until the derived values of the branch are up to date. They are not applied: the target computes its
     own. `rebaser revert` takes an applied branch back.
+
+    With --check, nothing is applied if it would bring errors into the target. The check reads all values of the branch
+    and of the target. Together with --strict it is exact, because the target then becomes what the branch is.
     """
+    if check and allow_stale:
+        raise usage_error("needs derived values that are up to date: leave out --allow-stale", "--check")
     key = checked_key(workspace, branch)
     if to is not None:
         checked_key(workspace, to)
     position = None if at is None else checked_position(workspace, f"{branch}@{at}")[1]
-    return _Apply(key, to, position, strict, allow_stale, yes, author, message, timeout, json).run(nats, prefix)
+    return _Apply(key, to, position, strict, allow_stale, check, yes, author, message, timeout, json).run(nats, prefix)
 
 
 @dataclass(slots=True)
@@ -84,6 +100,7 @@ class _Apply:
     at: "At | None"
     strict: bool
     allow_stale: bool
+    check: bool
     yes: bool
     author: str
     message: str
@@ -93,6 +110,7 @@ class _Apply:
     response: "EnqueueUpdatesResponse | None" = None
     conflicts: "RequestConflicts | None" = None
     refused: "RequestRejected | None" = None
+    errors: "NewErrors | None" = None
 
     @property
     def target(self) -> str:
@@ -122,6 +140,12 @@ class _Apply:
             self._show_conflicts(self.conflicts)
             reason = self.conflicts.response.status.message  # type: ignore[union-attr] # a conflict is no success
             raise CommandFailed(f"nothing was applied to {self.target}: {reason}; {self._way_on()}")
+        if self.errors is not None:
+            self._show_errors(self.errors)
+            raise CommandFailed(
+                f"nothing was applied to {self.target}: {self.errors.message}; "
+                f"mend them in {self.key.change_set}, or apply without --check"
+            )
         if self.refused is not None:
             raise CommandFailed(self._advice(self.refused))
         self._show_success()
@@ -141,7 +165,7 @@ class _Apply:
 
     async def _apply(self, nats: str, prefix: str) -> None:
         from rebaser.cli.connect import connect_client
-        from rebaser_client import RequestConflicts, RequestRejected
+        from rebaser_client import NewErrors, RequestConflicts, RequestRejected
 
         assert self.found is not None  # noqa: S101 - `_find` sets it or raises
         async with connect_client(nats, prefix) as client:
@@ -152,6 +176,7 @@ class _Apply:
                     at=self.found.info.sequence,
                     strict=self.strict,
                     allow_stale=self.allow_stale,
+                    check=self.check,
                     author=self.author,
                     message=self.message,
                     timeout=self.timeout,
@@ -160,6 +185,8 @@ class _Apply:
                 self.conflicts = error
             except RequestRejected as error:
                 self.refused = error
+            except NewErrors as error:
+                self.errors = error
 
     def _show_changes(self, found: "BranchDiff") -> None:
         from rebaser.cli.change_format import definition_text
@@ -194,6 +221,16 @@ class _Apply:
         rows = [(id_, *map(definition_text, (side.base, side.ours, side.theirs))) for id_, side in sides]  # type: ignore[arg-type] # no removals
         titles = ("id", f"base ({self.target}@{self.found.info.base})", self.target, self.key.change_set)
         console.table(titles, rows, styles=CONFLICT_STYLES)
+
+    def _show_errors(self, found: "NewErrors") -> None:
+        if self.json:
+            for id_, fault in found.errors.items():
+                console.write_json({"id": id_, "error": {"code": fault.code, "message": fault.message}})
+            return
+        rows = [(id_, fault.code, fault.message) for id_, fault in list(found.errors.items())[:SHOWN]]
+        console.table(("id", "error", "message"), rows, styles={1: "red"})
+        if len(found.errors) > SHOWN:
+            console.note(f"and {len(found.errors) - SHOWN:,} more")
 
     def _show_success(self) -> None:
         from rebaser_core.response import Success
