@@ -76,19 +76,22 @@ class BranchOperations(ReadOperations):
             await self.enqueue_updates_with_reply(workspace, change_set, (), wait="derived", timeout=timeout)
         info = await self.branch(workspace, change_set, at=created)
         if info is None:
-            raise TransientError(f"commit {created} of {key} is gone", code="purged")
+            raise TransientError(f"{key} was created in commit {created}, but its log has no commit now", code="purged")
         return info
 
     async def branch(self, workspace: str, change_set: str, *, at: At | None = None) -> BranchInfo | None:
-        """Return what the change set branches from, and its status, at the position `at` (None: now).
+        """Return what the change set branches from, and its status, as of the position `at` (None: now).
 
-        Returns None if it had no commits then.
+        Returns None if the change set had no commits then.
         """
         with translate_missing_stream():
             return await self._branches().one(ChangeSetKey.of(workspace, change_set), at)
 
     async def branches(self, workspace: str) -> list[BranchInfo]:
-        """Return all change sets of the workspace that have commits, by name. Reads one header for each."""
+        """Return all change sets of the workspace that have commits, sorted by name.
+
+        Reads only the headers of the newest commit of each.
+        """
         check_token(workspace, "workspace")
         with translate_missing_stream():
             return await self._branches().all(workspace)
@@ -109,7 +112,7 @@ class BranchOperations(ReadOperations):
         return BranchReader(self._js, self._subjects, self._reader, self._state_loader)
 
     async def _sequence(self, key: ChangeSetKey, at: At) -> int:
-        """Return the log sequence of the newest commit at `at`."""
+        """Return `at` if it is a log sequence; otherwise the log sequence of the newest commit at that time."""
         if isinstance(at, int):
             return at
         with translate_missing_stream():
@@ -120,6 +123,6 @@ class BranchOperations(ReadOperations):
         return message.sequence
 
     async def _owes(self, key: ChangeSetKey, created: int) -> bool:
-        """Return whether derived values were not up to date when the change set was created."""
+        """Return whether derived values were not up to date when commit `created` created the change set."""
         commit = await self._reader.commit_at(key, created)
         return commit is not None and commit.covers is not None and commit.covers < created

@@ -238,7 +238,8 @@ class RebaserClient(RevertOperations, ApplyOperations):
 
         - `RequestRejected` if the request cannot be processed.
         - `RequestIdReused` if another request had the same id.
-        - `RequestConflicts` if updates from `from_change_set`, a revert, or a branch conflict with the change set.
+        - `RequestConflicts` if updates from `from_change_set`, a revert or an applied branch conflict with the change
+          set.
 
         A `RequestTimeout` has the commit if the request was applied and only its DVU is missing.
         """
@@ -368,7 +369,7 @@ class RebaserClient(RevertOperations, ApplyOperations):
             raise not_sent(self._connection, id_, timeout) from None
 
     def _request_id(self, request_id: str | None) -> RequestId:
-        """Check `request_id`, or create a ULID, whose random part is incremented within a millisecond."""
+        """Return `request_id` if it is valid, or a new ULID. Within a millisecond, its random part is incremented."""
         if request_id is not None:
             return check_request_id(request_id)
         now = time.time_ns() // 1_000_000

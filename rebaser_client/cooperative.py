@@ -65,7 +65,7 @@ class TimeSlices:
         self.loop.call_soon(self._end_slice)  # runs in the next iteration, after the callbacks of the sockets
 
     def _end_slice(self) -> None:
-        """Admit tasks from the queue, and begin a slice for them; if it is empty, the next caller begins a slice."""
+        """Admit tasks from the queue, and begin a slice for them. If the queue is empty, the next caller begins one."""
         self._running = False
         if not self._queue:
             return
@@ -126,7 +126,7 @@ async def run_in_steps(steps: Iterator[None]) -> None:
 
 
 async def run_offloaded(size: int, function: Callable[..., T], *args: object) -> T:
-    """Return `function(*args)`, which works on `size` bytes. A small one runs at once, a large one in a thread.
+    """Return `function(*args)`, which works on `size` bytes: at once if that is little, otherwise in a thread.
 
     If the caller is cancelled, the thread goes on, and its result is dropped.
     """

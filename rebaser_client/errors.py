@@ -45,12 +45,16 @@ class NotAllowed(RebaserError):  # noqa: N818 - a state of the connection
 
 
 class NotReadyError(TransientError):
-    """NATS answers, but the streams do not exist: no server has created them yet."""
+    """NATS answers, but Rebaser's streams do not: no server has created them yet, the prefix or the NATS account is not
+    that of the servers, or JetStream is not available."""
 
     default_code = "not_ready"
 
     def __init__(self) -> None:
-        super().__init__("NATS answers, but Rebaser's streams do not exist: has a server been started?")
+        super().__init__(
+            "NATS answers, but Rebaser's streams do not: start a server, which creates them, or check that the prefix "
+            "and the NATS account are those of the servers, and that JetStream is available"
+        )
 
 
 class ClientClosedError(RebaserError):
@@ -134,11 +138,13 @@ class RequestRejected(RebaserError):  # noqa: N818 - a state of the request
 
 
 class RequestConflicts(RequestRejected):
-    """Updates from another change set (`from_change_set`) remove values that this one lacks, or a revert would take
-    back values that were edited again. Nothing was applied.
+    """Nothing was applied, because the request conflicts with what the change set contains.
 
-    `conflicts` has the first 100 values that conflict, each with the reason, and for a revert with the definitions that
-    conflict. It is empty if the answer was repeated; the message still names up to ten values.
+    Updates from another change set (`from_change_set`) remove values that this one lacks, a revert would take back
+    values that were edited again, or a branch and its target both edited a value.
+
+    `conflicts` has the first 100 values that conflict, each with the reason, and for a revert or a branch with the
+    definitions that conflict. It is empty if the answer was repeated; the message still names up to ten values.
     """
 
     default_code = "conflicts"

@@ -1,4 +1,4 @@
-"""A task group that raises the exception of the task that failed, not an `ExceptionGroup` around it.
+"""A task group that raises the exception of the task that failed, without an `ExceptionGroup` around it.
 
 Invariant: a failure of the body or of a child cancels the others. The group raises the failure once all of them have
 ended.

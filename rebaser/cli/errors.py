@@ -75,7 +75,9 @@ def _usage_line(error: typer.TyperException) -> str:
 def _rebaser_line(error: RebaserError) -> str:
     line = " ".join(error.message.split())
     if error.code == "not_ready" or getattr(error, "err_code", None) == STREAM_NOT_FOUND:
-        return "NATS has no streams of Rebaser: start a server (`rebaser serve`), or check --prefix"
+        return (
+            "NATS has no streams of Rebaser: start a server (`rebaser serve`), or check --prefix and the NATS account"
+        )
     if error.code in HINTS:
         return f"{line} ({HINTS[error.code]})"
     if error.code == "not_connected" and "rebaser dev" not in line:

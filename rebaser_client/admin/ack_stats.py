@@ -18,6 +18,7 @@ class TaskAcks:
 
     - `percent`: the percentage of acks that is sampled; 0 if sampling is off. `samples`: how many samples arrived.
     - `redelivered`: samples whose task was delivered more than once, because a server gave it back or did not respond.
+      `most_deliveries`: the most deliveries of one task.
     - `latency_p50`, `latency_max`: seconds from the last progress ack to the final ack; None without samples.
     - `ack_wait`: seconds.
 

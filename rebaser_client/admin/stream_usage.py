@@ -38,7 +38,7 @@ class StreamStatus:
 
     - `copies_behind`: copies that are offline or have not caught up.
     - `percent_full`: how much is used of the limit that is closest to being reached; None without limits.
-    - `newest`: the cost of its newest message.
+    - `newest`: the cost of its newest message; None if there is none, or the client may not read it.
     - `retention`, `discard`: its NATS policies: when messages are removed, and whether a full stream removes old ones
       or refuses new ones.
     - `max_age`: seconds after which messages expire, 0 for never. `duplicate_window`: seconds, 0 for none.
@@ -97,7 +97,7 @@ class DurabilityStatus:
 
 
 async def read_streams(js: JetStream, subjects: Subjects) -> list[StreamStatus]:
-    """Return the streams that exist."""
+    """Return the streams that exist, without those whose description or newest message cannot be read."""
     names = (
         subjects.requests_stream,
         subjects.tasks_stream,

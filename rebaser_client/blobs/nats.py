@@ -28,7 +28,7 @@ log = get_logger(__name__)
 CHUNK = 128 * 1024  # bytes, the size in ADR-20
 READ = 16  # chunks compared without a pause; comparing them takes a millisecond
 ROLLUP = {"Nats-Rollup": "sub"}
-MAX_DESCRIPTION = 64 * 1024  # bytes; ours have a few hundred
+MAX_DESCRIPTION = 64 * 1024  # bytes; those that this module writes have a few hundred
 TRIES = 5
 PUT_RETRY = 0.05  # seconds before the second attempt; doubled each time
 DESCRIPTION_RETRY = 0.1  # the same for an attempt to publish the description
@@ -76,7 +76,7 @@ class JetStreamBlobs:
         check_address(address)
         description = await self._describe(address)
         if description is None:
-            raise BlobMissing(f"there is no blob {address}")
+            raise BlobMissing(f"there is no blob {address} in the blob store of NATS")
         if description.size > max_bytes:
             text = f"blob {address} has {description.size} bytes; at most {max_bytes} are allowed"
             raise UnprocessableError(text, code="too_large")
@@ -124,7 +124,7 @@ class JetStreamBlobs:
             await self._js.publish_all(subject, _split(data))
             stored = await self._js.last(self._stream, subject) if data else None
             if (stored.data if stored else b"") != data:
-                raise BlobCorrupt(f"a chunk on {subject} differs from what was written")
+                raise BlobCorrupt("the chunk of a new blob is missing, or differs from what was written")
             return
         written = anyio.Event()
 
@@ -139,21 +139,28 @@ class JetStreamBlobs:
             consumer.close_soon()
 
     async def _compare(self, consumer: OrderedConsumer, data: bytes, written: anyio.Event) -> None:
-        """Return when all of `data` was read, chunk by chunk. A missing chunk is an error once all are `written`."""
+        """Return when all of `data` was read back, chunk by chunk.
+
+        Raises `BlobCorrupt` for a chunk that differs, and `BlobMissing` if all are `written`, but no further one comes.
+        """
         offset = 0
         while offset < len(data):
             complete = written.is_set()  # read now: the last chunk may arrive some time after its ack
             with anyio.move_on_after(SILENCE) as silence:
                 await consumer.wait()
             if silence.cancelled_caught and complete:
-                raise BlobMissing(f"only {offset} of {len(data)} bytes were stored")
+                text = f"only {offset} of {len(data)} bytes of a new blob could be read back; then none came for"
+                raise BlobMissing(f"{text} {SILENCE:g} s")
             for message in consumer.take(READ):
                 if message.data != data[offset : offset + CHUNK]:
-                    raise BlobCorrupt("a chunk differs from what was written")
+                    raise BlobCorrupt("a chunk of a new blob differs from what was written")
                 offset += CHUNK
 
     async def _publish_description(self, address: str, description: bytes) -> None:
-        """Publish until confirmed. Each attempt has the same content and replaces the one before."""
+        """Publish the description until NATS confirms it. Each attempt replaces the one before, with the same content.
+
+        Raises the error of the last attempt.
+        """
         backoff = Backoff(DESCRIPTION_RETRY)
         for attempt in range(1, TRIES + 1):
             try:
@@ -170,7 +177,7 @@ class JetStreamBlobs:
         try:
             await self._js.purge(self._stream, subject)
         except RebaserError as error:
-            log.warning("blob_chunks_left", subject=subject, reason=error.message)
+            log.warning("blob_chunks_not_removed", subject=subject, reason=error.message)
 
     async def _describe(self, address: str) -> _Description | None:
         # Read from the leader: a replica might not have the description yet.
@@ -184,7 +191,7 @@ class JetStreamBlobs:
         if type(raw) is dict and raw.get("deleted"):
             return None
         if not _is_description(raw) or raw["digest"].lower() != _digest(address).lower():
-            raise BlobCorrupt(f"the description of blob {address} is damaged")
+            raise BlobCorrupt(f"the description of blob {address} in NATS is damaged")
         return _Description(raw["nuid"], raw["size"], raw["chunks"], raw["digest"])
 
     async def _read(self, address: str, description: _Description) -> bytes:
@@ -212,7 +219,7 @@ class JetStreamBlobs:
         return b"".join(chunks)
 
     async def _not_arrived(self, address: str, subject: str, arrived: int, chunks: int) -> TransientError:
-        """Return the error for a blob of which only `arrived` chunks came: the others are missing, or got lost."""
+        """Return the error for a blob of which only `arrived` chunks came: the others are missing, or not delivered."""
         stored = (await self._js.subject_counts(self._stream, subject)).get(subject, 0)
         if stored < chunks:
             return BlobMissing(f"blob {address} has only {stored} of {chunks} chunks")

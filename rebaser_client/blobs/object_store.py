@@ -48,7 +48,10 @@ class ObjectStoreBlobs:
         try:
             self._store = from_url(url, **options)
         except (BaseError, ValueError, OSError) as error:
-            raise ConfigError(f"blob store {shown} cannot be opened ({type(error).__name__})") from None
+            raise ConfigError(
+                f"blob store {shown} cannot be opened ({type(error).__name__}): check its URL, the access to it, and "
+                "the credentials in the environment"
+            ) from None
         self._folder = Path(parts.path) if local and isinstance(self._store, LocalStore) else None
 
     async def put(self, data: bytes) -> str:
@@ -75,7 +78,7 @@ class ObjectStoreBlobs:
                 )
             data = bytes(await _bounded(stored.bytes_async(), "read"))
         except FileNotFoundError:
-            raise BlobMissing(f"there is no blob {address}") from None
+            raise BlobMissing(f"there is no blob {address} in the blob store") from None
         return await anyio.to_thread.run_sync(verify, address, data)
 
     async def _write(self, address: str, data: bytes, mode: Any) -> None:
@@ -91,7 +94,10 @@ class ObjectStoreBlobs:
 
 
 async def _bounded(operation: Awaitable[T], participle: str) -> T:
-    """Await `operation` for at most `BOUND`. Translate its errors, except those that callers distinguish."""
+    """Return the result of `operation`. Raises `TransientError` after `BOUND` seconds, and for errors of the store.
+
+    The errors that callers distinguish are raised unchanged.
+    """
     try:
         with anyio.fail_after(BOUND):
             return await operation

@@ -19,7 +19,8 @@ class BlobMissing(TransientError):  # noqa: N818 - a state of the store
 
 
 class BlobCorrupt(TransientError):  # noqa: N818 - a state of the blob
-    """The content stored at the address does not match the hash in the address. Another attempt may read it intact."""
+    """What is stored for a blob is damaged: its content does not match the hash in its address, or its description
+    cannot be read. Another attempt may read it intact."""
 
     default_code = "blob_corrupt"
 

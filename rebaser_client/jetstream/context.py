@@ -189,7 +189,7 @@ class JetStream(JetStreamApi):
 def pub_ack(message: Msg) -> PubAck:
     """Read the answer to a publish; raises `ApiError` for a refusal, or `NoRespondersError`."""
     if message.headers.get(STATUS) == "503":
-        raise NoRespondersError("no stream stores messages of this subject")
+        raise NoRespondersError("no stream stores messages of this subject, or JetStream is not available")
     stored = parse_answer(message)
     sequence = stored.get("seq")
     if type(sequence) is not int:

@@ -49,7 +49,7 @@ def check_config(config: Mapping[str, Any]) -> None:
     if policy == "none" and not groups:
         return
     if policy == "none" or not groups:
-        raise ConfigError("priority_policy and priority_groups require each other")
+        raise ConfigError("a consumer needs both priority_policy and priority_groups, or neither of them")
     if len(groups) > 1:
         raise ConfigError(f"a consumer can have one priority group, not {len(groups)}: {', '.join(groups)}")
     check_name(groups[0])
@@ -64,8 +64,8 @@ def check_update(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     if _of(current) != _of(wanted):
         (groups, policy), (wanted_groups, wanted_policy) = _of(current), _of(wanted)
         raise ConfigError(
-            f"priority groups cannot be changed: policy {policy} with {groups}, wanted {wanted_policy} with "
-            f"{wanted_groups}; delete the consumer first"
+            f"policy and priority groups cannot be changed: they are {policy} with {groups}, wanted {wanted_policy} "
+            f"with {wanted_groups}; delete the consumer first"
         )
 
 

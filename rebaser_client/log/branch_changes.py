@@ -98,7 +98,8 @@ class _Fold:
         try:
             self.changes = dict(await run_offloaded(len(data), decode_changes, data))
         except UnprocessableError as error:
-            raise TransientError(f"the changes of commit {commit.sequence} are damaged", code=DAMAGED) from error
+            text = f"the list of the branch's changes that commit {commit.sequence} names is damaged: {error.message}"
+            raise TransientError(text, code=DAMAGED) from error
         self._check()
 
     async def add(self, commit: Commit) -> None:
@@ -125,4 +126,6 @@ class _Fold:
 
     def _check(self) -> None:
         if self._room < 0 or len(self.changes) > self._max_changes:
-            raise UnprocessableError("the branch has too many changes for one request", code="too_large")
+            raise UnprocessableError(
+                "the changes of the branch are too many or too large for one request", code="too_large"
+            )

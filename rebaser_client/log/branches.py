@@ -82,7 +82,10 @@ class BranchChange:
 
 @dataclass(frozen=True, slots=True)
 class BranchDiff:
-    """What a branch changed since its base, by id. `target_sequence`: the target's log sequence for `theirs`."""
+    """What a branch changed since its base, by id.
+
+    `target_sequence`: the log sequence of the target as of which `theirs` of the changes was read.
+    """
 
     info: BranchInfo
     target_sequence: int

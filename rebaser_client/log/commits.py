@@ -294,7 +294,9 @@ class CommitReader:
             raise _damaged(commit.sequence, error) from error
 
     async def with_before(self, commit: Commit) -> Commit:
-        """Return `commit` with its `before`, fetched if it is in a blob. If it is unknown, it stays None.
+        """Return `commit` with the definitions that it replaced (`before`), fetched if they are in a blob.
+
+        If they are unknown, `before` stays None.
 
         Raises `TransientError` if the blob cannot be read or is damaged.
         """

@@ -117,5 +117,5 @@ class CoverageWaiter:
         try:
             await self._use(key)
         except NotAllowed as error:  # somebody else may use it while this client waits
-            log.for_change_set(key).info("use_not_allowed", reason=str(error))
+            log.for_change_set(key).info("branch_use_not_allowed", reason=str(error))
         follower.used = True

@@ -86,7 +86,9 @@ def check_at(at: At) -> At:
         if at.tzinfo is None:
             raise UnprocessableError(f"the time {at.isoformat()} has no time zone", code="invalid_position")
     elif type(at) is not int or not 0 <= at <= MAX_SEQUENCE:
-        raise UnprocessableError(f"{at!r} is not a log sequence", code="invalid_position")
+        raise UnprocessableError(
+            f"a position is a log sequence from 0 to 2**63 - 1, or a time, not {at!r}", code="invalid_position"
+        )
     return at
 
 

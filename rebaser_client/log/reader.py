@@ -226,7 +226,7 @@ class StateLoader(CommitReader):
                 await self._tails.acquire()
 
     async def _newest_commit(self, key: ChangeSetKey, last: StoredMessage) -> Commit | None:
-        """Return the newest commit, if the last message of the log is not a commit."""
+        """Return the newest commit of a log whose last message is not a commit; None if none can be decoded."""
         newest: Commit | None = None
         async with aclosing(self._messages(key, last.sequence)) as messages:
             async for message in messages:

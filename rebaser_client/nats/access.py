@@ -54,7 +54,7 @@ def check_access(access: Access) -> None:
         raise ConfigError("a NATS password needs a user")
     for first, second in (("creds", "nkey"), ("creds", "user"), ("nkey", "user"), ("token", "user")):
         if first in present and second in present:
-            raise ConfigError(f"NATS accepts only one of {first} and {second}: leave out the other")
+            raise ConfigError(f"{first} and {second} of NATS are both given: leave out one of them")
     if "tls_key" in present and "tls_cert" not in present:
         raise ConfigError("a TLS key needs the certificate that belongs to it")
     if files := present & {"tls_ca", "tls_cert"}:
@@ -96,7 +96,9 @@ def tls_context(access: Access) -> ssl.SSLContext:
             context.load_cert_chain(certificate, key, encrypted)
         except (ssl.SSLError, ValueError) as error:
             what = "does not belong to its key" if "MISMATCH" in str(error) else "cannot be read with its key"
-            raise ConfigError(f"TLS certificate {certificate} {what}: both must be PEM and belong together") from None
+            raise ConfigError(
+                f"TLS certificate {certificate} {what}: both must be in PEM format and belong together"
+            ) from None
     return context
 
 
@@ -121,7 +123,10 @@ def credentials(access: Access, *, tls: ssl.SSLContext | None, tls_name: str | N
 def refusal(error: BaseException, reason: str) -> NotConnectedError:
     """Return the error for a failed attempt to connect. `reason` is the text of `error`."""
     if isinstance(error, NoTlsError):
-        return NotSecure(f"{reason}, and nothing is sent to it without TLS: use nats:// to connect without TLS")
+        return NotSecure(
+            f"{reason}, which a URL (tls://, wss://) or a TLS option requires: to connect without TLS, use nats:// in "
+            "all URLs, and no TLS option"
+        )
     if isinstance(error, ssl.SSLCertVerificationError):
         message = getattr(error, "verify_message", reason)  # aiohttp's error has none
         return NotSecure(f"the certificate of the server is not trusted: {message}".rstrip("."))
@@ -148,7 +153,7 @@ def _check_seed(match: re.Match[bytes] | None, path: Path, what: str) -> None:
     try:
         import nkeys  # noqa: PLC0415 - an optional dependency of nats-py
     except ImportError as error:
-        raise ConfigError(f"a {what} requires a missing package: {error.name}") from None
+        raise ConfigError(f"a {what} needs the package {error.name}, which is not installed") from None
     seed = bytearray(b"" if match is None else match[1])
     try:
         nkeys.from_seed(seed).wipe()

@@ -173,7 +173,9 @@ class Connection:
         finally:
             pending.close()
         if message.headers.get(STATUS) == "503" and not message.data:
-            raise NoRespondersError(f"nobody answers on {subject}")
+            raise NoRespondersError(
+                f"nobody answers on {subject}: no stream has this subject, or JetStream is not there"
+            )
         if subject.startswith(JETSTREAM):
             self._api_outage.answered(self._loop.time())
         return message

@@ -62,9 +62,9 @@ def parse_servers(url: str) -> list[str]:
         except ValueError:
             usable = False
         if not usable:
-            raise ConfigError(f"{without_secrets(server)!r} is not a NATS server: use nats://host:port")
+            raise ConfigError(f"{without_secrets(server)!r} is not the URL of a NATS server: use nats://host:port")
     if not servers:
-        raise ConfigError("no NATS server is given: use nats://host:port")
+        raise ConfigError("the URL of NATS is empty: use nats://host:port")
     return servers
 
 
@@ -151,7 +151,9 @@ class Link:
             cause = self._failure if vague and self._failure is not None else error
             await self.close()
             if isinstance(cause, ImportError):
-                raise ConfigError(f"these NATS options require a missing package: {_missing(cause)}") from error
+                raise ConfigError(
+                    f"these NATS options need the package {_missing(cause)}, which is not installed"
+                ) from error
             raise refusal(cause, _text(cause)) from error
         except BaseException:
             await self.close()
@@ -260,7 +262,9 @@ class Link:
             with anyio.fail_after(COMMAND_BOUND):
                 await self._trip
         except (TimeoutError, ConnectionError):
-            raise NotConnectedError("the new connection to NATS was lost again") from None
+            raise NotConnectedError(
+                f"the new connection to NATS was lost again, or answered no ping within {COMMAND_BOUND:g} s"
+            ) from None
 
     def _end(self) -> None:
         if self._trip is not None and not self._trip.done():
@@ -326,11 +330,13 @@ class translate_errors:  # noqa: N801 - reads as a statement
 def translate(error: Exception) -> RebaserError:
     """Return our error for one of nats-py's, or for an `OSError`."""
     if isinstance(error, nats.errors.MaxPayloadError):
-        return UnprocessableError("the message is larger than the server accepts", code="too_large")
+        return UnprocessableError("the message is larger than the NATS server accepts (max_payload)", code="too_large")
     if isinstance(error, nats.errors.BadSubjectError):
-        return UnprocessableError("invalid subject", code="invalid_subject")
+        text = "the subject of a message is empty, or has a space or an unprintable character"
+        return UnprocessableError(text, code="invalid_subject")
     if isinstance(error, nats.errors.BadHeaderError):
-        return UnprocessableError("invalid header name", code="invalid_header")
+        text = "the name of a header is empty, or has a space, a colon, or a character that is not printable ASCII"
+        return UnprocessableError(text, code="invalid_header")
     if isinstance(
         error,
         (nats.errors.ConnectionClosedError, nats.errors.ConnectionDrainingError, nats.errors.OutboundBufferLimitError),

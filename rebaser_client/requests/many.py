@@ -97,7 +97,7 @@ class _Item:
         self.deadline = 0.0  # loop time
         self.reply: tuple[str, asyncio.Future[Msg]] | None = None  # where its answer arrives
         self.outgoing: OutgoingRequest | None = None  # once it is encoded
-        self.attempt: PendingRequest | None = None  # the first one, until it is confirmed
+        self.attempt: PendingRequest | None = None  # the first attempt to store it, until NATS confirms it
         self.error: RebaserError | None = None  # why it could not be stored
         self.retried = False  # a task stores the request, and times out by itself
         self.stored = self.done = False
@@ -194,14 +194,15 @@ class ManyRequests:
         """Check and encode a request. Have it published when the one before it is stored."""
         if not isinstance(request, Request):
             kind = type(request).__name__
-            raise UnprocessableError(f"requests must be an iterable of Request, not of {kind}", code="invalid_argument")
+            text = f"enqueue_many takes an iterable of Request objects, but got a {kind} from it"
+            raise UnprocessableError(text, code="invalid_argument")
         services = self._services
         index, self._taken = self._taken, self._taken + 1
         try:
             key = known_key(request.workspace, request.change_set)
             id_ = services.new_id(request.request_id)
         except RebaserError as error:
-            self._conclude(index, RequestOutcome(request, "", error=error))  # the admission is for the next one
+            self._conclude(index, RequestOutcome(request, "", error=error))  # the next request uses the admission
             return
         item = self._open[index] = _Item(self, index, request, key, id_)
         item.deadline = self._loop.time() + self._timeout

@@ -114,13 +114,13 @@ class Resender:
                 if request in queue.stored_at:  # still unanswered
                     await self._resend(queue, request)
         except (RebaserError, TimeoutError) as error:
-            log.for_change_set(key).debug("answer_look_failed", reason=str(error))
+            log.for_change_set(key).debug("queue_check_failed", reason=str(error))
         queue.due = self._loop.time() + queue.pause
 
     async def _resend(self, queue: _Queue, request: OutgoingRequest) -> None:
         log.for_change_set(request.key).info("answer_lost", seq=request.sequence)
         if self._loop.time() > request.repeat_until:
-            self.remove(request)  # servers may have forgotten the request, and would apply it a second time
+            self.remove(request)  # servers may have forgotten its outcome, and would apply it a second time
             return
         request.mark_as_copy()
         await self._send_again(request)

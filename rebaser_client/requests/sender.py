@@ -225,14 +225,17 @@ class RequestSender:
         raise TimeoutError
 
     async def _attempt(self, request: OutgoingRequest, remaining: float, failed_before: RebaserError | None) -> PubAck:
-        """Publish the request once. `failed_before`: this attempt was made already, and raised this error: raise it."""
+        """Publish the request once. If the attempt was made before and failed, only raise its error `failed_before`."""
         if failed_before is not None:
             raise failed_before
         subject, timeout = self._subjects.requests(request.key), min(remaining, PUBLISH_TIMEOUT)
         return await self._js.publish(subject, request.payload, request.headers, timeout=timeout)
 
     async def _check_ready(self) -> None:
-        """Raise `NotReadyError` if the streams do not exist. They may exist, but lack a leader for some seconds."""
+        """Raise `NotReadyError` if the streams do not exist, or if JetStream does not answer either.
+
+        Without it, the caller tries again: a stream that exists may lack a leader for some seconds.
+        """
         try:
             with translate_missing_stream():
                 await self._js.stream_info(self._subjects.requests_stream)
@@ -249,7 +252,7 @@ def _formula_length(update: Update) -> int:
 
 @contextmanager
 def translate_missing_stream() -> Iterator[None]:
-    """Raise `NotReadyError` where NATS reports that a stream does not exist: no server has run yet."""
+    """Raise `NotReadyError` instead of the error with which NATS reports that a stream does not exist."""
     try:
         yield
     except ApiError as error:

@@ -38,7 +38,7 @@ class Logs:
     async def connect(cls, options: SourceOptions) -> AsyncIterator[Self]:
         """Connect to NATS. Raises the errors of `RebaserClient.connect`.
 
-        The other methods raise `NotReadyError` if no server has created the streams.
+        The other methods raise `NotReadyError` if the streams do not exist.
         """
         subjects = Subjects(options.prefix)
         async with Connection.connect(
@@ -117,7 +117,7 @@ class Logs:
             raise TransientError(f"commit {entry.sequence} cannot be read: {entry.problem.message}")
         if after and entry.content.previous > previous and self._options.fail_on_data_loss:
             raise TransientError(
-                f"commits of {entry.key} after log sequence {previous} were purged (a checkpoint replaced them): start "
-                'again with a new checkpointLocation, or skip them with .option("failOnDataLoss", "false")'
+                f"commits of {entry.key} after log sequence {previous} were purged: begin again (a stream needs a new "
+                'checkpointLocation, a table a later "start"), or skip them with .option("failOnDataLoss", "false")'
             )
         return replace(entry.content, sequence=entry.sequence)

@@ -41,8 +41,9 @@ class OrderedConsumer:
     At most `max_count` messages and about `max_bytes` are queued for a slow reader; the others wait in the stream.
     `config`: further fields of JetStream's `ConsumerConfig`; raises `ConfigError` for fields that ADR-17 forbids.
     `on_ready` is called in the read loop when the queue stops being empty, and when the consumer has ended.
-    Opening raises `ApiError` (error 10059: no such stream). If the stream is deleted, recreated or set back, the
-    consumer ends: once the queue is empty, `wait` and iteration raise `TransientError` (code `stream_lost`).
+    Opening raises `ApiError` (error 10059: no such stream). The consumer ends if the stream is deleted, recreated or
+    set back (`TransientError`, code `stream_lost`), if NATS no longer allows it (`NotAllowed`), and if the connection
+    is closed (`ClientClosedError`). Once the queue is empty, `wait` and iteration raise that error.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class OrderedConsumer:
         return self._failure
 
     async def wait(self) -> None:
-        """Return when the queue is not empty. Once it is empty and the consumer has ended, raise the error."""
+        """Return when the queue is not empty. Raises `failure` if the queue is empty and the consumer has ended."""
         while not self._queue:
             if self._failure is not None:
                 raise self._failure
@@ -270,7 +271,7 @@ class OrderedConsumer:
                 await self._try_replace()
             except Exception as error:
                 log.exception("ordered_failed", **self._names())
-                self._failure = TransientError(f"the consumer on {self._stream} failed unexpectedly: {error!r}")
+                self._failure = TransientError(f"reading the stream {self._stream} failed unexpectedly: {error!r}")
                 self._notify()
         self._replacing = None
 

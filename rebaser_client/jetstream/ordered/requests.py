@@ -95,8 +95,8 @@ class ConsumerRequests:
         }
 
     async def create(self, generation: Generation, handler: Handler, policy: Mapping[str, Any]) -> ConsumerInfo:
-        """Subscribe, then create the consumer. Messages may arrive before this returns. After an error, no consumer is
-        left."""
+        """Subscribe, then create the consumer. Messages may arrive before this returns. If this fails, it deletes the
+        consumer, should it exist."""
         try:
             generation.subscription = await self.js.connection.listen(generation.inbox, handler, lasting=False)
             config = self.config(generation.name, generation.inbox, policy)

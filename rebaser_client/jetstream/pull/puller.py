@@ -183,7 +183,7 @@ class Puller:
             self._deliver(message, 1)
 
     def _parse(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> PullMessage | None:
-        """Return the delivery; None for a status, which is handled here, and for a foreign message."""
+        """Return the delivery; None for a status, which is handled here, and for a message that is no delivery."""
         if headers is not None and STATUS in headers and not reply.startswith("$JS.ACK."):
             pending = headers.get("Nats-Pending-Bytes" if self._state.by_bytes else "Nats-Pending-Messages")
             token = as_int(subject[len(self._inbox) :])
@@ -285,9 +285,10 @@ class Puller:
                         await self._do(job)
                         self._job_running = False
         except Exception as error:
-            log.exception("pull_broke", **self._names)
+            log.exception("pull_broken", **self._names)
             self._state.stop()
-            self._error = TransientError(f"pulling from {self._names['consumer']} failed unexpectedly: {error!r}")
+            name = self._names["consumer"]
+            self._error = TransientError(f"pulling from the consumer {name} failed unexpectedly: {error!r}")
         finally:
             await self._close()
 
@@ -304,7 +305,7 @@ class Puller:
         try:
             gone = self._is_gone is not None and await self._is_gone()
         except RebaserError as error:
-            log.warning("pull_look_failed", **self._names, reason=error.message)
+            log.warning("pull_check_failed", **self._names, reason=error.message)
             return  # the next unanswered pull leads to another check
         if gone:
             self._act(self._state.gone())

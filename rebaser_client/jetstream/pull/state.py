@@ -200,8 +200,11 @@ class PullState(PullCounts):
         if not self._give_up_older(self._clock - self._expires - GRACE):
             return NOTHING
         if self._single_pull:
-            return self._end(RequestTimeoutError(f"a pull was not answered within {self._expires:g} s"))
-        return [PullWarning("pull_unanswered", "", f"no answer within {self._expires:g} s"), *self.pull()]
+            return self._end(RequestTimeoutError(f"the server did not end a pull within {self._expires:g} s"))
+        return [
+            PullWarning("pull_unanswered", "", f"the server did not end a pull within {self._expires:g} s"),
+            *self.pull(),
+        ]
 
     def gone(self) -> Sequence[Action]:
         """End pulling, because the server said that the consumer no longer exists."""
