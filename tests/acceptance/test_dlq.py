@@ -111,7 +111,7 @@ async def test_dead_letters_are_shown_and_dropped_and_many_only_on_purpose(
     after = await client.enqueue_updates_with_reply("dlqmany", "main", [Set("b", 1)])
     first, *_ = await listed(fleet_url, key, 3)
     shown = await rebaser("dlq", "show", "dlqmany", "--id", str(first["requestId"]), nats_url=fleet_url)
-    assert "reason: no header X-CONTENT-TYPE" in shown.stdout
+    assert "no header X-CONTENT-TYPE" in shown.stdout
     assert "request: b'hello 0'" in shown.stdout
     [entry] = await rebaser_json("dlq", "show", "dlqmany", "--id", str(first["requestId"]), nats_url=fleet_url)
     assert (entry["code"], entry["payload"]) == ("malformed", b"hello 0".hex())

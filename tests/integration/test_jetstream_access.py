@@ -251,7 +251,7 @@ async def test_that_one_server_refuses_us_says_more_than_that_another_is_away(tm
     [
         ({"user": "me"}, "a NATS user needs a password"),
         ({"password": SECRET}, "a NATS password needs a user"),
-        ({"user": "me", "password": SECRET, "token": SECRET}, "one of token and user"),
+        ({"user": "me", "password": SECRET, "token": SECRET}, "token and user of NATS are both given"),
         ({"tls_key": "key"}, "needs the certificate"),
         ({"tls_ca": "absent"}, "there is no file of TLS authorities .*absent"),
         ({"tls_ca": "key"}, "key contains no TLS certificate"),

@@ -206,9 +206,9 @@ PLAIN = {"name": "c", "ack_policy": "explicit"}
         ({"ack_policy": "all"}, "require ack_policy explicit, not all"),
         ({"ack_policy": None}, "require ack_policy explicit, not none"),
         ({"priority_groups": [GROUP, "b"]}, "can have one priority group, not 2: jobs, b"),
-        ({"priority_groups": []}, "require each other"),
+        ({"priority_groups": []}, "both priority_policy and priority_groups"),
         ({"priority_groups": ["no name"]}, "cannot name a group"),
-        ({"priority_policy": "none"}, "require each other"),
+        ({"priority_policy": "none"}, "both priority_policy and priority_groups"),
         ({"deliver_subject": "somewhere"}, "a push consumer"),
     ],
 )
