@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from rebaser_core.commit import BranchStatus, BranchSummary, CheckpointRef, Marking, Origin, Reverts
+from rebaser_core.commit import BranchStatus, BranchSummary, CheckpointRef, Marking, Origin, Reverts, Strategy
 from rebaser_core.merge import Definition, PatchEntry, same_definition
 from rebaser_core.record import record
 from rebaser_core.updates import Update
@@ -36,16 +36,32 @@ class Apply:
     """The request to apply the changes of the branch `source` to its target, as of log sequence `at` (None: now).
 
     `strict`: only if the target was not edited after the base of the branch. `allow_stale`: also if derived values of
-    the branch are not up to date.
+    the branch are not up to date. `keep`: the branch stays open, even if all of its edits are applied.
     """
 
     source: str
     at: int | None = None
     strict: bool = False
     allow_stale: bool = False
+    keep: bool = False
 
 
-Action: TypeAlias = Reverts | Create | Apply | Marking
+@record
+class Rebase:
+    """The request to a branch to take over what its target changed since the base, up to log sequence `upto`
+    (None: now).
+
+    `onto`: the new target, which must be the target of the present one (None: the target stays). `settles`: the request
+    comes from the server that applied the branch as of this log sequence, in the commit `upto` of the target.
+    """
+
+    upto: int | None = None
+    onto: str | None = None
+    strategy: Strategy = Strategy.RECORD
+    settles: int | None = None
+
+
+Action: TypeAlias = Reverts | Create | Apply | Marking | Rebase
 """What a request asks for instead of edits."""
 
 

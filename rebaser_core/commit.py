@@ -25,6 +25,7 @@ class Kind(StrEnum):
     CHECKPOINT = "checkpoint"  # no value changed; names a checkpoint
     CREATE = "create"  # begins the log of a change set that was created by a request
     MARK = "mark"  # no value changed; the change set is protected, or no longer
+    REPLAY = "replay"  # a branch took over what its target changed since the base
 
 
 class Outcome(StrEnum):
@@ -54,6 +55,8 @@ class Decision:
     conflicts: tuple[Conflict, ...] = field(default=(), compare=False)  # only for the first reply, not in the log
     # `content_digest` of the request, empty if it is unknown. It travels in a header, which readers may ignore.
     digest: bytes = field(default=b"", compare=False)
+    position: int = 0  # of an apply: log sequence of the branch; of a rebase: that of the target; otherwise 0
+    unresolved: int = 0  # of a rebase: how many conflicts the branch has after it
 
 
 @record
@@ -139,10 +142,38 @@ class Reverts:
 
 @record
 class Source:
-    """The branch `change_set` as of log sequence `sequence`, whose changes a commit applied."""
+    """The change set `change_set` as of log sequence `sequence`, from which a commit took what it changed.
+
+    That is the branch whose changes a commit applied, or the target whose commits a branch replayed. `keep`, of an
+    apply: the branch stays open, even if all of its edits are applied.
+    """
 
     change_set: str
     sequence: int
+    keep: bool = False
+
+
+class Strategy(StrEnum):
+    """What a replay does with an id that the branch and its target defined differently."""
+
+    RECORD = "record"  # the definition of the branch stays, and a conflict is recorded
+    OURS = "ours"  # the definition of the branch stays
+    THEIRS = "theirs"  # the branch takes the definition of the target
+
+
+@record
+class Replay:
+    """What a `replay` commit says about ids that stay changed in the branch.
+
+    `bases`: their definitions in the target as of the new base (`Remove`: none). `conflicts`: for those of these ids
+    that are in conflict from now on, the definition that both sides left. The other ids of `bases` are not in conflict
+    any more. If `blob` is set, both are in that blob, and empty in a decoded commit until the caller loads them.
+    """
+
+    bases: tuple[Update, ...] = ()
+    conflicts: tuple[Update, ...] = ()
+    strategy: Strategy = Strategy.RECORD
+    blob: BlobRef | None = None
 
 
 @record
@@ -153,10 +184,11 @@ class Marking:
 
 
 class BranchStatus(StrEnum):
-    """Whether a change set accepts edits."""
+    """Whether a change set accepts edits: only if it is open."""
 
     OPEN = "open"
     CLOSED = "kept"  # from the beginning, as a tag is
+    APPLIED = "applied"  # the target has all of its edits
 
 
 @record
@@ -164,8 +196,8 @@ class BranchSummary:
     """What a header of a commit says about the branch, as it is after that commit.
 
     `target` is empty if the change set has none. `changes`: how many definitions differ from those at the base, or were
-    edited back to them since the last checkpoint. `conflicts` is 0: servers do not count conflicts with the target.
-    `origin` is the parent, as of log sequence `origin_sequence`; empty if the change set began empty.
+    edited back to them since the last checkpoint. `conflicts`: how many ids are in conflict with the target. `origin`
+    is the parent, as of log sequence `origin_sequence`; empty if the change set began empty.
     """
 
     target: str
@@ -222,20 +254,24 @@ class CarriedOutcome:
 class Commit:
     """One log entry.
 
-    `delta` holds `Update`s in a `rebase` commit and `Computed`s in a `dvu` commit. If `delta_blob` is set, the delta is
-    in that blob, and `delta` of a decoded commit is empty until the caller loads it. `covers` is the log sequence up to
-    which derived values are correct. None stands for the commit's own sequence, which its writer could not know.
-    `recompute`: derived values to be computed again although none of their inputs changed.
+    `delta` holds `Update`s in a `rebase` or `replay` commit and `Computed`s in a `dvu` commit. If `delta_blob` is set,
+    the delta is in that blob, and `delta` of a decoded commit is empty until the caller loads it. `covers` is the log
+    sequence up to which derived values are correct. None stands for the commit's own sequence, which its writer could
+    not know. `recompute`: derived values to be computed again although none of their inputs changed.
 
     `before`: the definitions that this commit replaces, one for each id of its delta that existed before. None if they
     are unknown. If `before_blob` is set, they are in that blob, and `before` of a decoded commit is empty until the
     caller loads it. Folding needs neither. `authors`: one for each of `requests`, or none at all. `reverts`: what the
-    commit takes back. `source`: the branch whose changes the commit applies. `marking`: that of a `mark` commit.
+    commit takes back. `source`: the branch whose changes the commit applies; of a `replay` commit, the target as of
+    the new base. `marking`: that of a `mark` commit. `settled`: ids whose conflicts the edits of the commit resolved.
+    `replay`: that of a `replay` commit.
 
-    Fields of a `create` commit: `origin` (None for a change set that begins empty), `status` (None for open), and
-    `carried`, the outcomes that the log recorded before it. Folding it needs no earlier commit of its log. Its
-    `checkpoint` is that of the parent. Later commits name the same checkpoint until the change set has one of its own,
-    and until then, `begin` is the sequence of the `create` commit.
+    `status`: of a `create` commit, None for open; of a `replay` commit, the new status, or None if it stays as it is.
+
+    Fields of a `create` commit: `origin` (None for a change set that begins empty), and `carried`, the outcomes that
+    the log recorded before it. Folding it needs no earlier commit of its log. Its `checkpoint` is that of the parent.
+    Later commits name the same checkpoint until the change set has one of its own, and until then, `begin` is the
+    sequence of the `create` commit.
 
     `edited`, `branch`, `protected` and `blobs` are only in headers, so a decoded commit lacks them. `edited`: the
     newest commit with edits (None: this one; 0: there is none). `branch`, `protected`: the branch after this commit,
@@ -272,10 +308,17 @@ class Commit:
     begin: int = 0
     source: Source | None = None
     marking: Marking | None = None
+    settled: tuple[str, ...] = ()
+    replay: Replay | None = None
     edited: int | None = field(default=None, compare=False, repr=False)
     branch: BranchSummary | None = field(default=None, compare=False, repr=False)
     protected: bool = field(default=False, compare=False, repr=False)
     blobs: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def has_edits(self) -> bool:
+        """Whether this commit defines or removes values. The delta need not be loaded."""
+        return self.kind in (Kind.REBASE, Kind.REPLAY) and bool(self.delta or self.delta_blob)
 
     @property
     def follows(self) -> int:

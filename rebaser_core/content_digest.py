@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final
 
-from rebaser_core.branch import Action, Apply, Create
+from rebaser_core.branch import Action, Apply, Create, Rebase
 from rebaser_core.commit import Marking, Reverts
 from rebaser_core.updates import Derive, Input, Match, Recompute, Set, Unset, Update
 from rebaser_core.values import canonical
@@ -38,7 +38,10 @@ def digest_of(
     if type(action) is Create:
         parts.append(b"create" + canonical([action.parent, action.at, action.target, action.closed]))
     if type(action) is Apply:
-        parts.append(b"apply" + canonical([action.source, action.at, action.strict, action.allow_stale]))
+        kept = [True] if action.keep else []
+        parts.append(b"apply" + canonical([action.source, action.at, action.strict, action.allow_stale, *kept]))
+    if type(action) is Rebase:
+        parts.append(b"rebase" + canonical([action.upto, action.onto, action.strategy.value, action.settles]))
     if type(action) is Marking:
         parts.append(b"mark" + canonical([action.protected]))
     return hashlib.blake2b(b"".join(parts), digest_size=SIZE).digest()

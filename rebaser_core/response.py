@@ -10,10 +10,16 @@ from rebaser_core.updates import Update
 
 @record
 class Success:
-    """`performed` updates were applied in the commit at log sequence `commit`."""
+    """`performed` updates were applied in the commit at log sequence `commit`.
+
+    `position`: of an apply, the log sequence of the branch; of a rebase, that of the target; 0 for other requests.
+    `conflicts`: of a rebase, how many unresolved conflicts the branch has after it.
+    """
 
     performed: int
     commit: int
+    position: int = 0
+    conflicts: int = 0
 
 
 @record

@@ -21,7 +21,7 @@ from rebaser_client.blobs import BlobMissing
 from rebaser_client.jetstream import Message
 from rebaser_client.log.reader import LASTING_CODES
 from rebaser_core import thresholds
-from rebaser_core.branch import Apply, Create
+from rebaser_core.branch import Apply, Create, Rebase
 from rebaser_core.commit import BlobRef, Reverts
 from rebaser_core.content_digest import digest_of
 from rebaser_core.dead_letter import read_redrive
@@ -144,6 +144,8 @@ class RequestReader:
             case Apply():
                 offer = await read_offer(context, self._key, action)
                 return replace(request, offer=offer, patch=offer.patch)
+            case Rebase():
+                raise UnprocessableError("this server does not rebase branches", code="unsupported")
             case Reverts():
                 return replace(request, patch=await read_own_patch(context, self._key, action, state))
         return request

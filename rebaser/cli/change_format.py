@@ -102,8 +102,8 @@ def origin_json(commit: "Commit") -> dict[str, Any] | None:
     return None if origin is None else {"changeSetId": origin.change_set, "position": origin.sequence}
 
 
-def source_text(source: "Source") -> str:
-    return f"applied {source.change_set}@{source.sequence}"
+def source_text(source: "Source", kind: str) -> str:
+    return f"{'rebased on' if kind == 'replay' else 'applied'} {source.change_set}@{source.sequence}"
 
 
 def marking_text(marking: "Marking") -> str:
@@ -135,7 +135,7 @@ def entry_text(entry: "LogEntry") -> str:
         origin = entry.commit.origin
         parts.append("created empty" if origin is None else f"created from {origin.change_set}@{origin.sequence}")
     if entry.commit.source is not None:
-        parts.append(source_text(entry.commit.source))
+        parts.append(source_text(entry.commit.source, entry.kind))
     if entry.commit.marking is not None:
         parts.append(marking_text(entry.commit.marking))
     if entry.reverts is not None:

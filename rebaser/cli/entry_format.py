@@ -13,7 +13,7 @@ from rebaser.cli import console
 from rebaser.cli.change_format import marking_text, origin_json, reverts_json, reverts_text, source_text
 from rebaser.cli.wording import progress_text, recompute_text
 from rebaser_client.log.entries import Entry
-from rebaser_core.branch import Action, Apply, Create
+from rebaser_core.branch import Action, Apply, Create, Rebase
 from rebaser_core.commit import DVU_ATTEMPT, Authorship, Commit, Decision, Marking, Reverts
 from rebaser_core.messages import DvuProgress, EnqueueUpdatesRequest
 from rebaser_core.updates import Recompute, Update
@@ -160,7 +160,7 @@ def _commit_text(commit: Commit) -> str:
     if commit.reverts is not None:
         parts.append(reverts_text(commit.reverts))
     if commit.source is not None:
-        parts.append(source_text(commit.source))
+        parts.append(source_text(commit.source, commit.kind))
     if commit.marking is not None:
         parts.append(marking_text(commit.marking))
     if commit.recompute:
@@ -217,8 +217,11 @@ def _action(action: Action | None) -> dict[str, Any]:
         case Create():
             out["create"] = _create(action)
         case Apply():
-            flags = {"strict": action.strict, "allowStale": action.allow_stale}
+            flags = {"strict": action.strict, "allowStale": action.allow_stale, "keep": action.keep}
             out["apply"] = {"from": action.source, "at": action.at} | flags
+        case Rebase():
+            where = {"upto": action.upto, "onto": action.onto, "settles": action.settles}
+            out["rebase"] = where | {"strategy": action.strategy.value}
         case Marking():
             out["mark"] = {"protected": action.protected}
     return out
@@ -232,6 +235,8 @@ def _action_text(action: Action) -> str:
             return _create_text(action)
         case Apply():
             return f"apply {action.source}" + ("" if action.at is None else f"@{action.at}")
+        case Rebase():
+            return _rebase_text(action)
     return marking_text(action)
 
 
@@ -239,6 +244,12 @@ def _create_text(create: Create) -> str:
     if create.parent is None:
         return "create an empty change set"
     return f"create from {create.parent}" + ("" if create.at is None else f"@{create.at}")
+
+
+def _rebase_text(rebase: Rebase) -> str:
+    onto = "" if rebase.onto is None else f" onto {rebase.onto}"
+    upto = "" if rebase.upto is None else f" up to {rebase.upto}"
+    return f"rebase{onto}{upto}" + ("" if rebase.settles is None else f", after it was applied at {rebase.settles}")
 
 
 def _request_text(request: EnqueueUpdatesRequest) -> str:

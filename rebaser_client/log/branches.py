@@ -18,7 +18,7 @@ from rebaser_client.log.branch_changes import GapError, read_changes
 from rebaser_client.log.changes import Definition
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.positions import At
-from rebaser_core.commit import BranchStatus, BranchSummary, Kind
+from rebaser_core.commit import BranchStatus, BranchSummary
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.merge import same_definition
@@ -193,7 +193,7 @@ class BranchReader:
                 if commit.sequence <= base:
                     return newest, theirs
                 oldest = commit.previous
-                if commit.kind is Kind.REBASE and (commit.delta or commit.delta_blob):
+                if commit.has_edits:
                     for update in reversed((await self._commits.with_delta(commit)).delta):
                         if update.id in ids:
                             gone = isinstance(update, Remove)

@@ -153,7 +153,7 @@ class LogHistory:
             async for commit in commits:
                 if id_ is None:
                     yield LogEntry.of(commit)
-                elif commit.kind is Kind.REBASE:
+                elif commit.has_edits:
                     loaded = await self._commits.with_delta(commit)
                     if any(update.id == id_ for update in loaded.delta):
                         yield LogEntry.of(loaded)
@@ -248,7 +248,7 @@ class LogHistory:
                     break
                 if commit.origin is not None:  # the earlier position is in the log of the parent
                     return None
-                if commit.kind is Kind.REBASE and (commit.delta or commit.delta_blob):
+                if commit.has_edits:
                     loaded = await self._commits.with_before(await self._commits.with_delta(commit))
                     if loaded.before is None:
                         return None

@@ -7,7 +7,7 @@ version needs is a body, an upgrade from the previous version, and golden files 
 
 from dataclasses import replace
 
-from rebaser_core.commit import Commit
+from rebaser_core.commit import Commit, Kind
 from rebaser_core.encoding.envelope import CBOR, DIGESTS, ContentType, Headers, MessageRegistry, Peeked
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.limits import COMMIT_LIMITS, Limits
@@ -33,6 +33,7 @@ from rebaser_core.messages.delta import (
 )
 from rebaser_core.messages.progress import PROGRESS, DvuProgress
 from rebaser_core.messages.read_back import surely_reads_back
+from rebaser_core.messages.replay import decode_replay, encode_replay
 from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest
 from rebaser_core.messages.response import RESPONSE
 from rebaser_core.messages.sweep_headers import read_sweep_headers, read_unknown, sweep_headers
@@ -69,6 +70,7 @@ __all__ = [
     "decode_changes",
     "decode_commit",
     "decode_delta",
+    "decode_replay",
     "decode_tail",
     "decode_updates_blob",
     "encode",
@@ -76,6 +78,7 @@ __all__ = [
     "encode_changes",
     "encode_commit",
     "encode_delta",
+    "encode_replay",
     "encode_tail",
     "encode_updates_blob",
     "peek",
@@ -115,6 +118,8 @@ def check_commit(commit: Commit, headers: Headers, payload: bytes) -> None:
     expected = commit if commit.delta_blob is None else replace(commit, delta=())
     if commit.before_blob is not None:
         expected = replace(expected, before=())
+    if commit.replay is not None and commit.replay.blob is not None:
+        expected = replace(expected, replay=replace(commit.replay, bases=(), conflicts=()))
     if commit.origin is not None:
         if commit.origin.tail_blob is not None:
             expected = replace(expected, origin=replace(commit.origin, tail=()))
@@ -126,8 +131,10 @@ def check_commit(commit: Commit, headers: Headers, payload: bytes) -> None:
     if read_sweep_headers(headers) != (commit.applied, commit.debt):
         raise malformed("the headers do not match the commit")
     edited = -1 if commit.edited is None else commit.edited
+    applies = commit.source is not None and commit.kind is Kind.REBASE
+    source = replace(commit.source, keep=False) if commit.source is not None and applies else None
     told = read_edited(headers, -1), read_branch(headers), read_blobs(headers), read_source(headers)
-    if (*told, read_protected(headers)) != (edited, commit.branch, commit.blobs, commit.source, commit.protected):
+    if (*told, read_protected(headers)) != (edited, commit.branch, commit.blobs, source, commit.protected):
         raise malformed("the headers do not match the commit")
 
 

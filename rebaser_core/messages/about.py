@@ -17,6 +17,7 @@ class RevertsV3(Body):
 class SourceV3(Body):
     change_set: str
     sequence: Count
+    keep: bool = False
 
 
 class MarkV3(Body):
@@ -41,10 +42,14 @@ def read_reverts(body: RevertsV3) -> Reverts:
 
 def read_source(kind: Kind, body: SourceV3 | None) -> Source | None:
     if body is None:
+        if kind is Kind.REPLAY:
+            raise malformed("a replay commit must say what it replays")
         return None
-    if kind is not Kind.REBASE:
-        raise malformed(f"a {kind} commit must not apply a branch")
-    return Source(check_token(body.change_set, "change set"), body.sequence)
+    if kind not in (Kind.REBASE, Kind.REPLAY):
+        raise malformed(f"a {kind} commit must not apply a branch, or replay its target")
+    if kind is Kind.REPLAY and body.keep:
+        raise malformed("a replay commit has no branch to keep open")
+    return Source(check_token(body.change_set, "change set"), body.sequence, body.keep)
 
 
 def read_marking(kind: Kind, body: MarkV3 | None, *, changed: bool) -> Marking | None:
@@ -69,6 +74,7 @@ def write_about(commit: Commit) -> dict[str, Any]:
             wire["reverts"]["request"] = commit.reverts.request
     if commit.source is not None:
         wire["from"] = {"changeSet": commit.source.change_set, "sequence": commit.source.sequence}
+        wire["from"] |= {"keep": True} if commit.source.keep else {}
     if commit.marking is not None:
         wire["mark"] = {"protected": commit.marking.protected}
     return wire

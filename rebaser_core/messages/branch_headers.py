@@ -5,7 +5,7 @@ A reader of these headers does not need the payload. Most commits have none of t
 - `X-Edited`: the log sequence of the newest commit with edits, 0 if there is none. If the header is missing, the newest
   commit with edits is this one or an unknown earlier one.
 - `X-Branch`, in change sets that were created by a request: `<target>@<base> <status> <changes> <conflicts>
-  <origin>@<sequence>`. A name is empty if there is none. `<conflicts>` is 0: servers do not count conflicts.
+  <origin>@<sequence>`. A name is empty if there is none.
 - `X-Protected`: `1` as long as the change set is protected.
 - `X-From`: `<change set>@<sequence>`, the branch whose changes this commit applies.
 - `X-Blobs`: the addresses of all blobs that the log needs from this message on, separated by spaces; or, if they are
@@ -17,7 +17,7 @@ Invariant: the functions that read headers return what was written, or raise `Un
 from collections.abc import Iterable
 
 from rebaser_core.blob_address import check_address
-from rebaser_core.commit import BranchSummary, Commit, Source
+from rebaser_core.commit import BranchSummary, Commit, Kind, Source
 from rebaser_core.encoding.envelope import BLOBS, BRANCH, CBOR, EDITED, FROM, PROTECTED, Headers, dumps, loads
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.limits import COMMIT_LIMITS
@@ -35,7 +35,7 @@ def branch_headers(commit: Commit) -> dict[str, str]:
         headers[BRANCH] = _write_summary(commit.branch)
     if commit.protected:
         headers[PROTECTED] = "1"
-    if commit.source is not None:
+    if commit.source is not None and commit.kind is Kind.REBASE:
         headers[FROM] = f"{commit.source.change_set}@{commit.source.sequence}"
     if commit.blobs:
         headers[BLOBS] = " ".join(commit.blobs)
@@ -68,7 +68,7 @@ def read_protected(headers: Headers | None) -> bool:
 
 
 def read_source(headers: Headers | None) -> Source | None:
-    """The branch that a commit applies; None if it applies none."""
+    """The branch that a commit applies, without `keep`; None if it applies none."""
     text = (headers or {}).get(FROM)
     return None if text is None else Source(*_position(text))
 

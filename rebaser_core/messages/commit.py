@@ -9,22 +9,8 @@ from typing import Any
 from pydantic import Field
 
 from rebaser_core.blob_address import check_address
-from rebaser_core.commit import (
-    Applied,
-    Attempt,
-    BlobRef,
-    CheckpointRef,
-    Commit,
-    Delta,
-    Kind,
-)
-from rebaser_core.encoding.envelope import (
-    MESSAGE_TYPE,
-    Body,
-    Count,
-    Headers,
-    MessageType,
-)
+from rebaser_core.commit import Applied, Attempt, BlobRef, CheckpointRef, Commit, Delta, Kind
+from rebaser_core.encoding.envelope import MESSAGE_TYPE, Body, Count, Headers, MessageType
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.limits import Limits
@@ -49,6 +35,7 @@ from rebaser_core.messages.origin import (
     write_blob,
     write_create,
 )
+from rebaser_core.messages.replay import read_replay, read_settled, write_replay, write_settled
 from rebaser_core.updates import Update, any_match, parse_recompute
 
 MATCHES = 2  # the first version in which inputs may be patterns
@@ -109,10 +96,12 @@ class CheckpointV3(CheckpointV1):
 class CommitV3(CommitV2):
     """Adds what is needed for history.
 
-    `before`, of `rebase` commits, has the form of `delta`. If it is missing, no id of the delta existed before; if it
-    is null, the previous definitions are unknown. `authors`: a row of author and message for each of `requests`.
-    `origin`, `status` and `carried` are those of a `create` commit, `mark` is that of a `mark` commit. `from`: the
-    branch that was applied, and its log sequence.
+    `before`, of `rebase` and `replay` commits, has the form of `delta`. If it is missing, no id of the delta existed
+    before; if it is null, the previous definitions are unknown. `authors`: a row of author and message for each of
+    `requests`. `origin` and `carried` are those of a `create` commit, `mark` is that of a `mark` commit, and `status`
+    that of a `create` or `replay` commit. `from`: the branch that was applied, or the target that was replayed, and its
+    log sequence. `settled`: ids. `bases` and `conflicts`, of `replay` commits, have the form of `delta`; if `bases` is
+    an address, its blob has both. `strategy` is missing if it is `record`.
     """
 
     checkpoint: CheckpointV3 | None = None
@@ -126,6 +115,10 @@ class CommitV3(CommitV2):
     carried: list[Any] = Field(default_factory=list)
     source: SourceV3 | None = Field(None, alias="from")
     mark: MarkV3 | None = None
+    settled: list[Any] = Field(default_factory=list)
+    bases: dict[str, Any] | None = None
+    conflicts: dict[str, Any] | None = None
+    strategy: str | None = None
 
 
 def upgrade_v1(old: CommitV1) -> CommitV2:
@@ -141,7 +134,8 @@ def upgrade_v2(old: CommitV2) -> CommitV3:
 
 
 _KINDS = {str(kind): kind for kind in Kind}
-_QUICK = _KINDS.keys() - {Kind.MARK.value}  # a `mark` commit has a field that is not usual
+_QUICK = _KINDS.keys() - {Kind.MARK.value, Kind.REPLAY.value}  # these have fields that are not usual
+_OF_UPDATES = (Kind.REBASE, Kind.REPLAY)  # commits with updates, which say what these replaced
 
 
 def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
@@ -174,6 +168,8 @@ def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
         begin=body.begin,
         source=read_source(kind, body.source),
         marking=read_marking(kind, body.mark, changed=body.delta is not None),
+        settled=read_settled(kind, body.settled, limits),
+        replay=read_replay(kind, body.bases, body.conflicts, body.strategy, limits),
         **_read_create(kind, body),
     )
 
@@ -181,9 +177,9 @@ def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
 def _read_create(kind: Kind, body: CommitV3) -> dict[str, Any]:
     """The fields that only `create` commits have."""
     if kind is not Kind.CREATE:
-        if body.origin is not None or body.status is not None or body.carried:
+        if body.origin is not None or body.carried or (body.status is not None and kind is not Kind.REPLAY):
             raise malformed(f"a {kind} commit must not create anything")
-        return {}
+        return {} if body.status is None else {"status": read_status(body.status)}
     if body.delta is not None or body.begin:
         raise malformed("a create commit must begin a log, and change no value")
     return {
@@ -281,14 +277,14 @@ def _read_delta(kind: Kind, raw: dict[str, Any] | None, limits: Limits, version:
 def _read_before(
     kind: Kind, raw: dict[str, Any] | None, limits: Limits, version: int
 ) -> tuple[tuple[Update, ...] | None, BlobRef | None]:
-    if kind is not Kind.REBASE:
+    if kind not in _OF_UPDATES:
         if raw:
             raise malformed(f"a {kind} commit must not replace definitions")
         return None, None
     if raw is None or version < HISTORY:
         return None, None
     before, blob = _read_delta(kind, raw or None, limits, version)
-    return before, blob  # type: ignore[return-value] # a `rebase` commit has updates
+    return before, blob  # type: ignore[return-value] # these commits have updates
 
 
 def _lowest(commit: Commit) -> int:
@@ -297,11 +293,14 @@ def _lowest(commit: Commit) -> int:
     return 2 if commit.recompute or _has_match(commit) else 1
 
 
+_OF_HISTORY = (Kind.CREATE, Kind.MARK, Kind.REPLAY)
+
+
 def _has_history(commit: Commit) -> bool:
     if commit.before is not None or commit.authors or commit.reverts is not None or commit.source is not None:
         return True
     in_branch = commit.checkpoint is not None and commit.checkpoint.changes is not None
-    return in_branch or commit.begin > 0 or commit.kind in (Kind.CREATE, Kind.MARK)
+    return in_branch or commit.begin > 0 or bool(commit.settled) or commit.kind in _OF_HISTORY
 
 
 def _has_match(commit: Commit) -> bool:
@@ -346,7 +345,7 @@ def _write(commit: Commit, version: int) -> dict[str, Any]:
 
 
 def _add_history(commit: Commit, wire: dict[str, Any]) -> None:
-    if commit.kind is Kind.REBASE:
+    if commit.kind in _OF_UPDATES:
         if commit.before_blob is not None:
             wire["before"] = write_blob(commit.before_blob)
         elif commit.before is None:
@@ -355,7 +354,9 @@ def _add_history(commit: Commit, wire: dict[str, Any]) -> None:
             wire["before"] = write_delta(commit.before)
     if commit.begin:
         wire["begin"] = commit.begin
-    wire |= write_about(commit)
+    wire |= write_about(commit) | write_settled(commit)
+    if commit.replay is not None:
+        wire |= write_replay(commit.replay, commit.status)
     if commit.kind is Kind.CREATE:
         wire |= write_create(commit)
 

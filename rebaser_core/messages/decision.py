@@ -15,7 +15,8 @@ from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.ids import RequestId
 
 _OUTCOMES = {str(outcome): outcome for outcome in Outcome}
-_EMPTY: list[Any] = [None, None, None, 0, "", "", 0, 0]  # the fields that a short row leaves out
+_EMPTY: list[Any] = [None, None, None, 0, "", "", 0, 0, 0, 0]  # the fields that a short row leaves out
+_NONE: list[Any] = [0, 0, 0, 0]  # the last four of these fields
 _NO_DIGEST = bytes(SIZE)
 
 
@@ -25,10 +26,10 @@ def read_decision(row: object) -> Decision:
         raise malformed(f"a decided request must be a row of 3 to {len(_EMPTY)} fields")
     if len(row) == 4:  # the usual case: updates were performed, without code or message
         sequence, request_id, outcome, performed = row
-        code, message, redrive, attempts = "", "", 0, 0
+        code, message, rest = "", "", _NONE
     else:
-        sequence, request_id, outcome, performed, code, message, redrive, attempts = row + _EMPTY[len(row) :]
-        if not (type(redrive) is type(attempts) is int and redrive >= 0 and attempts >= 0):
+        sequence, request_id, outcome, performed, code, message, *rest = row + _EMPTY[len(row) :]
+        if not all(type(count) is int and count >= 0 for count in rest):
             raise malformed("a sequence or count is not a natural number")
     if not (type(sequence) is type(performed) is int and sequence >= 0 and performed >= 0):
         raise malformed("a sequence or count is not a natural number")
@@ -37,13 +38,21 @@ def read_decision(row: object) -> Decision:
     known_outcome = _OUTCOMES.get(outcome)
     if known_outcome is None:
         raise UnsupportedVersion(f"unknown outcome {outcome[:40]!r}")
-    return Decision(sequence, RequestId(request_id), known_outcome, performed, code, message, redrive, attempts)
+    redrive, attempts, position, unresolved = rest
+    return Decision(
+        *(sequence, RequestId(request_id), known_outcome, performed, code, message, redrive, attempts),
+        position=position,
+        unresolved=unresolved,
+    )
 
 
 def write_decision(decision: Decision) -> list[Any]:
     """The row of a decision, without empty fields at its end."""
     row: list[Any] = [decision.sequence, decision.request_id, decision.outcome.value]
-    if decision.redrive or decision.attempts:
+    if decision.position or decision.unresolved:
+        row += (decision.performed, decision.code, decision.message, decision.redrive, decision.attempts)
+        row += (decision.position, decision.unresolved)
+    elif decision.redrive or decision.attempts:
         row += (decision.performed, decision.code, decision.message, decision.redrive, decision.attempts)
     elif decision.message or decision.code:
         row += (decision.performed, decision.code, decision.message)

@@ -36,9 +36,9 @@ def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
         return False
     if commit.origin is not None or commit.status is not None or commit.branch is not None or commit.carried != ():
         return False
-    if commit.begin != 0 or commit.edited is not None or commit.blobs:
+    if commit.begin != 0 or commit.edited is not None or commit.blobs or commit.settled != ():
         return False
-    if commit.source is not None or commit.marking is not None or commit.protected:
+    if commit.replay is not None or commit.source is not None or commit.marking is not None or commit.protected:
         return False
     header = headers.get
     version, usual = ("1", USUAL) if commit.before is None else ("3", USUAL_HISTORY)
@@ -132,6 +132,8 @@ def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
             if outcome != "success" or decision.outcome is not success:
                 return False
             if decision.code or decision.message or decision.redrive or decision.attempts:
+                return False
+            if decision.position != 0 or decision.unresolved != 0:
                 return False
             bits |= sequence | performed
     except (TypeError, ValueError):  # not a row of four

@@ -1,7 +1,8 @@
 """The request to edit a change set, or to compute derived values again.
 
 Version 1 names a blob with its updates. Version 2 can contain its updates. Version 3 adds `recompute`, and its inputs
-may be patterns. Version 4 adds `author`, `message`, `expect`, and the actions: `revert`, `create`, `apply` and `mark`.
+may be patterns. Version 4 adds `author`, `message`, `expect`, and the actions: `revert`, `create`, `apply`,
+`rebase` and `mark`.
 """
 
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 from pydantic import Field
 
 from rebaser_core.blob_address import check_address
-from rebaser_core.branch import Action, Apply, Create
-from rebaser_core.commit import Marking, Reverts
+from rebaser_core.branch import Action, Apply, Create, Rebase
+from rebaser_core.commit import Marking, Reverts, Strategy
 from rebaser_core.encoding.envelope import Body, Count, MessageType
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnprocessableError
@@ -92,6 +93,14 @@ class ApplyV4(Body):
     at: Count | None = None
     strict: bool = False
     allow_stale: bool = False
+    keep: bool = False
+
+
+class RebaseV4(Body):
+    upto: Count | None = None
+    onto: str | None = None
+    strategy: str = Strategy.RECORD.value
+    settles: Count | None = None
 
 
 class MarkV4(Body):
@@ -99,7 +108,7 @@ class MarkV4(Body):
 
 
 class RequestV4(RequestV3):
-    """At most one of `revert`, `create`, `apply` and `mark` is given."""
+    """At most one of `revert`, `create`, `apply`, `rebase` and `mark` is given."""
 
     author: str = ""
     message: str = ""
@@ -107,6 +116,7 @@ class RequestV4(RequestV3):
     revert: RevertV4 | None = None
     create: CreateV4 | None = None
     apply: ApplyV4 | None = None
+    rebase: RebaseV4 | None = None
     mark: MarkV4 | None = None
 
 
@@ -123,12 +133,13 @@ def upgrade_v3(old: RequestV3) -> RequestV4:
 
 
 def _read(body: RequestV4, limits: Limits, version: int) -> EnqueueUpdatesRequest:
-    actions = [one for one in (body.revert, body.create, body.apply, body.mark) if one is not None]
+    asked = (body.revert, body.create, body.apply, body.rebase, body.mark)
+    actions: list[Body] = [one for one in asked if one is not None]
     if actions:
         if len(actions) > 1:
-            raise malformed("a request must have only one of revert, create, apply and mark")
-        if body.expect is not None and type(actions[0]) in (CreateV4, MarkV4):
-            raise malformed("a request to create or to mark must not have expect")
+            raise malformed("a request must have only one of revert, create, apply, rebase and mark")
+        if body.expect is not None and type(actions[0]) in (CreateV4, RebaseV4, MarkV4):
+            raise malformed("a request to create, to rebase or to mark must not have expect")
         if (body.updates, body.updates_address, body.from_change_set_id, body.recompute) != (None,) * 4:
             raise malformed("a request with an action must not have updates, fromChangeSetId or recompute")
     elif (body.updates is None) == (body.updates_address is None):
@@ -154,9 +165,14 @@ def _read_action(body: Body) -> Action:
     if isinstance(body, CreateV4):
         return _read_create(body)
     if isinstance(body, ApplyV4):
-        return Apply(check_token(body.source, "change set"), body.at, body.strict, body.allow_stale)
-    assert isinstance(body, MarkV4)  # noqa: S101 - the last of the four
+        return Apply(check_token(body.source, "change set"), body.at, body.strict, body.allow_stale, body.keep)
+    if isinstance(body, RebaseV4):
+        return _read_rebase(body)
+    assert isinstance(body, MarkV4)  # noqa: S101 - the last of the five
     return Marking(body.protected)
+
+
+_STRATEGIES = {str(strategy): strategy for strategy in Strategy}
 
 
 def _text(text: str, what: str, longest: int) -> str:
@@ -176,6 +192,21 @@ def _read_create(body: CreateV4) -> Create:
         if name is not None:
             check_token(name, "change set")
     return check_create(create)
+
+
+def _read_rebase(body: RebaseV4) -> Rebase:
+    strategy = _STRATEGIES.get(body.strategy)
+    if strategy is None:
+        raise malformed(f"unknown strategy {body.strategy[:40]!r}; it must be one of {', '.join(_STRATEGIES)}")
+    onto = None if body.onto is None else check_token(body.onto, "change set")
+    return _check_rebase(Rebase(body.upto, onto, strategy, body.settles))
+
+
+def _check_rebase(rebase: Rebase) -> Rebase:
+    plain = rebase.upto is not None and rebase.onto is None and rebase.strategy is Strategy.RECORD
+    if rebase.settles is not None and not plain:
+        raise malformed("a rebase that settles an apply must have upto, and neither onto nor a strategy")
+    return rebase
 
 
 def check_create(create: Create) -> Create:
@@ -286,11 +317,25 @@ def _write_action(action: Action) -> dict[str, Any]:
         return {"create": _write_create(check_create(action))}
     if isinstance(action, Marking):
         return {"mark": {"protected": action.protected}}
+    if isinstance(action, Rebase):
+        return {"rebase": _write_rebase(_check_rebase(action))}
     wire = {"from": action.source}
     if action.at is not None:
         wire["at"] = action.at
     wire |= {"strict": True} if action.strict else {}
-    return {"apply": wire | {"allowStale": True} if action.allow_stale else wire}
+    wire |= {"allowStale": True} if action.allow_stale else {}
+    return {"apply": wire | {"keep": True} if action.keep else wire}
+
+
+def _write_rebase(rebase: Rebase) -> dict[str, Any]:
+    wire: dict[str, Any] = {}
+    if rebase.upto is not None:
+        wire["upto"] = rebase.upto
+    if rebase.onto is not None:
+        wire["onto"] = rebase.onto
+    if rebase.strategy is not Strategy.RECORD:
+        wire["strategy"] = rebase.strategy.value
+    return wire if rebase.settles is None else wire | {"settles": rebase.settles}
 
 
 def _write_create(create: Create) -> dict[str, Any]:

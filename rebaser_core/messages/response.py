@@ -52,7 +52,15 @@ class ConflictsV2(ConflictsV1):
     conflicts: Annotated[list[ConflictV2], FailFast()]  # type: ignore[assignment] # narrower
 
 
+class SuccessV2(SuccessV1):
+    """Adds what an apply or a rebase took, and the number of conflicts that a rebase left."""
+
+    position: Count = 0
+    conflicts: Count = 0
+
+
 class StatusV2(StatusV1):
+    success: SuccessV2 | None = None
     conflicts: ConflictsV2 | None = None
 
 
@@ -80,7 +88,8 @@ def _read(body: ResponseV2, limits: Limits, _: int) -> EnqueueUpdatesResponse:
 def _read_status(wire: StatusV1, limits: Limits) -> Status:
     success, conflicts, error = wire.success, wire.conflicts, wire.error
     if success is not None and conflicts is None and error is None:
-        return Success(success.performed, success.commit)
+        taken = (success.position, success.conflicts) if isinstance(success, SuccessV2) else ()
+        return Success(success.performed, success.commit, *taken)
     if conflicts is not None and success is None and error is None:
         items = tuple(Conflict(item.id, item.message, _read_sides(item, limits)) for item in conflicts.conflicts)
         return Conflicts(conflicts.message, conflicts.commit, items)
@@ -118,6 +127,8 @@ def _quick(raw: dict[str, Any], _: Limits, __: int) -> EnqueueUpdatesResponse | 
 
 def _lowest(response: EnqueueUpdatesResponse) -> int:
     status = response.status
+    if type(status) is Success:
+        return 2 if status.position or status.conflicts else 1
     return 2 if type(status) is Conflicts and any(conflict.sides for conflict in status.conflicts) else 1
 
 
@@ -132,7 +143,11 @@ def _write(response: EnqueueUpdatesResponse, version: int) -> dict[str, Any]:
 
 def _write_status(status: Status, version: int) -> dict[str, Any]:
     if type(status) is Success:
-        return {"success": {"performed": status.performed, "commit": status.commit}}
+        success = {"performed": status.performed, "commit": status.commit}
+        if version >= 2:
+            success |= {"position": status.position} if status.position else {}
+            success |= {"conflicts": status.conflicts} if status.conflicts else {}
+        return {"success": success}
     if type(status) is Conflicts:
         conflicts = [_write_conflict(conflict, version) for conflict in status.conflicts]
         return {"conflicts": {"message": status.message, "commit": status.commit, "conflicts": conflicts}}

@@ -20,7 +20,7 @@ from rebaser_core.updates import Remove, Update
 
 # Fields that concern only the parent's queue. A change set created from the parent does not need them.
 _OF_QUEUE = {"requests", "authors", "reverts", "attempt", "forgetBeforeMs", "applied", "debt", "checkpoint", "carried"}
-_OF_QUEUE |= {"from"}
+_OF_APPLY = _OF_QUEUE | {"from"}  # a replay needs to say which position of the target the branch has reached
 _peek = MessageRegistry((COMMIT,)).peek
 
 
@@ -29,7 +29,8 @@ def copy_row(sequence: int, headers: Headers, data: bytes) -> TailRow:
     check_is_commit(headers)
     peeked = _peek(headers)
     body = unwrap(loads(peeked.content_type, data, COMMIT_LIMITS), peeked.version)
-    kept = {name: value for name, value in body.items() if name not in _OF_QUEUE}
+    left_out = _OF_QUEUE if body.get("kind") == Kind.REPLAY.value else _OF_APPLY
+    kept = {name: value for name, value in body.items() if name not in left_out}
     origin = kept.get("origin")
     if type(origin) is dict:
         kept["origin"] = {name: value for name, value in origin.items() if name != "commits"}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rebaser_core.blob_address import address_of
-from rebaser_core.branch import Apply, Create
+from rebaser_core.branch import Apply, Create, Rebase
 from rebaser_core.checkpoint import open_checkpoint, read_checkpoint
 from rebaser_core.commit import (
     Applied,
@@ -34,8 +34,10 @@ from rebaser_core.commit import (
     Marking,
     Origin,
     Outcome,
+    Replay,
     Reverts,
     Source,
+    Strategy,
     TailRow,
 )
 from rebaser_core.encoding.envelope import ContentType
@@ -149,6 +151,13 @@ def create(**fields: Any) -> Commit:
     return Commit(ID, 0, Kind.CREATE, AT, OWNER, Applied(STREAM, 12), 34, DECISIONS[1:2], **fields)
 
 
+def replay(found: Replay, **fields: Any) -> Commit:
+    """A commit that replays the target of a branch."""
+    decision = replace(DECISIONS[0], position=38, unresolved=2)
+    applied, source = Applied(STREAM, 12), Source(BASE, 38)
+    return Commit(ID, 41, Kind.REPLAY, AT, OWNER, applied, 40, (decision,), replay=found, source=source, **fields)
+
+
 def row(sequence: int, updates: Any) -> TailRow:
     commit = Commit(ID, sequence - 1, Kind.REBASE, AT, OWNER, Applied(STREAM, 12), 0, DECISIONS[:1], updates, before=())
     return copy_row(sequence, *encode_commit(commit))
@@ -177,6 +186,10 @@ REQUESTS = {
         "create-empty": replace(request(), action=Create(closed=True)),
         "apply": replace(request(), author="ann", action=Apply("ann", 38, strict=True, allow_stale=True)),
         "apply-now": replace(request(), expect_at=41, action=Apply("ann")),
+        "apply-keep": replace(request(), action=Apply("ann", 38, keep=True)),
+        "rebase": replace(request(), author="ann", action=Rebase()),
+        "rebase-onto": replace(request(), action=Rebase(upto=38, onto="trunk", strategy=Strategy.THEIRS)),
+        "rebase-settles": replace(request(), action=Rebase(upto=38, settles=36)),
         "mark": replace(request(), message="reviews only", action=Marking(protected=True)),
     },
 }
@@ -189,6 +202,8 @@ RESPONSES = {
         "error-not-in-log": EnqueueUpdatesResponse(RequestId(""), WS, CS, Failure("transient", "try again")),
     },
     2: {
+        "applied": response(Success(9, 42, 36)),
+        "rebased": response(Success(9, 42, 36, 2)),
         "conflicts": response(
             Conflicts(
                 "3 values differ",
@@ -257,6 +272,20 @@ COMMITS = {
         "reverts": edit(delta=UPDATES[:1], before=(), authors=(Authorship("", "wrong"),), reverts=Reverts(30, 38)),
         "reverts-request": edit(delta=UPDATES[:1], before=(), reverts=Reverts(38, 38, RequestId("r1"))),
         "applied": edit(delta=UPDATES[:1], before=(), source=Source("ann", 36), protected=True),
+        "applied-kept": edit(delta=UPDATES[:1], before=(), source=Source("ann", 36, keep=True)),
+        "settled": edit(delta=UPDATES[:2], before=(), settled=("cart/1/price", "straße/☃")),
+        "decided-apply": replace(edit(), requests=(replace(DECISIONS[0], position=36),), before=()),
+        "replay": replay(
+            Replay((Set("a", 1), Unset("b"), Remove("c"), MATCHES[0]), (Set("b", 2), Remove("a"))),
+            delta=UPDATES[:1],
+            before=(Set("cart/1/price", 9.0),),
+            branch=BranchSummary(BASE, 38, BranchStatus.OPEN, 4, 2, BASE, 20),
+        ),
+        "replay-theirs": replay(Replay(strategy=Strategy.THEIRS), delta=UPDATES, before=()),
+        "replay-applied": replay(Replay(), before=(), edited=30, status=BranchStatus.APPLIED),
+        "replay-blob": replay(
+            Replay(strategy=Strategy.OURS, blob=BlobRef(ADDRESS, 2_000_000)), before=(), blobs=(ADDRESS,)
+        ),
         "mark": Commit(
             ID, 41, Kind.MARK, AT, OWNER, Applied(STREAM, 12), 40, DECISIONS[:1], marking=Marking(protected=True)
         ),

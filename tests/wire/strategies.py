@@ -4,7 +4,7 @@ import string
 
 from hypothesis import strategies as st
 
-from rebaser_core.branch import Apply, Create
+from rebaser_core.branch import Apply, Create, Rebase
 from rebaser_core.commit import (
     Applied,
     Attempt,
@@ -21,8 +21,10 @@ from rebaser_core.commit import (
     Marking,
     Origin,
     Outcome,
+    Replay,
     Reverts,
     Source,
+    Strategy,
     TailRow,
 )
 from rebaser_core.messages import (
@@ -90,8 +92,13 @@ reverts = st.one_of(
 creates = st.builds(Create, tokens, st.none() | naturals, st.none() | tokens, st.booleans()) | st.builds(
     Create, closed=st.booleans()
 )
-applies = st.builds(Apply, tokens, st.none() | naturals, st.booleans(), st.booleans())
+applies = st.builds(Apply, tokens, st.none() | naturals, st.booleans(), st.booleans(), st.booleans())
+rebases = st.one_of(
+    st.builds(Rebase, st.none() | naturals, st.none() | tokens, st.sampled_from(Strategy)),
+    st.builds(Rebase, naturals, settles=naturals),
+)
 marks = st.builds(Marking, st.booleans())
+unseen = creates | rebases | marks  # actions that cannot have `expect`
 requests = st.one_of(
     st.builds(
         EnqueueUpdatesRequest,
@@ -104,13 +111,13 @@ requests = st.one_of(
         *about,
     ),
     st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, *[st.none()] * 4, *about, reverts | applies),
-    st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, *[st.none()] * 4, *about[:2], action=creates | marks),
+    st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, *[st.none()] * 4, *about[:2], action=unseen),
 )
 requests_by_address = st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, st.none(), addresses, st.none() | tokens)
 sides = st.builds(Sides, *[st.none() | updates] * 3)
 conflicts = st.builds(Conflict, value_ids, texts, st.none() | sides)
 statuses = st.one_of(
-    st.builds(Success, naturals, naturals),
+    st.builds(Success, naturals, naturals) | st.builds(Success, *[naturals] * 4),
     st.builds(Conflicts, texts, naturals, st.lists(conflicts, max_size=3).map(tuple)),
     st.builds(Failure, texts, texts, st.none() | naturals),
 )
@@ -132,6 +139,8 @@ decisions = st.builds(
     texts,
     naturals,
     naturals,
+    position=st.just(0) | naturals,
+    unresolved=st.just(0) | naturals,
 )
 applied = st.builds(Applied, texts, naturals)
 
@@ -155,13 +164,26 @@ summaries = st.builds(
         naturals,
     ),
 )
+statuses_of_branches = st.none() | st.sampled_from(BranchStatus)
 created = st.fixed_dictionaries(
     {
         "origin": st.none() | origins,
-        "status": st.none() | st.sampled_from(BranchStatus),
+        "status": statuses_of_branches,
         "carried": st.lists(st.builds(CarriedOutcome, decisions, naturals, naturals), max_size=3).map(tuple),
     }
 )
+
+
+@st.composite
+def replays(draw: st.DrawFn) -> Replay:
+    strategy, blob = draw(st.sampled_from(Strategy)), draw(st.none() | blob_refs)
+    if blob is not None:
+        return Replay(strategy=strategy, blob=blob)
+    bases = draw(st.lists(updates, max_size=4, unique_by=lambda update: update.id))
+    in_conflict = [update.id for update in bases if draw(st.booleans())]
+    left: st.SearchStrategy[type[Remove | Unset]] = st.sampled_from((Remove, Unset))
+    conflicts: list[Update] = [draw(left)(id_) for id_ in in_conflict]
+    return Replay(tuple(bases), tuple(conflicts), strategy)
 
 
 @st.composite
@@ -172,8 +194,10 @@ def commits(draw: st.DrawFn) -> Commit:
     blob = draw(st.none() | blob_refs) if not still else None
     requests = tuple(draw(st.lists(decisions, max_size=3)))
     authors = draw(st.sampled_from([0, len(requests)]))
-    before_blob = draw(st.none() | blob_refs) if kind is Kind.REBASE else None
-    before = draw(st.none() | update_tuples) if kind is Kind.REBASE else None
+    edits, replay = kind in (Kind.REBASE, Kind.REPLAY), kind is Kind.REPLAY
+    before_blob = draw(st.none() | blob_refs) if edits else None
+    before = draw(st.none() | update_tuples) if edits else None
+    sources = st.builds(Source, tokens, naturals, st.just(value=False) if replay else st.booleans())
     return Commit(
         id=draw(tokens),
         previous=draw(naturals),
@@ -195,11 +219,13 @@ def commits(draw: st.DrawFn) -> Commit:
         authors=tuple(draw(st.lists(st.builds(Authorship, texts, texts), min_size=authors, max_size=authors))),
         reverts=draw(st.none() | st.builds(Reverts, naturals, naturals, st.none() | tokens)),
         begin=0 if kind is Kind.CREATE else draw(naturals),
-        source=draw(st.none() | st.builds(Source, tokens, naturals)) if kind is Kind.REBASE else None,
+        source=draw(sources if replay else st.none() | sources) if edits else None,
+        settled=tuple(draw(st.lists(value_ids, max_size=3, unique=True))) if kind is Kind.REBASE else (),
+        replay=draw(replays()) if replay else None,
         marking=draw(marks) if kind is Kind.MARK else None,
         protected=draw(st.booleans()),
         edited=draw(st.none() | naturals),
         branch=draw(st.none() | summaries),
         blobs=tuple(draw(st.lists(addresses, max_size=3))),
-        **(draw(created) if kind is Kind.CREATE else {}),  # type: ignore[arg-type] # each has its own type
+        **(draw(created) if kind is Kind.CREATE else {"status": draw(statuses_of_branches)} if replay else {}),
     )

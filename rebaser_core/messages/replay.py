@@ -1,0 +1,95 @@
+"""The wire format of what a commit says about conflicts: what a `replay` commit found, and which ids edits settled.
+
+Invariant: `read_replay` and `decode_replay` return what `write_replay` and `encode_replay` wrote.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rebaser_core.commit import BranchStatus, Commit, Kind, Replay, Strategy
+from rebaser_core.encoding.payload import malformed
+from rebaser_core.errors import UnsupportedVersion
+from rebaser_core.limits import Limits
+from rebaser_core.messages.delta import decode_delta, encode_delta, read_delta, write_delta
+from rebaser_core.messages.origin import read_blob, write_blob
+from rebaser_core.updates import Update, check_id
+
+_STRATEGIES = {str(strategy): strategy for strategy in Strategy}
+
+
+def read_replay(
+    kind: Kind, bases: dict[str, Any] | None, conflicts: dict[str, Any] | None, strategy: str | None, limits: Limits
+) -> Replay | None:
+    """The `replay` of a commit. Its bases are in a blob if `bases` has an address; the blob has the conflicts, too."""
+    if kind is not Kind.REPLAY:
+        if bases is not None or conflicts is not None or strategy is not None:
+            raise malformed(f"a {kind} commit must not replay anything")
+        return None
+    known = Strategy.RECORD if strategy is None else _STRATEGIES.get(strategy)
+    if known is None:
+        raise UnsupportedVersion(f"unknown strategy {str(strategy)[:40]!r}")
+    if bases is not None and "address" in bases:
+        if conflicts is not None:
+            raise malformed("conflicts must be in the blob of the bases")
+        return Replay(strategy=known, blob=read_blob(bases))
+    replay = Replay(_updates(bases, limits), _updates(conflicts, limits), known)
+    _check(replay)
+    return replay
+
+
+def _updates(raw: dict[str, Any] | None, limits: Limits) -> tuple[Update, ...]:
+    return () if raw is None else tuple(read_delta(Kind.REPLAY, raw, limits))  # type: ignore[arg-type] # not of a DVU
+
+
+def _check(replay: Replay) -> None:
+    """Raise `UnprocessableError` if an id occurs twice, or a conflict has no base."""
+    ids, conflicts = {update.id for update in replay.bases}, {update.id for update in replay.conflicts}
+    if len(ids) != len(replay.bases) or len(conflicts) != len(replay.conflicts) or not conflicts <= ids:
+        raise malformed("the conflicts of a replay must be among its bases, and each id must occur once")
+
+
+def write_replay(replay: Replay, status: BranchStatus | None) -> dict[str, Any]:
+    """The fields of the wire map of a commit that `read_replay` reads, and its `status`."""
+    wire: dict[str, Any] = {} if status is None else {"status": status.value}
+    if replay.blob is not None:
+        wire["bases"] = write_blob(replay.blob)
+    else:
+        wire |= {"bases": write_delta(replay.bases)} if replay.bases else {}
+        wire |= {"conflicts": write_delta(replay.conflicts)} if replay.conflicts else {}
+    return wire if replay.strategy is Strategy.RECORD else wire | {"strategy": replay.strategy.value}
+
+
+def encode_replay(replay: Replay) -> bytes:
+    """The blob with the bases, and then the conflicts, of a replay that is too large for its commit."""
+    return encode_delta((*replay.bases, *replay.conflicts))
+
+
+def decode_replay(data: bytes, strategy: Strategy) -> Replay:
+    """Decode a blob of `encode_replay`; raises `UnprocessableError`. The second update of an id is its conflict."""
+    updates: Sequence[Any] = decode_delta(Kind.REPLAY, data)
+    bases: dict[str, Update] = {}
+    conflicts: list[Update] = []
+    for update in updates:
+        if update.id in bases:
+            conflicts.append(update)
+        else:
+            bases[update.id] = update
+    replay = Replay(tuple(bases.values()), tuple(conflicts), strategy)
+    _check(replay)
+    if (*replay.bases, *replay.conflicts) != tuple(updates):
+        raise malformed("the conflicts of a replay must follow its bases")
+    return replay
+
+
+def read_settled(kind: Kind, ids: list[Any], limits: Limits) -> tuple[str, ...]:
+    """The ids whose conflicts the edits of a commit resolved; raises `UnprocessableError`."""
+    if ids and kind is not Kind.REBASE:
+        raise malformed(f"a {kind} commit must not settle conflicts")
+    settled = tuple([check_id(id_, limits) for id_ in ids])
+    if len(set(settled)) != len(settled):
+        raise malformed("an id is settled twice")
+    return settled
+
+
+def write_settled(commit: Commit) -> dict[str, Any]:
+    return {"settled": list(commit.settled)} if commit.settled else {}
