@@ -144,7 +144,8 @@ class RequestConflicts(RequestRejected):
     values that were edited again, or a branch and its target both edited a value.
 
     `conflicts` has the first 100 values that conflict, each with the reason, and for a revert or a branch with the
-    definitions that conflict. It is empty if the answer was repeated; the message still names up to ten values.
+    definitions that conflict. If the answer was repeated, it is empty for updates from another change set. The message
+    always names up to ten values.
     """
 
     default_code = "conflicts"

@@ -42,6 +42,7 @@ class Decision:
     """One request as a commit records it. `request_id` is `@<sequence>` if the message gave no readable id.
 
     `redrive`: how many times the request had been redriven from the dead letters. `attempts`: how many tries failed.
+    `result`: the blob with the `conflicts` of the reply, so that a repeated reply has them, too; None if there is none.
     """
 
     sequence: int
@@ -52,11 +53,12 @@ class Decision:
     message: str = ""
     redrive: int = 0
     attempts: int = 0
-    conflicts: tuple[Conflict, ...] = field(default=(), compare=False)  # only for the first reply, not in the log
+    conflicts: tuple[Conflict, ...] = field(default=(), compare=False)  # of the reply, not in the row
     # `content_digest` of the request, empty if it is unknown. It travels in a header, which readers may ignore.
     digest: bytes = field(default=b"", compare=False)
     position: int = 0  # of an apply: log sequence of the branch; of a rebase: that of the target; otherwise 0
     unresolved: int = 0  # of a rebase: how many conflicts the branch has after it
+    result: "BlobRef | None" = None
 
 
 @record

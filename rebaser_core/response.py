@@ -45,7 +45,11 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """Nothing was applied. `conflicts` is empty in a repeated reply, because the log keeps only `message`."""
+    """Nothing was applied.
+
+    In a repeated reply, `conflicts` is empty unless they have sides: those are kept in a blob, while the log itself
+    keeps only `message`.
+    """
 
     message: str
     commit: int

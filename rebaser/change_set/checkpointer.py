@@ -83,6 +83,7 @@ async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> 
         reference, needed = await put_all(blobs, written)
         async with commits.append_lock():
             debt = commits.state.debt
+            needed += commits.state.results()
             await commits.append(commits.draft(Kind.CHECKPOINT, checkpoint=reference, debt=debt, blobs=needed))
             commits.tail_weight -= weight
             commits.chain = chain

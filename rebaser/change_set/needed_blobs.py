@@ -6,7 +6,7 @@ Invariant: every blob that a stored message needs is named by that message, or b
 from dataclasses import replace
 
 from rebaser_client.blobs import BlobStore
-from rebaser_core.commit import Commit
+from rebaser_core.commit import BlobRef, Commit
 from rebaser_core.messages import encode_addresses
 from rebaser_core.messages.branch_headers import LIST, MAX_ADDRESSES
 
@@ -15,7 +15,7 @@ ADDRESS_BYTES = 72  # bytes that one address takes in a header
 
 def needs_blobs(commit: Commit) -> bool:
     """Return whether `commit` has parts in blobs, or says that the log needs certain blobs from this commit on."""
-    return bool(commit.blobs or commit.delta_blob or commit.before_blob or (commit.origin and commit.origin.tail_blob))
+    return bool(commit.blobs or _parts(commit))
 
 
 async def with_blobs_named(blobs: BlobStore, commit: Commit, max_bytes: int) -> Commit:
@@ -24,8 +24,15 @@ async def with_blobs_named(blobs: BlobStore, commit: Commit, max_bytes: int) -> 
     If they are too many for a header, or would take more than `max_bytes` there, they are listed in a blob, and the
     header names that blob. Raises `TransientError` if the blob cannot be stored.
     """
-    parts = (commit.delta_blob, commit.before_blob, commit.origin.tail_blob if commit.origin else None)
-    addresses = dict.fromkeys([*commit.blobs, *(part.address for part in parts if part is not None)])
+    addresses = dict.fromkeys([*commit.blobs, *(part.address for part in _parts(commit))])
     if len(addresses) > min(MAX_ADDRESSES, max_bytes // ADDRESS_BYTES):
         addresses = {LIST + await blobs.put(encode_addresses(addresses)): None}
     return replace(commit, blobs=tuple(addresses))
+
+
+def _parts(commit: Commit) -> list[BlobRef]:
+    """The blobs that `commit` itself refers to, but for its checkpoint."""
+    parts = [commit.delta_blob, commit.before_blob, commit.origin.tail_blob if commit.origin else None]
+    parts += [decision.result for decision in commit.requests]
+    parts += [outcome.decision.result for outcome in commit.carried]
+    return [part for part in parts if part is not None]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from rebaser.change_set.commit_log import CommitLog, UnstorableCommit
 from rebaser.change_set.poison import PoisonDetector, Suspicion
-from rebaser.change_set.replies import inbox_allowed, reply
+from rebaser.change_set.replies import inbox_allowed, reply, with_result_read, with_result_stored
 from rebaser.change_set.request_reader import INTERNAL_CODES, HeldRequest, RequestReader
 from rebaser.change_set.retry_budget import RetryBudget
 from rebaser.runtime.context import Context
@@ -199,7 +199,7 @@ class Processor:
             for number, request in enumerate(requests):
                 if request.expect_at is not None and len(request.patch or request.updates) > thresholds.now.fold_step:
                     requests[number] = await self._with_moved(request)
-            decided = decide(state, self.applied, requests)
+            decided = await self._with_result(decide(state, self.applied, requests))
             sequence = state.last
             if decided.decisions and (decided.fork is not None or decided.marking is not None):
                 make = self._marked if decided.fork is None else self._created
@@ -227,6 +227,17 @@ class Processor:
                 if decided.skipped:
                     self._log.error("requests_skipped", commit=commit.id, count=decided.skipped)
         return await self._answer_all(messages, decided.answers, sequence)
+
+    async def _with_result(self, decided: DecidedBatch) -> DecidedBatch:
+        """Store the sides of the conflicts, which only a request that is decided alone can have."""
+        if not (self._commits.history and len(decided.decisions) == 1):
+            return decided
+        (decision,) = decided.decisions
+        if not any(conflict.sides for conflict in decision.conflicts):
+            return decided
+        stored = await with_result_stored(self._context.blobs, decision)
+        answers = [(stored if one is decision else one, commit) for one, commit in decided.answers]
+        return replace(decided, decisions=(stored,), answers=tuple(answers))
 
     def _marked(self, message: Message, decided: DecidedBatch) -> Commit:
         """Return the commit that begins or ends the protection of the change set."""
@@ -275,6 +286,8 @@ class Processor:
             elif (original := self._pending_dead.get(decision.sequence)) is not None:
                 original.duplicates.append(message)
             else:
+                if decision.result is not None:
+                    decision = await with_result_read(self._context.blobs, decision)  # noqa: PLW2901 - the same one
                 room = self.answer(message, decision, commit) and room
                 done.append(message.stream_sequence)
         if not room:

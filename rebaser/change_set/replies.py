@@ -1,18 +1,38 @@
 """Builds answers to requests from the recorded decisions, and checks the inboxes to which they are sent.
 
+A reply may name conflicts. They are stored in a blob, so that a repeated reply has them, too.
+
 Invariant: the client chooses its reply inbox. It is used only if it is one literal subject under the configured inbox
 prefix; otherwise a client could make the server write to the log, the tasks or the JetStream API.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from rebaser_core.commit import Decision, Outcome
+import anyio
+import structlog
+
+from rebaser_client.blobs import BlobStore
+from rebaser_core.commit import BlobRef, Decision, Outcome
 from rebaser_core.dead_letter import reported_id
 from rebaser_core.encoding.envelope import MESSAGE_ID, content_type_of
+from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey, RequestId
-from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure, Success, encode
+from rebaser_core.messages import (
+    Conflicts,
+    EnqueueUpdatesResponse,
+    Failure,
+    Success,
+    decode_result,
+    encode,
+    encode_result,
+)
 
 MAX_INBOX = 256  # characters
+MAX_RESULT = 1024 * 1024  # bytes; a reply names at most 100 conflicts, with 64 KiB of definitions
+RESULT_TIMEOUT = 2.0  # seconds
+
+log = structlog.get_logger(__name__)
 
 
 def inbox_allowed(inbox: str, prefix: str) -> bool:
@@ -46,3 +66,25 @@ def response(
         status = Failure(decision.code, decision.message, commit)
     request_id = reported_id(decision.request_id, request_headers, key) or RequestId("")
     return EnqueueUpdatesResponse(request_id, key.workspace, key.change_set, status)
+
+
+async def with_result_stored(blobs: BlobStore, decision: Decision) -> Decision:
+    """Return `decision`, whose reply has sides of conflicts, with the blob that keeps them.
+
+    Raises `TransientError` if the blob cannot be stored.
+    """
+    data = encode_result(decision.conflicts)
+    return replace(decision, result=BlobRef(await blobs.put(data), len(data)))
+
+
+async def with_result_read(blobs: BlobStore, decision: Decision) -> Decision:
+    """Return `decision` with the conflicts that its blob keeps. A reply goes without them if they cannot be read."""
+    if decision.result is None or decision.conflicts:
+        return decision
+    try:
+        with anyio.fail_after(RESULT_TIMEOUT):
+            data = await blobs.get(decision.result.address, max_bytes=MAX_RESULT)
+        return replace(decision, conflicts=decode_result(data))
+    except (RebaserError, TimeoutError) as error:
+        log.warning("conflicts_not_repeated", id=decision.request_id, reason=str(error))
+        return decision

@@ -35,7 +35,7 @@ from rebaser_core.messages.progress import PROGRESS, DvuProgress
 from rebaser_core.messages.read_back import surely_reads_back
 from rebaser_core.messages.replay import decode_replay, encode_replay
 from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest
-from rebaser_core.messages.response import RESPONSE
+from rebaser_core.messages.response import RESPONSE, decode_result, encode_result
 from rebaser_core.messages.sweep_headers import read_sweep_headers, read_unknown, sweep_headers
 from rebaser_core.messages.tail import (
     check_tail,
@@ -71,6 +71,7 @@ __all__ = [
     "decode_commit",
     "decode_delta",
     "decode_replay",
+    "decode_result",
     "decode_tail",
     "decode_updates_blob",
     "encode",
@@ -79,6 +80,7 @@ __all__ = [
     "encode_commit",
     "encode_delta",
     "encode_replay",
+    "encode_result",
     "encode_tail",
     "encode_updates_blob",
     "peek",

@@ -8,15 +8,16 @@ from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import Any
 
-from rebaser_core.commit import Decision, Outcome
+from rebaser_core.blob_address import check_address
+from rebaser_core.commit import BlobRef, Decision, Outcome
 from rebaser_core.content_digest import SIZE
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.ids import RequestId
 
 _OUTCOMES = {str(outcome): outcome for outcome in Outcome}
-_EMPTY: list[Any] = [None, None, None, 0, "", "", 0, 0, 0, 0]  # the fields that a short row leaves out
-_NONE: list[Any] = [0, 0, 0, 0]  # the last four of these fields
+_EMPTY: list[Any] = [None, None, None, 0, "", "", 0, 0, 0, 0, None]  # the fields that a short row leaves out
+_NONE: list[Any] = [0, 0, 0, 0, None]  # the last five of these fields
 _NO_DIGEST = bytes(SIZE)
 
 
@@ -29,7 +30,7 @@ def read_decision(row: object) -> Decision:
         code, message, rest = "", "", _NONE
     else:
         sequence, request_id, outcome, performed, code, message, *rest = row + _EMPTY[len(row) :]
-        if not all(type(count) is int and count >= 0 for count in rest):
+        if not all(type(count) is int and count >= 0 for count in rest[:-1]):
             raise malformed("a sequence or count is not a natural number")
     if not (type(sequence) is type(performed) is int and sequence >= 0 and performed >= 0):
         raise malformed("a sequence or count is not a natural number")
@@ -38,20 +39,28 @@ def read_decision(row: object) -> Decision:
     known_outcome = _OUTCOMES.get(outcome)
     if known_outcome is None:
         raise UnsupportedVersion(f"unknown outcome {outcome[:40]!r}")
-    redrive, attempts, position, unresolved = rest
+    redrive, attempts, position, unresolved, result = rest
     return Decision(
         *(sequence, RequestId(request_id), known_outcome, performed, code, message, redrive, attempts),
         position=position,
         unresolved=unresolved,
+        result=None if result is None else _read_result(result),
     )
+
+
+def _read_result(raw: object) -> BlobRef:
+    if type(raw) is not list or len(raw) != 2 or type(raw[1]) is not int or raw[1] < 0:
+        raise malformed("a result must be the address and the size of a blob")
+    return BlobRef(check_address(raw[0]), raw[1])
 
 
 def write_decision(decision: Decision) -> list[Any]:
     """The row of a decision, without empty fields at its end."""
     row: list[Any] = [decision.sequence, decision.request_id, decision.outcome.value]
-    if decision.position or decision.unresolved:
+    if decision.position or decision.unresolved or decision.result is not None:
         row += (decision.performed, decision.code, decision.message, decision.redrive, decision.attempts)
         row += (decision.position, decision.unresolved)
+        row += () if decision.result is None else ([decision.result.address, decision.result.size],)
     elif decision.redrive or decision.attempts:
         row += (decision.performed, decision.code, decision.message, decision.redrive, decision.attempts)
     elif decision.message or decision.code:

@@ -1,13 +1,15 @@
-"""The wire format of the reply to a request."""
+"""The wire format of the reply to a request, and of the blob that keeps the conflicts of a reply."""
 
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from pydantic import FailFast
 
-from rebaser_core.encoding.envelope import Body, Count, MessageType
+from rebaser_core.encoding.envelope import CBOR, Body, Count, MessageType, dumps, loads, unwrap, validate
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.ids import RequestId
-from rebaser_core.limits import Limits
+from rebaser_core.limits import COMMIT_LIMITS, Limits
+from rebaser_core.messages.delta import check_version
 from rebaser_core.response import Conflict, Conflicts, EnqueueUpdatesResponse, Failure, Sides, Status, Success
 from rebaser_core.updates import Update, parse_update
 
@@ -91,11 +93,14 @@ def _read_status(wire: StatusV1, limits: Limits) -> Status:
         taken = (success.position, success.conflicts) if isinstance(success, SuccessV2) else ()
         return Success(success.performed, success.commit, *taken)
     if conflicts is not None and success is None and error is None:
-        items = tuple(Conflict(item.id, item.message, _read_sides(item, limits)) for item in conflicts.conflicts)
-        return Conflicts(conflicts.message, conflicts.commit, items)
+        return Conflicts(conflicts.message, conflicts.commit, _read_conflicts(conflicts.conflicts, limits))
     if error is not None and success is None and conflicts is None:
         return Failure(error.code, error.message, error.commit)
     raise malformed("a status must be success, conflicts or error")
+
+
+def _read_conflicts(items: Sequence[ConflictV1], limits: Limits) -> tuple[Conflict, ...]:
+    return tuple([Conflict(item.id, item.message, _read_sides(item, limits)) for item in items])
 
 
 _SIDES = {"base", "ours", "theirs"}
@@ -162,6 +167,26 @@ def _write_conflict(conflict: Conflict, version: int) -> dict[str, Any]:
             side: Update | None = getattr(conflict.sides, name)
             wire[name] = None if side is None else side.to_wire()
     return wire
+
+
+class ResultV1(Body):
+    conflicts: Annotated[list[ConflictV2], FailFast()]
+
+
+def encode_result(conflicts: Iterable[Conflict]) -> bytes:
+    """The blob with the conflicts of a reply."""
+    return dumps(CBOR, {"v1": {"conflicts": [_write_conflict(conflict, 2) for conflict in conflicts]}})
+
+
+def decode_result(data: bytes) -> tuple[Conflict, ...]:
+    """Decode a blob of `encode_result`; raises `UnprocessableError`, or `UnsupportedVersion`."""
+    raw = loads(CBOR, data, COMMIT_LIMITS)
+    if type(raw) is not dict or len(raw) != 1:
+        raise malformed("a result must be a map with one version")
+    check_version(next(iter(raw)), 1)
+    body = validate(ResultV1, unwrap(raw, 1))
+    assert isinstance(body, ResultV1)  # noqa: S101 - `validate` returns what it is asked for
+    return _read_conflicts(body.conflicts, COMMIT_LIMITS)
 
 
 RESPONSE = MessageType(

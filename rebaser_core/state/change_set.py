@@ -131,6 +131,11 @@ class ChangeSetState:
         """The outcome of `request_id`, or None if it is not decided or was forgotten."""
         return self.outcomes.get(request_id) or self.redriven.get(request_id)
 
+    def results(self) -> tuple[str, ...]:
+        """The addresses of the blobs that repeated replies need."""
+        recorded = [*self.outcomes.values(), *self.redriven.values()]
+        return tuple([one.decision.result.address for one in recorded if one.decision.result is not None])
+
     def defined_by(self, id_: str) -> int:
         """A log sequence by which `id_` was last defined or removed: the exact one if it is known, else a later one."""
         if id_ not in self.cells:

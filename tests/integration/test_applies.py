@@ -13,7 +13,9 @@ from rebaser_client.jetstream import JetStream
 from rebaser_core.branch import Apply
 from rebaser_core.commit import Kind, Source
 from rebaser_core.errors import FencedError, UnprocessableError
+from rebaser_core.ids import RequestId
 from rebaser_core.limits import Limits
+from rebaser_core.messages import read_blobs
 from rebaser_core.response import Sides
 from rebaser_core.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
@@ -107,6 +109,38 @@ async def test_a_value_edited_on_both_sides_is_a_conflict_and_nothing_is_applied
         await edit(client, "fix", Set("a", 11), Derive("b", "sum", {"values": "a"}))
         await client.apply("ws", "fix")
         assert await stands(client, "main") == before | {"d": 5}
+
+
+async def test_an_answer_that_is_given_again_has_the_sides_of_its_conflicts(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async def asked(at: int) -> dict[str, Sides | None]:
+        with pytest.raises(RequestConflicts) as caught:
+            await client.apply("ws", "fix", at=at, request_id="r1", allow_stale=True)
+        return {one.id: one.sides for one in caught.value.conflicts}
+
+    async with serving(js, subjects, engine, checkpoint_bytes=1024):
+        await edit(client, "main", Set("a", 1), Set("b", 2))
+        await client.create_branch("ws", "fix")
+        at = await edit(client, "fix", Set("a", 10), Remove("b"))
+        await edit(client, "main", Set("a", 11), Set("b", 12))
+        sides = {"a": Sides(Set("a", 1), Set("a", 11), Set("a", 10)), "b": Sides(Set("b", 2), Set("b", 12), None)}
+        assert await asked(at) == sides
+        for number in range(5):
+            await edit(client, "main", Set("a", 20 + number), Set("c", "x" * 1024))
+        assert await asked(at) == sides
+    recorded = (await client.state("ws", "main")).outcomes[RequestId("r1")]
+    result = recorded.decision.result
+    assert result is not None
+    async with serving(js, subjects, engine, checkpoint_bytes=1024):
+        assert await asked(at) == sides
+        named: set[str] = set()
+        async for entry in client.entries("commits", "ws", "main"):
+            if entry.headers is not None and entry.sequence > recorded.commit:
+                named |= set(read_blobs(entry.headers))
+        assert result.address in named  # a checkpoint remembers the answer, and names the blob that it needs
+        await js.purge(f"OBJ_{subjects.blobs_bucket}", f"$O.{subjects.blobs_bucket}.>")
+        assert await asked(at) == {}
 
 
 async def test_what_cannot_be_applied_is_refused_and_says_why(

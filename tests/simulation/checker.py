@@ -333,6 +333,7 @@ class Checker:
         for address in [one for one in named if one.startswith("@")]:
             named = {address[1:], *decode_addresses(self._blob(address[1:]))}
         blobs = [commit.delta_blob, commit.before_blob, commit.origin.tail_blob if commit.origin else None]
+        blobs += [decision.result for decision in commit.requests]
         needed = {blob.address for blob in blobs if blob is not None}
         if commit.kind in (Kind.CHECKPOINT, Kind.CREATE) and commit.checkpoint is not None:
             newest = commit.checkpoint

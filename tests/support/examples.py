@@ -286,6 +286,9 @@ COMMITS = {
         "replay-blob": replay(
             Replay(strategy=Strategy.OURS, blob=BlobRef(ADDRESS, 2_000_000)), before=(), blobs=(ADDRESS,)
         ),
+        "conflicts": replace(
+            edit(before=()), requests=(replace(DECISIONS[2], result=BlobRef(ADDRESS, 1_234)),), blobs=(ADDRESS,)
+        ),
         "mark": Commit(
             ID, 41, Kind.MARK, AT, OWNER, Applied(STREAM, 12), 40, DECISIONS[:1], marking=Marking(protected=True)
         ),

@@ -141,6 +141,7 @@ decisions = st.builds(
     naturals,
     position=st.just(0) | naturals,
     unresolved=st.just(0) | naturals,
+    result=st.none() | st.builds(BlobRef, addresses, naturals),
 )
 applied = st.builds(Applied, texts, naturals)
 
