@@ -15,7 +15,6 @@ import anyio
 from anyio.abc import TaskGroup
 
 from rebaser_client.admin.dead_letters import DeadLetterBox
-from rebaser_client.applies import ApplyOperations
 from rebaser_client.background_context import BackgroundContext, require_asyncio
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.errors import RequestTimeout
@@ -36,6 +35,7 @@ from rebaser_client.requests.resender import Resender
 from rebaser_client.requests.sender import OutgoingRequest, RequestSender
 from rebaser_client.requests.task_publisher import TaskPublisher
 from rebaser_client.reverts import RevertOperations, RevertOptions
+from rebaser_client.statuses import StatusOperations
 from rebaser_core.branch import Action, Create
 from rebaser_core.commit import Reverts
 from rebaser_core.encoding.envelope import CBOR, ContentType
@@ -53,7 +53,7 @@ DEFAULT_URL = "nats://127.0.0.1:4222"
 RESEND_TIMEOUT = 5.0  # seconds; if it expires, the resender tries again at its next check
 
 
-class RebaserClient(RevertOperations, ApplyOperations):
+class RebaserClient(RevertOperations, StatusOperations):
     """A connection to one installation. The tasks of one event loop can share a client.
 
     Create a client with `connect`:

@@ -28,7 +28,9 @@ def check_source(target: str, source: Source, now: BranchSummary | None, then: B
     """
     name = source.change_set
     if now is not None and now.status is not BranchStatus.OPEN:
-        raise UnprocessableError(f"{name} is closed: it can no longer be applied", code="closed")
+        raise UnprocessableError(
+            f"{name} is closed ({now.status}): it cannot be applied unless it is reopened", code="closed"
+        )
     if then is None or then.target != target:
         other = f"; its target is {then.target}" if then is not None and then.target else ""
         raise UnprocessableError(f"{target} is not the target of {name}{other}", code="not_its_target")

@@ -87,6 +87,8 @@ class Fork:
 class Branch:
     """The state of a change set that a `create` commit began, at log sequence `birth`.
 
+    A change set that no `create` commit began has one, too, once it was closed: its `birth` is 0.
+
     `origin`: its parent (empty if it began empty), as of log sequence `origin_sequence`. `target`: what it branches
     from (empty for none), as of log sequence `base`. `changes`: by id, the definition at the base of each value that
     was edited here.

@@ -24,7 +24,7 @@ class Kind(StrEnum):
     ATTEMPT = "attempt"  # a request or a DVU is being tried again; the number of attempts is bounded
     CHECKPOINT = "checkpoint"  # no value changed; names a checkpoint
     CREATE = "create"  # begins the log of a change set that was created by a request
-    MARK = "mark"  # no value changed; the change set is protected, or no longer
+    MARK = "mark"  # no value changed; the change set is protected, closed, or no longer
     REPLAY = "replay"  # a branch took over what its target changed since the base
 
 
@@ -178,19 +178,24 @@ class Replay:
     blob: BlobRef | None = None
 
 
-@record
-class Marking:
-    """What a request marks a change set as. `protected`: whether it refuses edits other than applied branches."""
-
-    protected: bool
-
-
 class BranchStatus(StrEnum):
     """Whether a change set accepts edits: only if it is open."""
 
     OPEN = "open"
     CLOSED = "kept"  # from the beginning, as a tag is
     APPLIED = "applied"  # the target has all of its edits
+    ABANDONED = "abandoned"
+
+
+@record
+class Marking:
+    """What a request marks a change set as: either `protected`, or `status`.
+
+    `protected`: whether it refuses edits other than applied branches.
+    """
+
+    protected: bool | None = None
+    status: BranchStatus | None = None
 
 
 @record

@@ -43,7 +43,8 @@ def digest_of(
     if type(action) is Rebase:
         parts.append(b"rebase" + canonical([action.upto, action.onto, action.strategy.value, action.settles]))
     if type(action) is Marking:
-        parts.append(b"mark" + canonical([action.protected]))
+        status = [] if action.status is None else [action.status.value]
+        parts.append(b"mark" + canonical([action.protected, *status]))
     return hashlib.blake2b(b"".join(parts), digest_size=SIZE).digest()
 
 

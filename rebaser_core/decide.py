@@ -297,7 +297,8 @@ class _PendingState:
         self._cells = state.cells
         self._delta = delta
         self._birth = 0 if state.branch is None else state.branch.birth
-        self._closed = state.branch is not None and state.branch.status is not BranchStatus.OPEN
+        self._status = BranchStatus.OPEN if state.branch is None else state.branch.status
+        self._closed = self._status is not BranchStatus.OPEN
         self.guarded = self._closed or state.protected  # whether edits are refused
         self._seen = 0
         self._present: dict[str, bool] = {}
@@ -309,7 +310,9 @@ class _PendingState:
             exists = state.edited > 0
             return None if exists else UnprocessableError("there is no such change set", code="no_such_change_set")
         if self._closed and (request.edits or request.recompute is not None or isinstance(action, Apply)):
-            return UnprocessableError("this change set is closed: it accepts no edits", code="closed")
+            return UnprocessableError(
+                f"this change set is closed ({self._status}): it accepts no edits unless it is reopened", code="closed"
+            )
         if state.protected and request.edits:
             return UnprocessableError("this change set is protected: apply a branch instead", code="protected")
         if isinstance(action, Apply) and request.offer is not None:

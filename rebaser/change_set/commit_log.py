@@ -17,6 +17,7 @@ import anyio.lowlevel
 import structlog
 from anyio import to_thread
 
+from rebaser.change_set.branch_fields import about_branch
 from rebaser.change_set.known_functions import load_functions, missing_functions
 from rebaser.change_set.needed_blobs import needs_blobs, with_blobs_named
 from rebaser.runtime.context import Context
@@ -27,7 +28,7 @@ from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, Req
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
 from rebaser_client.log.reader import COMMIT_OVERHEAD, LoadedState
 from rebaser_core import thresholds
-from rebaser_core.commit import BlobRef, CheckpointRef, Commit, Kind, Marking
+from rebaser_core.commit import BlobRef, Commit, Kind
 from rebaser_core.errors import FencedError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import check_commit, check_delta, decode_commit, encode_commit, encode_delta
@@ -163,25 +164,9 @@ class CommitLog:
             checkpoint=checkpoint,
             forget_before_ms=max(stored_ms - self._retry_window_ms, 0),
             unknown=fields.pop("unknown", None) or missing_functions(self.state),
-            **self._about_branch(kind, fields.get("delta", ()), checkpoint, fields.get("marking")),
+            **(about_branch(self.state, kind, checkpoint, fields) if self.history else {}),
             **fields,
         )
-
-    def _about_branch(
-        self, kind: Kind, delta: Any, checkpoint: CheckpointRef | None, marking: Marking | None
-    ) -> dict[str, Any]:
-        """Return the fields of a commit that tell the readers of its headers about its branch and its edits."""
-        state, branch = self.state, self.state.branch
-        if not self.history or kind is Kind.CREATE:
-            return {}
-        edits = delta if kind is Kind.REBASE else ()
-        about: dict[str, Any] = {} if edits else {"edited": state.edited}
-        if state.protected if marking is None else marking.protected:
-            about["protected"] = True
-        if branch is not None:
-            inherited = checkpoint is None or checkpoint.sequence < branch.birth
-            about |= {"begin": branch.birth if inherited else 0, "branch": branch.summary(edits)}
-        return about
 
     async def before(self, delta: Sequence[Update]) -> tuple[Update, ...] | None:
         """Return the definitions that `delta` is about to replace; None if they are not recorded.

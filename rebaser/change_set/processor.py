@@ -240,7 +240,7 @@ class Processor:
         return replace(decided, decisions=(stored,), answers=tuple(answers))
 
     def _marked(self, message: Message, decided: DecidedBatch) -> Commit:
-        """Return the commit that begins or ends the protection of the change set."""
+        """Return the commit that marks the change set as protected or closed, or no longer."""
         return self._commits.draft(
             Kind.MARK,
             stored_ms=message.timestamp_ns // 1_000_000,

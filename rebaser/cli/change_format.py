@@ -107,7 +107,13 @@ def source_text(source: "Source", kind: str) -> str:
 
 
 def marking_text(marking: "Marking") -> str:
+    if marking.status is not None:
+        return "reopened" if marking.status == "open" else f"closed ({marking.status})"
     return "protected" if marking.protected else "no longer protected"
+
+
+def marking_json(marking: "Marking") -> dict[str, Any]:
+    return {"protected": marking.protected} if marking.status is None else {"status": marking.status.value}
 
 
 def entry_json(entry: "LogEntry") -> dict[str, Any]:
@@ -118,7 +124,7 @@ def entry_json(entry: "LogEntry") -> dict[str, Any]:
         "kind": entry.kind.value,
         "reverts": reverts_json(entry.reverts),
         **({"from": origin_json(entry.commit)} if entry.kind == "create" or entry.commit.source else {}),
-        **({"protected": entry.commit.marking.protected} if entry.commit.marking else {}),
+        **(marking_json(entry.commit.marking) if entry.commit.marking else {}),
         "requests": [request_json(decision, author) for decision, author in entry.requests],
     }
 

@@ -10,7 +10,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rebaser.cli import console
-from rebaser.cli.change_format import marking_text, origin_json, reverts_json, reverts_text, source_text
+from rebaser.cli.change_format import (
+    marking_json,
+    marking_text,
+    origin_json,
+    reverts_json,
+    reverts_text,
+    source_text,
+)
 from rebaser.cli.wording import progress_text, recompute_text
 from rebaser_client.log.entries import Entry
 from rebaser_core.branch import Action, Apply, Create, Rebase
@@ -118,7 +125,7 @@ def _commit(commit: Commit) -> dict[str, Any]:
         "requestCount": len(commit.requests),
         "reverts": reverts_json(commit.reverts),
         "from": origin_json(commit),
-        "protected": None if commit.marking is None else commit.marking.protected,
+        **({"protected": None, "status": None} | ({} if commit.marking is None else marking_json(commit.marking))),
         "requests": [
             _decision(decision) | _authorship(who)
             for decision, who in zip(
@@ -223,7 +230,7 @@ def _action(action: Action | None) -> dict[str, Any]:
             where = {"upto": action.upto, "onto": action.onto, "settles": action.settles}
             out["rebase"] = where | {"strategy": action.strategy.value}
         case Marking():
-            out["mark"] = {"protected": action.protected}
+            out["mark"] = marking_json(action)
     return out
 
 

@@ -1,10 +1,10 @@
-"""Registers the commands with their summaries and examples.
+"""Registers the commands that run servers, edit change sets and show their history, with summaries and examples.
+
+`registry_tools` registers the others.
 
 Invariant: importing this module imports no command. The module of a command is imported when the command is chosen or
 its help is wanted, and imports the rest when the command runs.
 """
-
-import typer
 
 from rebaser.cli.lazy_group import Function, LazyGroup
 from rebaser.cli.options import examples, with_access
@@ -215,6 +215,31 @@ def _protect() -> Function:
 
 
 @LazyGroup.command(
+    "close",
+    "Have a change set refuse all edits, until it is reopened.",
+    examples(
+        "rebaser close shop dearer",
+        "rebaser close shop dearer --applied -m 'landed by hand'",
+    ),
+)
+def _close() -> Function:
+    from rebaser.cli.commands.close import close
+
+    return with_access(close)
+
+
+@LazyGroup.command(
+    "reopen",
+    "Have a closed change set accept edits again.",
+    examples("rebaser reopen shop dearer"),
+)
+def _reopen() -> Function:
+    from rebaser.cli.commands.close import reopen
+
+    return with_access(reopen)
+
+
+@LazyGroup.command(
     "revert",
     "Take back the edits of commits: each edited value gets the definition that it had before them.",
     examples(
@@ -254,132 +279,5 @@ def _redo() -> Function:
     return with_access(redo)
 
 
-@LazyGroup.command(
-    "list",
-    "List workspaces, or the change sets of one.",
-    examples(
-        "rebaser list",
-        "rebaser list shop",
-        "rebaser list shop --json | jq -r .changeSetId",
-    ),
-)
-def _list() -> Function:
-    from rebaser.cli.commands.list import list_
-
-    return list_
-
-
-@LazyGroup.command(
-    "tail",
-    "Show commits, waiting requests or dead letters.",
-    examples(
-        "rebaser tail --follow",
-        "rebaser tail shop draft --since 10m --json | jq .requests",
-        "rebaser tail --requests --all",
-        "rebaser tail --dlq --last",
-    ),
-)
-def _tail() -> Function:
-    from rebaser.cli.commands.tail import tail
-
-    return with_access(tail)
-
-
-@LazyGroup.command(
-    "status",
-    "Show servers, change sets, tasks, streams and their durability.",
-    examples(
-        "rebaser status",
-        "rebaser status shop draft                           # what its history costs, and how far back it reaches",
-        "rebaser status --values --limit 20 --after shop/draft",
-        "rebaser status --workspace shop --json | jq '.changeSets[] | select(.debt)'",
-    ),
-)
-def _status() -> Function:
-    from rebaser.cli.commands.status import status
-
-    return with_access(status)
-
-
-@LazyGroup.command(
-    "ping",
-    "Check whether servers are alive and ready.",
-    examples(
-        "rebaser ping",
-        'rebaser ping --server "$REBASER_SERVER_ID" --timeout 5',
-    ),
-)
-def _ping() -> Function:
-    from rebaser.cli.commands.ping import ping
-
-    return with_access(ping)
-
-
-@LazyGroup.command(
-    "functions",
-    "List the functions that can derive a value.",
-    examples(
-        "rebaser functions",
-        "rebaser functions --json | jq -r .name",
-        "rebaser functions --servers",
-    ),
-)
-def _functions() -> Function:
-    from rebaser.cli.commands.functions import functions
-
-    return functions
-
-
-@LazyGroup.command(
-    "doctor",
-    "Check the installation, or the log of a change set.",
-    examples(
-        "rebaser doctor                                      # check the installation",
-        "rebaser doctor shop draft                           # check the log of a change set",
-        "rebaser doctor shop draft --repair                  # show what a repair would do and lose",
-        "rebaser doctor shop draft --repair --yes --save /tmp/damaged",
-    ),
-)
-def _doctor() -> Function:
-    from rebaser.cli.commands.doctor import doctor
-
-    return with_access(doctor)
-
-
-@LazyGroup.command(
-    "demo",
-    "Take a tour with real data, in about a minute.",
-    examples(
-        "rebaser demo",
-        "rebaser demo --data /tmp/rebaser-demo",
-    ),
-)
-def _demo() -> Function:
-    from rebaser.cli.commands.demo import demo
-
-    return demo
-
-
-@LazyGroup.command(
-    "bench",
-    "Measure a running installation under load.",
-    examples(
-        "rebaser bench",
-        "rebaser bench --change-sets 1 --in-flight 64 --requests 20000 --json",
-    ),
-)
-def _bench() -> Function:
-    from rebaser.cli.commands.bench import bench
-
-    return with_access(bench)
-
-
-@LazyGroup.group("dlq", "List, show, redrive or drop dead letters.")
-def _dlq() -> typer.Typer:
-    from rebaser.cli.commands.dlq import dlq
-
-    return dlq
-
-
-COMMANDS = LazyGroup
-"""The group of the commands that this module registers, in the order in which help lists them."""
+FIRST = LazyGroup
+"""The group, with the commands that this module registers."""

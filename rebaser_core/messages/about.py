@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from rebaser_core.commit import Authorship, Commit, Kind, Marking, Reverts, Source
+from rebaser_core.commit import Authorship, BranchStatus, Commit, Kind, Marking, Reverts, Source
 from rebaser_core.encoding.envelope import Body, Count
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.ids import RequestId, check_token
+from rebaser_core.messages.origin import read_status
 
 
 class RevertsV3(Body):
@@ -21,7 +22,10 @@ class SourceV3(Body):
 
 
 class MarkV3(Body):
-    protected: bool
+    """Either `protected` or `status`."""
+
+    protected: bool | None = None
+    status: str | None = None
 
 
 def read_authors(rows: list[Any], requests: int) -> tuple[Authorship, ...]:
@@ -60,7 +64,22 @@ def read_marking(kind: Kind, body: MarkV3 | None, *, changed: bool) -> Marking |
         return None
     if changed:
         raise malformed("a mark commit must change no value")
-    return Marking(body.protected)
+    return check_marking(body.protected, None if body.status is None else read_status(body.status))
+
+
+def check_marking(protected: bool | None, status: BranchStatus | None) -> Marking:
+    """Return a mark; raises `UnprocessableError` if it has both fields or none, or a status that only `create` sets."""
+    if (protected is None) == (status is None):
+        raise malformed("a mark must have either protected or status")
+    if status is BranchStatus.CLOSED:
+        raise malformed(f"only a request to create gives a change set the status {status}")
+    return Marking(protected, status)
+
+
+def write_marking(marking: Marking) -> dict[str, Any]:
+    if marking.status is None:
+        return {"protected": marking.protected}
+    return {"status": marking.status.value}
 
 
 def write_about(commit: Commit) -> dict[str, Any]:
@@ -76,5 +95,5 @@ def write_about(commit: Commit) -> dict[str, Any]:
         wire["from"] = {"changeSet": commit.source.change_set, "sequence": commit.source.sequence}
         wire["from"] |= {"keep": True} if commit.source.keep else {}
     if commit.marking is not None:
-        wire["mark"] = {"protected": commit.marking.protected}
+        wire["mark"] = write_marking(commit.marking)
     return wire

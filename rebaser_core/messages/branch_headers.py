@@ -4,7 +4,7 @@ A reader of these headers does not need the payload. Most commits have none of t
 
 - `X-Edited`: the log sequence of the newest commit with edits, 0 if there is none. If the header is missing, the newest
   commit with edits is this one or an unknown earlier one.
-- `X-Branch`, in change sets that were created by a request: `<target>@<base> <status> <changes> <conflicts>
+- `X-Branch`, in change sets that were created or closed by a request: `<target>@<base> <status> <changes> <conflicts>
   <origin>@<sequence>`. A name is empty if there is none.
 - `X-Protected`: `1` as long as the change set is protected.
 - `X-From`: `<change set>@<sequence>`, the branch whose changes this commit applies.

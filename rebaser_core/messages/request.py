@@ -17,6 +17,8 @@ from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId, check_request_id, check_token
 from rebaser_core.limits import Limits
+from rebaser_core.messages.about import check_marking, write_marking
+from rebaser_core.messages.origin import read_status
 from rebaser_core.record import record
 from rebaser_core.updates import Recompute, Update, any_match, parse_recompute, parse_updates
 
@@ -104,7 +106,10 @@ class RebaseV4(Body):
 
 
 class MarkV4(Body):
-    protected: bool
+    """Either `protected` or `status`."""
+
+    protected: bool | None = None
+    status: str | None = None
 
 
 class RequestV4(RequestV3):
@@ -169,7 +174,7 @@ def _read_action(body: Body) -> Action:
     if isinstance(body, RebaseV4):
         return _read_rebase(body)
     assert isinstance(body, MarkV4)  # noqa: S101 - the last of the five
-    return Marking(body.protected)
+    return check_marking(body.protected, None if body.status is None else read_status(body.status))
 
 
 _STRATEGIES = {str(strategy): strategy for strategy in Strategy}
@@ -316,7 +321,7 @@ def _write_action(action: Action) -> dict[str, Any]:
     if isinstance(action, Create):
         return {"create": _write_create(check_create(action))}
     if isinstance(action, Marking):
-        return {"mark": {"protected": action.protected}}
+        return {"mark": write_marking(check_marking(action.protected, action.status))}
     if isinstance(action, Rebase):
         return {"rebase": _write_rebase(_check_rebase(action))}
     wire = {"from": action.source}

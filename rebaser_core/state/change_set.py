@@ -25,6 +25,7 @@ from rebaser_core.commit import (
     Computed,
     Decision,
     Kind,
+    Marking,
 )
 from rebaser_core.errors import TransientError
 from rebaser_core.history import Mark, add_mark
@@ -76,9 +77,9 @@ class ChangeSetState:
     functions that the writer of the newest commit did not have (not part of checkpoints). `edited`: the log sequence
     of the newest commit with edits. `untracked`: a value whose `edited` is 0 was last defined at this log sequence or
     before; older checkpoints do not say when. `marks`: the checkpoints that commits have named, oldest first. `weight`:
-    the weight of the log in bytes, counted as in `Mark`. `branch`: None unless a request created the change set.
-    `taken`: by name, the log sequence of the newest commit that applied a branch. `protected`: whether edits other than
-    applied branches are refused.
+    the weight of the log in bytes, counted as in `Mark`. `branch`: None unless a request created or
+    closed the change set. `taken`: by name, the log sequence of the newest commit that applied a branch. `protected`:
+    whether edits other than applied branches are refused.
     """
 
     def __init__(self) -> None:
@@ -295,7 +296,7 @@ class ChangeSetState:
         if commit.source is not None:
             self.taken[commit.source.change_set] = sequence
         if commit.marking is not None:
-            self.protected = commit.marking.protected
+            self._mark(commit.marking)
         if commit.attempt is not None:
             if commit.attempt.count or commit.attempt.deaths:
                 self.attempts[commit.attempt.sequence] = commit.attempt
@@ -307,6 +308,13 @@ class ChangeSetState:
                 add_mark(self.marks, commit.checkpoint, sequence, commit.at_ms, self.weight)
         _forget(self.outcomes, commit.forget_before_ms)
         _forget(self.redriven, commit.forget_before_ms - REDRIVE_MEMORY_MS)
+
+    def _mark(self, marking: Marking) -> None:
+        if marking.protected is not None:
+            self.protected = marking.protected
+        if marking.status is not None:
+            self.branch = self.branch or Branch(0)
+            self.branch.status = marking.status
 
     def remember(self, recorded: RecordedOutcome) -> None:
         """Record an outcome as the newest; for `fold`, and for readers of checkpoints."""

@@ -33,14 +33,14 @@ LIMITS = {
 }
 DEFAULTS = {"server_id": "host name and process id"}
 REFUSED = {
-    "closed": "The change set, or the branch to apply, was closed when it was created. It accepts no edits.",
+    "closed": "The change set, or the branch to apply, is closed. Reopen it first.",
     "conflicts": "Values were edited both here and by the branch, or again since the commits to take back. Nothing was"
     " applied.",
     "exists": "A change set cannot be created under a name that is in use.",
     "invalid_definition": "A built-in function does not have an input or a parameter that the definition gives it.",
     "moved": "A value of the request was defined or removed after the position that the request expects. Or an apply is"
     " strict, and the target was edited after the base of the branch.",
-    "no_such_change_set": "The change set to create from, apply or protect does not exist, or did not then.",
+    "no_such_change_set": "The change set to create from, apply, protect or close does not exist, or did not then.",
     "no_such_position": "A revert, or the position to create from or to apply, is beyond the end of the log.",
     "no_such_request": "A revert names a request that this commit did not decide.",
     "not_its_target": "A change set branches from its parent or from the target of its parent, and can be applied to"

@@ -301,6 +301,40 @@ async def test_what_the_target_took_and_its_protection_survive_checkpoints(
         await edit(client, "main", Set("a", 3))
 
 
+async def test_what_is_closed_stays_closed_until_it_is_reopened(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine, checkpoint_bytes=1024):
+        await edit(client, "main", Set("a", 1))
+        await client.create_branch("ws", "fix")
+        await edit(client, "fix", Set("a", 2))
+        before = commit_of(await client.close_change_set("ws", "fix", "applied")) - 1
+        await client.close_change_set("ws", "main")
+        assert await refused(client, "fix") == "closed"
+        for _ in range(20):
+            with pytest.raises(RequestRejected, match="unless it is reopened"):
+                await edit(client, "main", Set("text", "x" * 100))
+    async with serving(js, subjects, engine):
+        assert [(one.change_set, one.status) for one in await client.branches("ws")] == [
+            ("fix", "applied"),
+            ("main", "abandoned"),
+        ]
+        then = await client.branch("ws", "fix", at=before)
+        assert then is not None
+        assert then.status == "open"
+        tag = await client.create_branch("ws", "tag", closed=True)
+        child = await client.create_branch("ws", "child")
+        assert (tag.status, child.status) == ("kept", "open")
+        await edit(client, "child", Set("a", 4))
+        await client.reopen_change_set("ws", "main")
+        await edit(client, "main", Set("b", 1))
+        with pytest.raises(RequestRejected, match="it is reopened"):
+            await client.apply("ws", "fix")
+        await client.reopen_change_set("ws", "fix")
+        await client.apply("ws", "fix")
+    assert await stands(client, "main") == {"a": 2, "b": 1}
+
+
 async def test_a_large_branch_is_applied_while_the_loop_gets_its_turns(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
 ) -> None:

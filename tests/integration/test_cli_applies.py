@@ -92,6 +92,29 @@ async def test_a_conflict_shows_all_sides_and_what_to_do(
         assert await stands(client, "qty") == 4
 
 
+async def test_a_change_set_is_closed_and_reopened(
+    js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any]
+) -> None:
+    async with serving(js, subjects, Engine()):
+        ((line,),) = await told(place, "close", "shop", "main", code=1)
+        assert "rebaser list shop" in line
+        await client.enqueue_updates_with_reply("shop", "main", [Set("price", 9)])
+        await client.create_branch("shop", "draft")
+        ((line,),) = await told(place, "close", "shop", "draft", "-m", "no use")
+        assert line.startswith("draft: closed (abandoned) (commit ")
+        ((line,),) = await told(place, "enqueue", "shop", "draft", "--set", "price=1", code=1)
+        assert "unless it is reopened" in line
+        (closed,) = await rebaser_json("close", "shop", "draft", "--applied", **place)
+        assert closed["status"] == "applied"
+    assert [row[0] for row in await told(place, "branches", "shop")] == ["main"]
+    assert [row[4] for row in await told(place, "branches", "shop", "--all")] == ["closed (applied)", ""]
+    assert "closed (applied)" in (await told(place, "log", "shop", "draft"))[0][-1]
+    async with serving(js, subjects, Engine()):
+        ((line,),) = await told(place, "reopen", "shop", "draft")
+        assert line.startswith("draft: open (commit ")
+        await told(place, "enqueue", "shop", "draft", "--set", "price=1")
+
+
 async def test_a_protected_change_set_takes_branches_only(
     js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any]
 ) -> None:

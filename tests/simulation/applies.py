@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rebaser_core.branch import Apply
-from rebaser_core.commit import Commit, Decision, Marking, Outcome
+from rebaser_core.commit import BranchStatus, Commit, Decision, Marking, Outcome
 from rebaser_core.messages import read_protected, read_source
 from rebaser_core.updates import Remove, Update
 from tests.simulation.book import Book
@@ -58,7 +58,7 @@ def wrong_apply(
         return f"it applied {at.sequence}, not {apply.at}", []
     if target != history.key.change_set:
         return f"the target of {apply.source} is {target}", []
-    if source.kept or history.kept:
+    if source.closed or history.closed:
         return "one of both is closed", []
     if history.taken_at(base=base, name=apply.source):
         return f"{apply.source} was applied after {base} already", []
@@ -91,7 +91,7 @@ def wrong_apply_refusal(
         case "no_such_change_set":
             return "" if not places or min(source.times.values()) > asked.at else "it exists"
         case "closed":
-            return "" if source.kept or history.kept else "both are open"
+            return "" if source.closed or history.closed else "both are open"
         case "not_its_target":
             before = any(one < source.birth for one in places)
             return "" if before or target != history.key.change_set or not source.birth else "it is its target"
@@ -107,10 +107,10 @@ def wrong_apply_refusal(
 
 
 def wrong_mark(history: "History", marking: Marking, decision: Decision) -> str:
-    """What is wrong with the decision on a request to protect a change set, or no longer; empty if nothing is."""
+    """What is wrong with the decision on a request to protect or close a change set; empty if nothing is."""
     used = history.last_edit or history.birth
     if decision.outcome is Outcome.SUCCESS:
-        return "" if used else f"what does not exist is protected: {marking}"
+        return "" if used else f"what does not exist is marked: {marking}"
     if decision.outcome is Outcome.DEAD or (decision.code == "no_such_change_set" and not used):
         return ""
     return f"it is refused as {decision.code}"
@@ -133,9 +133,13 @@ def wrong_apply_headers(history: "History", commit: Commit, headers: dict[str, s
 
 
 def wrong_apply_state(history: "History", state: Any) -> str:
-    """What a checkpoint has otherwise of what was applied, and of the protection; empty if nothing."""
+    """What a checkpoint has otherwise of what was applied, of the protection and the status; empty if nothing."""
     taken = {name: at for at, name in history.takes if at <= state.last}
     if state.taken != taken:
         return f"it has taken {state.taken}, not {taken}"
     protected = [on for at, on in history.marks if at <= state.last][-1:] == [True]
-    return f"protected: {state.protected}" if state.protected != protected else ""
+    if state.protected != protected:
+        return f"protected: {state.protected}"
+    status = ([BranchStatus.OPEN] + [status for at, status in history.statuses if at <= state.last])[-1]
+    told = BranchStatus.OPEN if state.branch is None else state.branch.status
+    return f"status: {told}, not {status}" if told is not status else ""

@@ -11,7 +11,7 @@ from typing import Any
 
 from rebaser_core.branch import Apply, Create
 from rebaser_core.checkpoint import open_checkpoint, read_checkpoint
-from rebaser_core.commit import Applied, CheckpointRef, Commit, Decision, Kind, Marking, Outcome, Reverts
+from rebaser_core.commit import Applied, BranchStatus, CheckpointRef, Commit, Decision, Kind, Marking, Outcome, Reverts
 from rebaser_core.encoding.envelope import REDRIVE
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
@@ -102,7 +102,7 @@ class History:
     commits: int = 0
     writer: str = ""
     birth: int = 0  # the commit that created it
-    kept: bool = False  # closed
+    statuses: list[tuple[int, BranchStatus]] = field(default_factory=list)  # commits that gave it a status
     target: tuple[str, int] = "", 0  # what it branches from, and the base
     lineage: list[int] = field(default_factory=list)  # the commits that make it up, of its origins as well
     takes: list[tuple[int, str]] = field(default_factory=list)  # commits that applied a branch, with its name
@@ -112,6 +112,14 @@ class History:
     @property
     def protected(self) -> bool:
         return self.marks[-1:] != [] and self.marks[-1][1]
+
+    @property
+    def status(self) -> BranchStatus:
+        return self.statuses[-1][1] if self.statuses else BranchStatus.OPEN
+
+    @property
+    def closed(self) -> bool:
+        return self.status is not BranchStatus.OPEN
 
     def taken_at(self, *, base: int, name: str) -> bool:
         """Whether the branch `name` was applied after `base`."""
@@ -477,7 +485,10 @@ class Checker:
             wrong = wrong_mark(history, marking, decision)
             that(not wrong, f"{decision.request_id}: {wrong}")
             that(commit.marking == (marking if success else None), f"commit {sequence} marks {commit.marking}")
-            history.marks += [(sequence, marking.protected)] if success else []
+            if success and marking.protected is not None:
+                history.marks.append((sequence, marking.protected))
+            if success and marking.status is not None:
+                history.statuses.append((sequence, marking.status))
         if apply is None:
             return []
         source = self.histories.get(ChangeSetKey(history.key.workspace, apply.source))

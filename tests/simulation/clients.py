@@ -12,7 +12,7 @@ from rebaser_client.client import Wait
 from rebaser_client.errors import RequestRejected
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.branch import Apply, Create
-from rebaser_core.commit import Marking, Reverts
+from rebaser_core.commit import BranchStatus, Marking, Reverts
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesResponse, Success
@@ -300,6 +300,19 @@ def draw_applies(rng: random.Random, operations: list[Operation]) -> None:
             case "apply":
                 operation.key, operation.of_old, operation.pick = ChangeSetKey("w", target), of_old, pick
                 operation.apply = Apply(branch if chance < 0.95 else child, None, strict, allow_stale)
+
+
+def draw_statuses(rng: random.Random, operations: list[Operation]) -> None:
+    """Have some of them close a change set, or reopen it."""
+    keys = [operation.key for operation in operations]
+    for operation in operations:
+        chance, key = rng.random(), rng.choice(keys)
+        status = rng.choice((BranchStatus.OPEN, BranchStatus.OPEN, BranchStatus.ABANDONED, BranchStatus.APPLIED))
+        if operation.garbage or chance > 0.25:
+            continue
+        _ask_for_action(operation)
+        operation.create = operation.apply = None
+        operation.key, operation.marking = key, Marking(status=status)
 
 
 def _ask_for_action(operation: Operation) -> None:

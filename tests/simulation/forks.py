@@ -103,7 +103,7 @@ def begin(history: "History", parent: "History | None", commit: Commit, sequence
     origin = commit.origin
     history.birth = history.last_edit = sequence
     history.covers = 0
-    history.kept = commit.status is BranchStatus.CLOSED
+    history.statuses = [(sequence, BranchStatus.OPEN if commit.status is None else commit.status)]
     history.book, history.lineage = Book(), []
     history.takes, history.marks = [], []
     if origin is not None and parent is not None:
@@ -132,21 +132,21 @@ def unlawful(history: "History", target: Book, sequence: int, changes: dict[str,
 def wrong_headers(history: "History", headers: dict[str, str], sequence: int) -> str:
     """What the headers of a commit say otherwise than it is; empty if nothing."""
     told = read_branch(headers)
-    if (told is None) != (not history.birth):
+    if (told is None) != (not history.statuses):
         return f"the branch is {told}"
     if read_edited(headers, sequence) not in (history.last_edit, sequence):
         return f"it was last edited by {read_edited(headers, sequence)}, not {history.last_edit}"
     if told is None:
         return ""
-    if (told.target, told.base, told.status is BranchStatus.CLOSED) != (*history.target, history.kept):
-        return f"the branch is {told}, not of {history.target}"
+    if (told.target, told.base, told.status) != (*history.target, history.status):
+        return f"the branch is {told}, not of {history.target}, {history.status}"
     return ""
 
 
 def closed_wrongly(history: "History", decision: Decision, updates: bool) -> str:
     """Whether an edit of a closed change set was applied, or one of an open set refused as closed; empty if not."""
-    if history.kept and updates and decision.outcome not in (Outcome.DEAD, Outcome.ERROR):
+    if history.closed and updates and decision.outcome not in (Outcome.DEAD, Outcome.ERROR):
         return f"{decision.request_id} is applied to a closed change set"
-    if decision.code == "closed" and not history.kept and updates:
+    if decision.code == "closed" and not history.closed and updates:
         return f"{decision.request_id} is refused as closed, and it is open"
     return ""

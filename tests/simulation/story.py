@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from rebaser_client import RebaserClient
 from tests.simulation.book import FAULT
 from tests.simulation.checker import Violation
-from tests.simulation.clients import Programme, Told, draw_applies, draw_forks, draw_history, draw_operations
+from tests.simulation.clients import (
+    Programme,
+    Told,
+    draw_applies,
+    draw_forks,
+    draw_history,
+    draw_operations,
+    draw_statuses,
+)
 from tests.simulation.environment import prepare, replaced
 from tests.simulation.left import LEFT_FOR, LOOK_AGAIN, nothing_left
 from tests.simulation.loop import Livelock, Process, State
@@ -32,6 +40,7 @@ FORK_SHARE = 0.2  # of the worlds whose clients create change sets from others
 READER_SHARE = 0.15  # of the worlds in which somebody reads the past while others edit
 POSITIONS = 4  # of each change set that are read at rest
 APPLY_SHARE = 0.8  # of these, whose clients also apply branches and protect change sets
+STATUS_SHARE = 0.4  # of these, whose clients also close change sets
 REST = 120.0  # virtual seconds in which everything has to come to rest
 # After the last fault: the dead were started, the links of lost machines were cut, and a new sweeper is pinned.
 RECOVERED = 15.0
@@ -70,6 +79,7 @@ class Story:
         self._calm = world.setup.mode is Mode.CALM
         self._forks = random.Random(f"forks {world.seed}").random() < FORK_SHARE
         self._applies = random.Random(f"applies {world.seed}").random() < APPLY_SHARE
+        self._statuses = random.Random(f"statuses {world.seed}").random() < STATUS_SHARE
 
     def run(self) -> Result:
         world = self._world
@@ -131,6 +141,8 @@ class Story:
                     draw_forks(random.Random(f"forks {name} {lane[0].id} {world.seed}"), lane)
                     if self._applies:
                         draw_applies(random.Random(f"applies {name} {lane[0].id} {world.seed}"), lane)
+                    if self._statuses:
+                        draw_statuses(random.Random(f"statuses {name} {lane[0].id} {world.seed}"), lane)
             stubborn = setup.mode is not Mode.HARSH or rng.random() < 0.5
             world.add_client(
                 Programme(name, lanes, stubborn, once, rng, world.check_answer, world.refused, world.trace)

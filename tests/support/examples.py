@@ -191,6 +191,7 @@ REQUESTS = {
         "rebase-onto": replace(request(), action=Rebase(upto=38, onto="trunk", strategy=Strategy.THEIRS)),
         "rebase-settles": replace(request(), action=Rebase(upto=38, settles=36)),
         "mark": replace(request(), message="reviews only", action=Marking(protected=True)),
+        "mark-status": replace(request(), message="no use", action=Marking(status=BranchStatus.ABANDONED)),
     },
 }
 RESPONSES = {
@@ -293,6 +294,12 @@ COMMITS = {
             ID, 41, Kind.MARK, AT, OWNER, Applied(STREAM, 12), 40, DECISIONS[:1], marking=Marking(protected=True)
         ),
         "unmark": Commit(ID, 41, Kind.MARK, AT, OWNER, None, None, marking=Marking(protected=False), edited=7),
+        "mark-status": Commit(
+            *(ID, 41, Kind.MARK, AT, OWNER, None, None),
+            marking=Marking(status=BranchStatus.APPLIED),
+            edited=7,
+            branch=BranchSummary("", 0, BranchStatus.APPLIED, 0, 0, "", 0),
+        ),
         "create": create(
             origin=Origin(BASE, 36, BASE, 36, (row(31, UPDATES), row(32, MATCHES), TailRow(35), row(36, ()))),
             checkpoint=CheckpointRef(ADDRESS, 30, 123_456),

@@ -143,11 +143,29 @@ def test_only_what_exists_is_protected_and_a_commit_says_so() -> None:
     assert not state.protected
 
 
-def test_a_closed_change_set_takes_no_branch() -> None:
-    state = target(branch=Branch(5, status=BranchStatus.CLOSED))
+@pytest.mark.parametrize("status", [one for one in BranchStatus if one is not BranchStatus.OPEN])
+def test_a_closed_change_set_takes_neither_edits_nor_branches(status: BranchStatus) -> None:
+    state = target(branch=Branch(5, status=status))
     done = ask(state, action=Apply("fix"), offer=Offer(SOURCE, 10, PATCH), patch=PATCH)
     assert done.decisions[0].code == "closed"
+    assert ask(state, updates=(Set("a", 2),)).decisions[0].code == "closed"
+    assert ask(state, action=Reverts(5, 5)).decisions[0].code == "closed"
     assert ask(state, action=Marking(protected=True)).marking is not None
+    assert ask(state, action=Marking(status=BranchStatus.OPEN)).marking is not None
+
+
+def test_a_mark_closes_a_change_set_and_reopens_it() -> None:
+    assert ask(ChangeSetState(), action=Marking(status=BranchStatus.ABANDONED)).decisions[0].code == (
+        "no_such_change_set"
+    )
+    state = target(protected=True)
+    for sequence, status in enumerate((BranchStatus.ABANDONED, BranchStatus.APPLIED, BranchStatus.OPEN), 6):
+        done = ask(state, action=Marking(status=status))
+        assert done.marking == Marking(status=status)
+        state.fold(sequence, Commit("c", sequence - 1, Kind.MARK, 0, "o", None, None, marking=done.marking))
+        assert (state.branch and state.branch.status, state.protected, state.edited) == (status, True, 5)
+    state.protected = False
+    assert ask(state, updates=(Set("a", 2),)).decisions[0].outcome is Outcome.SUCCESS
 
 
 @pytest.mark.parametrize(
@@ -164,6 +182,8 @@ def test_a_closed_change_set_takes_no_branch() -> None:
         {"mark": {"protected": True}, "expect": {"at": 1}},
         {"mark": {}},
         {"mark": {"protected": 1}},
+        {"mark": {"protected": True, "status": "open"}},
+        {"mark": {"status": "kept"}},
     ],
 )
 def test_a_request_asks_for_one_thing(body: dict[str, Any]) -> None:
@@ -186,6 +206,8 @@ def test_every_field_of_an_action_is_in_the_digest() -> None:
         Apply("fix", allow_stale=True),
         Marking(protected=True),
         Marking(protected=False),
+        Marking(status=BranchStatus.OPEN),
+        Marking(status=BranchStatus.APPLIED),
         Create("fix"),
     ]
     assert len({digest_of((), None, None, None, action) for action in actions}) == len(actions)

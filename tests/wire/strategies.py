@@ -97,7 +97,9 @@ rebases = st.one_of(
     st.builds(Rebase, st.none() | naturals, st.none() | tokens, st.sampled_from(Strategy)),
     st.builds(Rebase, naturals, settles=naturals),
 )
-marks = st.builds(Marking, st.booleans())
+marks = st.builds(Marking, st.booleans()) | st.builds(
+    Marking, st.none(), st.sampled_from([one for one in BranchStatus if one is not BranchStatus.CLOSED])
+)
 unseen = creates | rebases | marks  # actions that cannot have `expect`
 requests = st.one_of(
     st.builds(

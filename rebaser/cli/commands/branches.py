@@ -82,7 +82,8 @@ def branch_json(info: "BranchInfo") -> dict[str, Any]:
 
 def _row(info: "BranchInfo", now: datetime) -> tuple[str, ...]:
     base = "" if info.target is None else f"{info.target}@{info.base}"
-    words = ["closed"] * (info.status != "open") or ["behind"] * info.behind
+    closed = ["closed" if info.status == "kept" else f"closed ({info.status})"] * (info.status != "open")
+    words = closed or ["behind"] * info.behind
     status = ", ".join(words + ["protected"] * info.protected)
     age = console.duration_text(max((now - info.time).total_seconds(), 0.0))
     return info.change_set, base, f"{info.changes:,}" if info.target else "", f"{age} ago", status

@@ -1,0 +1,28 @@
+"""The fields of a commit that tell the readers of its headers about its branch and its edits."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from rebaser_core.branch import Branch
+from rebaser_core.commit import CheckpointRef, Kind
+from rebaser_core.state.change_set import ChangeSetState
+
+
+def about_branch(
+    state: ChangeSetState, kind: Kind, checkpoint: CheckpointRef | None, fields: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return these fields of a commit that follows `state` and names `checkpoint`. `fields`: its other fields."""
+    if kind is Kind.CREATE:
+        return {}
+    branch, marking = state.branch, fields.get("marking")
+    edits = fields.get("delta", ()) if kind is Kind.REBASE else ()
+    about: dict[str, Any] = {} if edits else {"edited": state.edited}
+    if state.protected if marking is None or marking.protected is None else marking.protected:
+        about["protected"] = True
+    if marking is not None and marking.status is not None:
+        branch = replace(branch or Branch(0), status=marking.status)
+    if branch is not None:
+        inherited = checkpoint is None or checkpoint.sequence < branch.birth
+        about |= {"begin": branch.birth if inherited else 0, "branch": branch.summary(edits)}
+    return about

@@ -1,0 +1,34 @@
+"""The operations of the client that close change sets, and reopen them."""
+
+from typing import Literal, Unpack
+
+from rebaser_client.applies import ApplyOperations
+from rebaser_client.reverts import RevertOptions
+from rebaser_core.commit import BranchStatus, Marking
+from rebaser_core.messages import EnqueueUpdatesResponse
+
+
+class StatusOperations(ApplyOperations):
+    """The operations that change the status of change sets. `RebaserClient` inherits them."""
+
+    async def close_change_set(
+        self,
+        workspace: str,
+        change_set: str,
+        status: Literal["abandoned", "applied"] = "abandoned",
+        **options: Unpack[RevertOptions],
+    ) -> EnqueueUpdatesResponse:
+        """Have the change set refuse everything but to be reopened, with code `closed`, and wait.
+
+        Its values can still be read, and change sets can be created from it. `status`: why it is closed. A change set
+        that is closed already gets the new status.
+
+        Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`.
+        """
+        return await self._mark(workspace, change_set, Marking(status=BranchStatus(status)), **options)
+
+    async def reopen_change_set(
+        self, workspace: str, change_set: str, **options: Unpack[RevertOptions]
+    ) -> EnqueueUpdatesResponse:
+        """Have a closed change set accept edits again, and wait. Raises the errors of `close_change_set`."""
+        return await self._mark(workspace, change_set, Marking(status=BranchStatus.OPEN), **options)
