@@ -566,6 +566,14 @@ BUGS = (
         "        if False:\n",
     ),
     bug(
+        "the header of a mark has the status from before it",
+        "gentle",
+        6,
+        "rebaser.change_set.branch_fields",
+        "        branch = replace(branch or Branch(0), status=marking.status)\n",
+        "        branch = branch or Branch(0)\n",
+    ),
+    bug(
         "a strict apply does not look at the target",
         "gentle",
         40,
