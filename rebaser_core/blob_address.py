@@ -21,7 +21,9 @@ def is_address(address: object) -> bool:
 def check_address(address: object) -> str:
     """Return `address`; raises `UnprocessableError` (code `invalid_address`) if it is not a blob address."""
     if type(address) is not str or not is_address(address):
-        raise UnprocessableError(f"{str(address)[:80]!r} is not a blob address", code="invalid_address")
+        raise UnprocessableError(
+            f"{str(address)[:80]!r} is not a blob address (sha256: and 64 hexadecimal digits)", code="invalid_address"
+        )
     return address
 
 

@@ -32,8 +32,8 @@ class Outcome(StrEnum):
     """How a request was decided. The outcome is final."""
 
     SUCCESS = "success"
-    CONFLICTS = "conflicts"  # nothing was applied: the edits, or a revert, conflict with this change set
-    ERROR = "error"  # nothing was applied: the request asks for something impossible
+    CONFLICTS = "conflicts"  # nothing was applied: the edits, a revert or a branch conflict with this change set
+    ERROR = "error"  # nothing was applied: the change set refuses the request, or what it asks for is impossible
     DEAD = "dead"  # the request cannot be processed; a copy is in the dead letters
 
 

@@ -82,7 +82,7 @@ class QueuedRequest:
 
     @property
     def edits(self) -> bool:
-        """Whether the request would change values other than by an applied branch."""
+        """Whether the request would change values, unless it applies a branch."""
         return bool(self.updates) or type(self.action) is Reverts
 
 
@@ -153,7 +153,7 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
                 Outcome.DEAD,
                 0,
                 "skipped",
-                "skipped by an earlier owner; send it again",
+                "an earlier owner skipped this request; send it again",
                 request.redrive,
                 digest=request.digest,
             )
@@ -229,7 +229,7 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
         outcome, code, message = Outcome.ERROR, request.refusal.code, request.refusal.message
     elif request.expect_at is not None and (moved := pending.defined_after(request.expect_at, request)):
         outcome, code = Outcome.ERROR, "moved"
-        message = f"defined or removed after {request.expect_at}: {_named(moved)}"
+        message = f"values defined or removed after log sequence {request.expect_at}: {_named(moved)}"
     elif request.merged is not None:
         updates = request.merged.updates
         if request.merged.conflicts:
@@ -238,8 +238,8 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
             message = f"{about}: {_named([one.id for one in request.merged.conflicts])}"
             conflicts = _shown(request.merged, about)
     elif request.from_change_set is not None and (gone := pending.missing(request.updates)):
-        outcome, code, message = Outcome.CONFLICTS, "conflicts", f"no longer here: {_named(gone)}"
-        conflicts = tuple([Conflict(id_, "no longer exists here") for id_ in gone[:MAX_CONFLICTS]])
+        outcome, code, message = Outcome.CONFLICTS, "conflicts", f"to be removed, but not here: {_named(gone)}"
+        conflicts = tuple([Conflict(id_, "does not exist here") for id_ in gone[:MAX_CONFLICTS]])
     elif request.recompute is not None and not pending.derives(request.recompute, request.updates):
         function = request.recompute.function
         outcome, code = Outcome.ERROR, "nothing_to_recompute"
@@ -285,7 +285,7 @@ def _shown(merged: Merged, about: str) -> tuple[Conflict, ...]:
 
 
 class _PendingState:
-    """The state with the delta of this commit so far: which ids exist, and which functions are used.
+    """The state together with the delta of this commit so far: which ids exist, and which functions are used.
 
     Edits made for this change set are lenient: removing a value twice has the same effect as removing it once. Edits
     replayed from another change set rely on the values that existed there. A missing value then means that the two

@@ -24,7 +24,9 @@ RequestId = NewType("RequestId", str)
 def check_token(token: object, what: str) -> str:
     """Return `token`; raises `UnprocessableError` if it is not a subject token (`[A-Za-z0-9_-]{1,64}`)."""
     if type(token) is not str or _TOKEN.fullmatch(token) is None:
-        raise UnprocessableError(f"{what} {str(token)[:80]!r} is not 1 to 64 of A-Z a-z 0-9 _ -", code="invalid_id")
+        raise UnprocessableError(
+            f"{what} {str(token)[:80]!r} must be 1 to 64 characters from A-Z a-z 0-9 _ -", code="invalid_id"
+        )
     return token
 
 

@@ -98,4 +98,6 @@ class Subjects:
             suffix = ["process"] if kind == "tasks" else []
             if kind in ("requests", "tasks", "commits", "dlq") and tail == suffix:
                 return kind, ChangeSetKey.of(workspace, change_set)
-        raise UnprocessableError(f"{subject[:120]!r} is not a Rebaser subject", code="invalid_subject")
+        raise UnprocessableError(
+            f"{subject[:120]!r} is not a subject of this installation of Rebaser", code="invalid_subject"
+        )

@@ -78,7 +78,7 @@ def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = F
         "allow_direct": False,
         **_given(duplicate_window=_nanos(options.duplicate_window)),
     }
-    # They may expire, because no guarantee depends on them.
+    # Dead letters may expire, because no guarantee depends on them.
     dead_letters = {name: value for name, value in base.items() if name != "max_age"}
     if options.dlq_max_age:
         dead_letters["max_age"] = _nanos(options.dlq_max_age)
@@ -164,7 +164,7 @@ def tasks_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, An
 
 
 def sweep_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, Any]:
-    """The consumer from which all servers pull the one sweep message; NATS delivers it to the pinned client."""
+    """The consumer from which all servers pull the only sweep message; NATS delivers it to the pinned client."""
     return _durable(SWEEP_CONSUMER, subjects.sweep, max(options.sweep_interval, MIN_SWEEP_LEASE)) | {
         "priority_policy": "pinned_client",
         "priority_groups": [SWEEP_GROUP],

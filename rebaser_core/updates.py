@@ -253,7 +253,9 @@ def check_id(id_: object, limits: Limits = DEFAULT_LIMITS, what: str = "id") -> 
     if type(id_) is str and 0 < len(id_) <= limits.max_id_length and id_.isprintable():
         return id_
     if type(id_) is not str or not id_:
-        raise _invalid(f"{what} is not text" if id_ is not None and type(id_) is not str else f"{what} is missing")
+        raise _invalid(
+            f"{what} is not text" if id_ is not None and type(id_) is not str else f"{what} is missing or empty"
+        )
     if len(id_) > limits.max_id_length:
         raise _invalid(f"{what} {id_[:40]!r}... is longer than {limits.max_id_length} characters")
     if not id_.isprintable():

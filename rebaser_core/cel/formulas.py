@@ -19,7 +19,8 @@ MAX_LENGTH = 8192  # characters of a formula; the parser itself refuses more tha
 MAX_ITERATIONS = 10_000  # of all macros in one evaluation together; the library enforces this limit
 CACHED = 4096  # parsed formulas that stay in memory
 
-NO_FORMULA = "the parameter expr must be a formula"
+NO_FORMULA = "the parameter expr must be the text of a formula"
+NAME_RULE = "a name has letters, digits and _, begins with no digit, and is no reserved word"
 _NAME = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 _RESERVED = re.compile(  # cel-spec, langdef.md, "Syntax"
     "as|break|const|continue|else|false|for|function|if|import|in|let|loop|namespace|null|package|return|true|var|void|"
@@ -47,7 +48,7 @@ class ParsedFormula:
         bad = next((name for name in names if not is_name(name)), None)
         missing = next((name for name in self.syntax.names if name not in names), None)
         if bad is not None:
-            problem = f"input name {_quote(bad)} cannot be used in a formula: letters, digits and _ only"
+            problem = f"input name {_quote(bad)} cannot be used in a formula: {NAME_RULE}"
         elif missing is not None:
             problem = f"the formula names {_quote(missing)}, which is not an input"
         if len(self._checked) < 64:
@@ -63,7 +64,7 @@ def read(expression: str) -> ParsedFormula | str:
     try:
         expression.encode()
     except UnicodeEncodeError:
-        return "the formula is not Unicode text"
+        return "the formula holds a lone surrogate, which is not Unicode text"
     try:
         tree = _ENVIRONMENT.compile(expression, disable_check=True).serialize()
     except RuntimeError as error:

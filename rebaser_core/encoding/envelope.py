@@ -188,21 +188,23 @@ class MessageRegistry:
         if peeked is not None:
             return peeked
         if content_type is None:
-            raise malformed(f"no header {CONTENT_TYPE}")
+            raise malformed(f"the message has no header {CONTENT_TYPE}")
         plain = ContentType.of(content_type)
         peeked = self._peeked.get((plain.value, name, version))
         if peeked is not None:
             return peeked
         if name is None:
-            raise malformed(f"no header {MESSAGE_TYPE}")
+            raise malformed(f"the message has no header {MESSAGE_TYPE}")
         kind = self.types.get(name)
         if kind is None:
             raise UnprocessableError(f"unknown message type {name[:80]!r}", code="unknown_message_type")
         if version is None:
-            raise malformed(f"no header {MESSAGE_VERSION}")
+            raise malformed(f"the message has no header {MESSAGE_VERSION}")
         if _VERSION.fullmatch(version) is None:
-            raise malformed(f"version {version[:80]!r} is not a positive number")
-        raise UnsupportedVersion(f"{name} version {version}; this program reads up to {kind.current}")
+            raise malformed(f"the header {MESSAGE_VERSION} has {version[:80]!r}, not a number from 1 to 999999999")
+        raise UnsupportedVersion(
+            f"the message is a {name} of version {version}; this program reads up to version {kind.current}"
+        )
 
     @overload
     def decode(self, headers: Headers | None, payload: bytes, limits: Limits = ..., expect: None = None) -> object: ...
@@ -225,7 +227,10 @@ class MessageRegistry:
         peeked = self.peek(headers)
         kind = self.types[peeked.type]
         if expect is not None and kind.message is not expect:
-            raise UnprocessableError(f"unexpected message type {kind.name}", code="unexpected_message_type")
+            wanted = self._by_class[expect].name
+            raise UnprocessableError(
+                f"unexpected message type {kind.name} in place of {wanted}", code="unexpected_message_type"
+            )
         raw = loads(peeked.content_type, payload, limits)
         return kind.decode_body(unwrap(raw, peeked.version), peeked.version, limits)
 
@@ -250,10 +255,10 @@ class MessageRegistry:
 def unwrap(raw: object, version: int) -> dict[str, Any]:
     """The map inside the tagged union `{"v1": {…}}`; the tag must be that of `version`."""
     if type(raw) is not dict or len(raw) != 1:
-        raise malformed("a payload must be a map with one version")
+        raise malformed('a payload must be a map with its version as the only key, as in {"v1": {…}}')
     tag, body = next(iter(raw.items()))
     if tag != f"v{version}":
-        raise malformed(f"the payload has version {tag[:40]!r}, not v{version}")
+        raise malformed(f"the payload has the version {tag[:40]!r}, but the header {MESSAGE_VERSION} says {version}")
     if type(body) is not dict:
         raise malformed(f"the content of {tag} is not a map")
     return body

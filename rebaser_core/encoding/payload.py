@@ -77,6 +77,7 @@ def dumps(content_type: ContentType, value: object) -> bytes:
 
 
 BYTES, TEXT, LIST, MAP = 2, 3, 4, 5  # CBOR major types
+_NAMES = {BYTES: "byte string", TEXT: "text", LIST: "array", MAP: "map"}
 
 
 def head(major: int, length: int) -> bytes:
@@ -90,14 +91,14 @@ def read_head(source: BytesIO, major: int) -> int:
     """Read a head (RFC 8949, section 3) of type `major`; returns its argument."""
     first = source.read(1)
     if not first or first[0] >> 5 != major:
-        raise malformed(f"expected CBOR of major type {major}")
+        raise malformed(f"the CBOR has no {_NAMES[major]} where one must be")
     short = first[0] & 31
     if short < 24:
         return short
     length = 1 << (short - 24)
     argument = source.read(length)
     if short > 27 or len(argument) != length:
-        raise malformed("a length is cut off or indefinite")
+        raise malformed("the CBOR ends within a length, or has an indefinite one")
     return int.from_bytes(argument)
 
 
@@ -109,7 +110,7 @@ def read_item(source: BytesIO, limits: Limits) -> object:
 
 
 def read_items(source: BytesIO, count: int, limits: Limits) -> list[Any]:
-    """Read the next `count` items of a CBOR sequence, of which at least 9 bytes have been read, in a single call.
+    """Read the next `count` items of a CBOR sequence in a single call. At least 9 bytes of `source` must precede them.
 
     Returns what `count` calls of `read_item` return, in about half of their time. Raises `UnprocessableError` if one of
     those calls would raise it, and also if an item is nested as deep as is allowed. After an error, the position of
@@ -154,7 +155,7 @@ def malformed(message: str) -> UnprocessableError:
 
 
 def _refuse_tag(*_: object) -> NoReturn:
-    raise ValueError("a tag is not allowed here")
+    raise ValueError("CBOR tags are not allowed")
 
 
 # Tags that cbor2 decodes itself (its `decode_semantic`); it passes all others to `tag_hook`. A tag is refused before

@@ -1,4 +1,4 @@
-"""The headers of commits for overviews of branches and for the collection of garbage.
+"""The headers of commits that overviews of branches and the collection of garbage read.
 
 A reader of these headers does not need the payload. Most commits have none of them:
 
@@ -55,7 +55,7 @@ def read_branch(headers: Headers | None) -> BranchSummary | None:
         return None
     fields = text.split(" ")
     if len(fields) != 5:
-        raise malformed(f"{text[:80]!r} does not describe a branch")
+        raise malformed(f"{text[:80]!r} in the header {BRANCH} does not describe a branch")
     target, base = _position(fields[0])
     origin, sequence = _position(fields[4])
     status = read_status(fields[1])
@@ -108,11 +108,11 @@ def _write_summary(branch: BranchSummary) -> str:
 def _position(text: str) -> tuple[str, int]:
     name, separator, sequence = text.rpartition("@")
     if not separator:
-        raise malformed(f"{text[:80]!r} is not a position")
+        raise malformed(f"{text[:80]!r} in a header of a commit is not a position")
     return name, _natural(sequence)
 
 
 def _natural(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
-        raise malformed(f"{text[:40]!r} is not a natural number")
+        raise malformed(f"{text[:40]!r} in a header of a commit is not a natural number")
     return int(text)

@@ -141,7 +141,7 @@ _OF_UPDATES = (Kind.REBASE, Kind.REPLAY)  # commits with updates, which say what
 def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
     kind = _KINDS.get(body.kind)
     if kind is None:
-        raise UnsupportedVersion(f"unknown kind of commit {body.kind[:40]!r}")
+        raise UnsupportedVersion(f"the commit has the kind {body.kind[:40]!r}, which this version does not know")
     delta, blob = _read_delta(kind, body.delta, limits, version)
     before, before_blob = _read_before(kind, body.before, limits, version)
     applied, checkpoint, attempt, reverts = body.applied, body.checkpoint, body.attempt, body.reverts
@@ -383,4 +383,5 @@ def check_is_commit(headers: Headers | None) -> None:
     """Raise `UnprocessableError` with code `foreign` for a message that does not claim to be a commit."""
     name = (headers or {}).get(MESSAGE_TYPE)
     if name != COMMIT.name:
-        raise UnprocessableError(f"the log has a message of type {str(name)[:80]!r}", code="foreign")
+        what = "without a type" if name is None else f"of type {name[:80]!r}"
+        raise UnprocessableError(f"the log has a message {what}, which is no commit", code="foreign")

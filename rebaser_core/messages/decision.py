@@ -38,7 +38,7 @@ def read_decision(row: object) -> Decision:
         raise malformed("an id, outcome, code or message is not text")
     known_outcome = _OUTCOMES.get(outcome)
     if known_outcome is None:
-        raise UnsupportedVersion(f"unknown outcome {outcome[:40]!r}")
+        raise UnsupportedVersion(f"a request has the outcome {outcome[:40]!r}, which this version does not know")
     redrive, attempts, position, unresolved, result = rest
     return Decision(
         *(sequence, RequestId(request_id), known_outcome, performed, code, message, redrive, attempts),
@@ -78,7 +78,10 @@ def write_digests(decisions: Sequence[Decision]) -> str:
 
 
 def add_digests(decisions: Sequence[Decision], text: str | None) -> None:
-    """Add the digests that `write_digests` wrote to decisions that were just read; ignores a text that does not fit."""
+    """Add the digests in `text`, which `write_digests` wrote, to decisions that were just read.
+
+    A text that does not fit is ignored.
+    """
     if not text:
         return
     try:

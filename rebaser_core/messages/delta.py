@@ -238,13 +238,13 @@ _VERSION_TAG = re.compile(r"v[1-9][0-9]{0,8}")
 
 def _check_field(key: object, field: str) -> None:
     if key != field:
-        raise malformed(f"the blob holds {str(key)[:40]!r}, not {field}")
+        raise malformed(f"the blob holds {str(key)[:40]!r} in place of {field!r}")
 
 
 def _open_map(source: BytesIO, check_key: Callable[[object], None]) -> object:
     """Read the head and the key of a map with one entry; returns the key."""
     if read_head(source, MAP) != 1:
-        raise malformed("a map does not have exactly one entry")
+        raise malformed("a blob must consist of maps with exactly one entry")
     key = read_item(source, DEFAULT_LIMITS)
     check_key(key)
     return key

@@ -31,7 +31,7 @@ _STATUSES = {str(status): status for status in BranchStatus}
 def read_status(text: str) -> BranchStatus:
     status = _STATUSES.get(text)
     if status is None:
-        raise UnsupportedVersion(f"unknown status {text[:40]!r}")
+        raise UnsupportedVersion(f"a change set has the status {text[:40]!r}, which this version does not know")
     return status
 
 

@@ -34,7 +34,7 @@ def read_sweep_headers(headers: Headers | None) -> tuple[Applied | None, int]:
     headers = headers or {}
     applied, debt = headers.get(APPLIED), headers.get(DEBT)
     if applied is None or debt is None:
-        raise malformed("the commit has no sweep headers")
+        raise malformed(f"the commit lacks the header {APPLIED} or {DEBT}")
     if not applied:
         return None, _natural(debt)
     stream, _, sequence = applied.rpartition(":")  # the stream's creation time may contain colons
@@ -43,7 +43,7 @@ def read_sweep_headers(headers: Headers | None) -> tuple[Applied | None, int]:
 
 def _natural(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
-        raise malformed(f"{text[:40]!r} is not a natural number")
+        raise malformed(f"{text[:40]!r} in a header of a commit is not a natural number")
     return int(text)
 
 

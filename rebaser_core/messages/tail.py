@@ -42,7 +42,9 @@ def read_row(row: TailRow) -> Commit | None:
     if row.body is None:
         return None
     if row.version > COMMIT.current:
-        raise UnsupportedVersion(f"Commit version {row.version}; this program reads up to {COMMIT.current}")
+        raise UnsupportedVersion(
+            f"a copied commit has version {row.version}; this program reads up to version {COMMIT.current}"
+        )
     return COMMIT.decode_body(row.body, row.version, COMMIT_LIMITS)
 
 
@@ -55,11 +57,11 @@ def decode_tail(data: bytes) -> tuple[TailRow, ...]:
     """Decode a blob of `encode_tail`; raises `UnprocessableError`, or `UnsupportedVersion`."""
     raw = loads(CBOR, data, COMMIT_LIMITS)
     if type(raw) is not dict or len(raw) != 1:
-        raise malformed("a tail must be a map with one version")
+        raise malformed("a blob of copied commits must be a map with its version as the only key")
     check_version(next(iter(raw)), 1)
     body = next(iter(raw.values()))
     if type(body) is not dict or body.keys() != {"commits"} or type(body["commits"]) is not list:
-        raise malformed("a tail must be a list of commits")
+        raise malformed("a blob of copied commits must have a list of them")
     return read_tail(body["commits"])
 
 
@@ -76,7 +78,7 @@ def decode_changes(data: bytes) -> dict[str, tuple[Definition, Definition]]:
     updates: Sequence[Any] = decode_delta(Kind.REBASE, data)
     bases, heres = updates[::2], updates[1::2]
     if len(bases) != len(heres) or any(base.id != here.id for base, here in zip(bases, heres, strict=True)):
-        raise malformed("changes must be pairs of definitions of one id")
+        raise malformed("a blob of a branch's changes must have two definitions for each id")
     return {base.id: (_definition(base), _definition(here)) for base, here in zip(bases, heres, strict=True)}
 
 
@@ -93,7 +95,7 @@ def check_tail(rows: Sequence[TailRow], after: int, until: int) -> list[Commit]:
     for row in rows:
         commit = read_row(row)
         if (commit is not None and commit.follows != after) or row.sequence <= after:
-            raise malformed(f"commit {row.sequence} does not follow {after}")
+            raise malformed(f"the copied commit {row.sequence} does not follow {after}")
         if commit is not None:
             commits.append(commit)
         after = row.sequence

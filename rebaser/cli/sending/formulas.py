@@ -37,7 +37,10 @@ def parse_named_inputs(texts: Sequence[str]) -> NamedInputs:
                 f"{text!r} has no name or no id; write NAME=ID, for example --input p=cart/1/price", "--input"
             )
         if _WORD.fullmatch(name) is None:
-            raise usage_error(f"{name!r} cannot be used in a formula: a name has letters, digits and _ only", "--input")
+            raise usage_error(
+                f"{name!r} cannot be used in a formula: a name has letters, digits and _, and begins with no digit",
+                "--input",
+            )
         inputs.setdefault(name, []).append(_input(id_))
     return {name: ids[0] if len(ids) == 1 else tuple(ids) for name, ids in inputs.items()}
 
