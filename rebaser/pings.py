@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 def describe(context: Context) -> dict[str, object]:
-    """Return the part of an answer that depends only on what the owners share."""
+    """Return the part of an answer that depends only on the parts that all owners share."""
     return {
         "id": context.settings.server_id,
         "dvu": context.engine.state,

@@ -269,7 +269,7 @@ class Server:
             try:
                 await self._keep_tasks_alive()
             except RebaserError as error:
-                log.warning("progress_failed", reason=error.message)
+                log.warning("progress_ack_failed", reason=error.message)
             self._garbage.collect_if_due(len(self._owners))
             await anyio.sleep(max(self._kept_alive_at + ack_wait / 3 - context.now(), 0.0))
 

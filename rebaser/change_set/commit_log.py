@@ -70,10 +70,9 @@ class CommitLog:
     """Appends to the log of `key` and keeps its folded `state`.
 
     `tail_weight` (bytes) is the weight of the log after the newest checkpoint, `chain` the parts of that checkpoint,
-    `logger` is bound to the change set. `history`: whether commits and checkpoints record what is needed for
-    history; if they do, servers of the previous release cannot read them. Above `inline_max` (bytes) the delta of a
-    commit goes to a blob. `now_ms` is the clock, `new_id` makes ULIDs. `on_stream_error` is called when an append fails
-    in a way that a missing stream would explain.
+    `logger` is bound to the change set. `history`: whether commits and checkpoints record what is needed for history;
+    if so, servers of the previous release cannot read them. Above `inline_max` (bytes) the delta of a commit goes to a
+    blob. `now_ms` is the clock, `new_id` makes ULIDs. `on_stream_error`: called if a missing stream may be the cause.
     """
 
     def __init__(
@@ -311,7 +310,7 @@ class CommitLog:
                 if error.err_code == WRONG_LAST_SEQUENCE:
                     return await self._find_landed(commit_id)
                 if error.err_code != TRY_AGAIN and not may_have_landed:
-                    raise TransientError(f"commit refused: {error.message}", code="commit_refused") from error
+                    raise TransientError(f"NATS refused a commit: {error.message}", code="commit_refused") from error
                 self.logger.warning("append_refused", commit=commit_id, reason=error.message)
             except UnprocessableError as error:  # raised before anything is sent
                 size = len(encoded.payload)
@@ -346,7 +345,8 @@ class CommitLog:
                     return stored.sequence
             except UnprocessableError:
                 pass  # a foreign message fences this owner like any other
-        raise FencedError(f"another owner appended to the log of {self.key} after sequence {self.state.last}")
+        text = f"the log of {self.key} does not end at commit {self.state.last} any more: another owner has appended"
+        raise FencedError(f"{text}, or its stream was set back")
 
 
 def _given_up() -> FencedError:

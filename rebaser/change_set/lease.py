@@ -24,7 +24,7 @@ ACK_RETRY = 0.02  # seconds until the ack is sent and checked again; doubled eac
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task message as it was delivered. `sequence` is its sequence in the stream TASKS."""
+    """A task message as it was delivered. `sequence` is its sequence in the stream of tasks."""
 
     key: ChangeSetKey
     message: PullMessage

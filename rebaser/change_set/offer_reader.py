@@ -35,7 +35,10 @@ async def read_offer(context: Context, key: ChangeSetKey, apply: Apply) -> Offer
             return offer
         if apply.at is not None:
             raise await context.reader.purged(branch, apply.at)
-    raise TransientError(f"the log of {branch} is purged as it is read", code="purged")
+    raise TransientError(
+        f"the log of {branch} was purged while it was read, or one of its commits does not say what it replaced",
+        code="purged",
+    )
 
 
 async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply: Apply) -> Offer | None:
@@ -44,10 +47,9 @@ async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply
     newest = await reader.newest_commit(branch)
     named = newest if apply.at is None else await reader.newest_commit(branch, apply.at)
     if newest is None or named is None:
-        when = "" if newest is None else f" at {apply.at}"
-        raise UnprocessableError(
-            f"there is no change set {branch.workspace}/{branch.change_set}{when}", code="no_such_change_set"
-        )
+        name = f"{branch.workspace}/{branch.change_set}"
+        text = f"there is no change set {name}" if newest is None else f"{name} had no commit at position {apply.at}"
+        raise UnprocessableError(text, code="no_such_change_set")
     (now, last), (then, commit) = newest, named
     source = Source(branch.change_set, commit.sequence)
     summary = read_branch(then.headers)

@@ -133,8 +133,8 @@ class _Parent:
             return parent, sequence
         if branch is not None and branch.target == wanted:
             return wanted, branch.base
-        other = f"; its target is {branch.target}" if branch is not None and branch.target else ""
-        raise UnprocessableError(f"{wanted} is not the target of {parent}{other}", code="not_its_target")
+        other = f"whose target is {branch.target}" if branch is not None and branch.target else "which has no target"
+        raise UnprocessableError(f"{wanted} is not the target of {parent}, {other}", code="not_its_target")
 
     async def _tail(
         self, message: StoredMessage, commit: Commit

@@ -377,7 +377,7 @@ class Owner(Actor):
                 request = await context.js.next(context.subjects.requests_stream, subject, start)
                 work_left = request is not None or commits.state.owes
         except RebaserError as error:
-            self.log.warning("last_look_failed", reason=error.message)
+            self.log.warning("recheck_failed", reason=error.message)
         finally:
             self.post(Rechecked(work_left))
 

@@ -69,7 +69,8 @@ class RequestReader:
         try:
             request = decode(message.headers, message.data, limits, expect=EnqueueUpdatesRequest)
             if request.workspace_id != self._key.workspace or request.change_set_id != self._key.change_set:
-                error = UnprocessableError("the request names another change set", code="wrong_change_set")
+                text = "the request names another change set than the subject that it was sent to"
+                error = UnprocessableError(text, code="wrong_change_set")
                 return QueuedRequest(sequence, request_id, error=error, redrive=redrive)
             request_id = request.id
             updates, blob = request.updates, None
@@ -121,7 +122,8 @@ class RequestReader:
         """
         settings = self._context.settings
         if not settings.history_for:
-            refusal = UnprocessableError("this server keeps no history (REBASER_HISTORY_FOR=0)", code="unsupported")
+            text = "this request needs history, and this server keeps no history (REBASER_HISTORY_FOR=0)"
+            refusal = UnprocessableError(text, code="unsupported")
             return replace(request, refusal=refusal)
         try:
             with anyio.fail_after(settings.apply_timeout):

@@ -63,7 +63,8 @@ async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newe
                 if room >= 0:
                     effect.add(*_edits(await reader.with_before(await reader.with_delta(commit)), reverts))
                 if room < 0 or len(effect) > limits.max_updates:
-                    raise UnprocessableError("these commits are too many for one request", code="too_large")
+                    text = "the edits of these commits are too many or too large for one request: revert fewer at once"
+                    raise UnprocessableError(text, code="too_large")
             if sequence >= min(reverts.last, newest):
                 break
     return effect.inverse()
@@ -76,7 +77,9 @@ def _check_follows(reverts: Reverts, sequence: int, commit: Commit | None, previ
     else:
         whole = commit is None or commit.previous == previous
     if not whole:
-        raise UnprocessableError(f"commits from {reverts.first} on are no longer in the log", code="purged")
+        raise UnprocessableError(
+            f"not all commits from {reverts.first} to {reverts.last} are in the log any more", code="purged"
+        )
 
 
 def _edits(commit: Commit, reverts: Reverts) -> tuple[tuple[Update, ...], tuple[Update, ...]]:
@@ -95,4 +98,6 @@ def _edits(commit: Commit, reverts: Reverts) -> tuple[tuple[Update, ...], tuple[
             stood = {update.id: update for update in (*before, *delta[:first])}  # later ones replace earlier ones
             return tuple([update for update in stood.values() if type(update) is not Remove]), delta[first:end]
         first = end
-    raise UnprocessableError(f"commit {commit.sequence} did not decide {reverts.request!r}", code="no_such_request")
+    raise UnprocessableError(
+        f"commit {commit.sequence} did not decide the request {reverts.request!r}", code="no_such_request"
+    )

@@ -61,7 +61,7 @@ class SerialDvu:
         context.health.record(
             context.now(), DvuError(f"the update of {self._commits.key} is deferred: {reason}"), delay
         )
-        self._log.error("dvu_put_off", deaths=attempt.deaths, seconds=round(delay, 1))
+        self._log.error("dvu_deferred", deaths=attempt.deaths, seconds=round(delay, 1))
         return delay
 
     async def run(self) -> None:
@@ -99,7 +99,9 @@ class SerialDvu:
             try:  # a process runs one suspected update at a time, so that its death counts against no other update
                 self._context.suspect_dvu_lock.acquire_nowait()
             except anyio.WouldBlock:
-                raise DvuError("another update that may kill servers is running here", code="suspect") from None
+                raise DvuError(
+                    "this server is already running another update that may have killed servers", code="suspect"
+                ) from None
             stack.callback(self._context.suspect_dvu_lock.release)
             self._log.warning("dvu_suspected", deaths=before.deaths)
         await stack.enter_async_context(recorded_attempt(self._context, self._commits, before, self._hung))

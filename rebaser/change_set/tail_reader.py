@@ -91,7 +91,7 @@ class TailReader:
         if messages is None:
             return None
         if len(messages) < 2 or messages[0] != _of(shorter.newest):
-            raise BrokenChain(f"commit {until} is another one")
+            raise BrokenChain(f"commit {until} is gone, or is not the one that was copied before")
         if shorter.first < until and await self._get(shorter.first) is None:
             raise BrokenChain(f"commit {shorter.first} is gone")
         rows, named = await self._rows(messages[1:])
@@ -177,5 +177,5 @@ def _of(message: StoredMessage) -> _Message:
 def _encode(rows: tuple[TailRow, ...]) -> bytes:
     data = encode_tail(rows)
     if decode_tail(data) != rows:
-        raise RuntimeError("a tail does not decode to what was encoded")
+        raise RuntimeError("copied commits do not decode to what was encoded")
     return data

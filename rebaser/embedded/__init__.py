@@ -1,7 +1,6 @@
 """Starts and stops nats-server and Spark as child processes.
 
-This package imports `rebaser_core.errors`
-and `rebaser_client.task_groups`, and nothing else of the product.
+This package imports `rebaser_core.errors` and `rebaser_client.task_groups`, and nothing else of Rebaser.
 """
 
 from typing import Final

@@ -226,7 +226,9 @@ def _lock(data_dir: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise ConfigError(f"{data_dir} is in use by another nats-server; choose another data folder") from None
+        raise ConfigError(
+            f"{data_dir} is in use by another nats-server, or cannot be locked; choose another data folder"
+        ) from None
     return descriptor
 
 

@@ -203,7 +203,7 @@ class Jvm:
         deadline = time.monotonic() + _START_SECONDS
         while not info.exists():  # Java renames it into place, so it is complete
             if not self.alive:
-                raise DvuError("Java ended")
+                raise DvuError("Java ended before Spark was ready")
             if time.monotonic() > deadline:
                 raise DvuError(f"Java is not up after {_START_SECONDS:.0f} s")
             time.sleep(0.02)

@@ -82,5 +82,5 @@ class ProgressReporter:
                 try:
                     await context.connection.publish(subject, payload, headers)
                 except RebaserError as error:
-                    log.debug("progress_not_told", reason=error.message)
+                    log.debug("dvu_progress_not_published", reason=error.message)
                     break

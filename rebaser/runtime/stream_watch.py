@@ -41,9 +41,10 @@ class StreamLossListener(Protocol):
     """Is notified when streams disappear."""
 
     def streams_lost(self, streams: Mapping[str, int]) -> None:
-        """Called when the contents of `streams` are lost. They may not have been recreated yet, or another server has
-        recreated them already: from the sequence on that `streams` has for the name, messages are those of the new
-        stream."""
+        """Called when the contents of `streams` are lost, whether or not another server has recreated them already.
+
+        `streams` maps the name of each to a sequence: messages from there on are not lost, but in the new stream.
+        """
         ...
 
     def streams_recreated(self, streams: frozenset[str]) -> None:
@@ -105,7 +106,7 @@ class StreamWatch:
                     await self._check(listener)
                     self._set_problem("")
                 except RebaserError as error:
-                    self._set_problem(f"the streams cannot be checked: {error.message}")
+                    self._set_problem(f"the streams cannot be checked or created: {error.message}")
                     self.check_soon()
                 await anyio.sleep(MIN_PAUSE)
 
@@ -121,14 +122,14 @@ class StreamWatch:
             self._lost |= lost
             listener.streams_lost({name: first_sequence_after(self._last_seen(name).last) for name in lost})
         if gone or consumers:
-            self._set_problem(self.problem or f"missing: {', '.join([*gone, *consumers])}")
+            self._set_problem(self.problem or f"missing in NATS: {', '.join([*gone, *consumers])}")
             ends = {name: self._last_seen(name).last for name in gone}
             await ensure_topology(self._js, self._subjects, self._options, ends)
             snapshots = await self._snapshots()
-            log.warning("streams_made", streams=gone, consumers=consumers)
+            log.warning("streams_created", streams=gone, consumers=consumers)
         self._seen |= snapshots
         if again := [name for name in self._names if name not in snapshots]:
-            raise TransientError(f"{', '.join(again)} disappeared again", code="not_ready")
+            raise TransientError(f"{', '.join(again)} disappeared again right after being created", code="not_ready")
         if self._lost:
             recreated, self._lost = self._lost, frozenset()
             listener.streams_recreated(recreated)
@@ -163,7 +164,7 @@ class StreamWatch:
     def _report_lost(self, lost: Iterable[str]) -> None:
         for name in sorted(lost):
             seen = self._last_seen(name)
-            log.error("stream_lost", stream=name, messages=seen.messages, last=seen.last, seen=seen.time)
+            log.error("stream_lost", stream=name, messages=seen.messages, last_sequence=seen.last, as_of=seen.time)
             contents = f"{seen.messages:,} messages, last sequence {seen.last}"
             self.losses.append(f"{_now()} stream {name} was lost with its contents (as of {seen.time}: {contents})")
 

@@ -1,10 +1,10 @@
 """The sweeper: publishes the task of every change set that needs an owner and has none.
 
 A request is stranded if its client died after it published the request and before it published the task. A dependent
-values update is stranded if its owner died during its recheck. Both show in the streams: REQUESTS holds requests, or
-the newest commit records debt, while TASKS holds no task.
+values update is stranded if its owner died during its recheck. Both show in the streams: the stream of requests holds
+some, or the newest commit records debt, while the stream of tasks holds no task.
 
-One server of the fleet sweeps. The stream SWEEP holds one message that is never acknowledged. It goes to the client
+One server of the fleet sweeps. The sweep stream holds one message that is never acknowledged. It goes to the client
 that JetStream has pinned (ADR-42). The pinned server gives the message back with a delay, and the redelivery starts its
 next sweep. If the pinned server dies, it loses the pin, and the message goes to another server. If several servers
 sweep nevertheless, no harm is done, because NATS refuses a second task for a change set.
@@ -62,7 +62,7 @@ class Sweeper:
         self._unroutable = unroutable
         self._history = history
         self._on_stream_error = on_stream_error
-        self._old_sweep_retired = False  # whether the sweep message that older releases kept in TASKS is deleted
+        self._old_sweep_retired = False  # whether the sweep message of older releases, among the tasks, is deleted
         self.pinned = False
 
     async def run(self) -> None:
@@ -102,7 +102,7 @@ class Sweeper:
             return 0
         tasks = await self._names(subjects.tasks_stream, f"{subjects.root}.tasks.", ".process")
         waiting -= tasks
-        if waiting:  # who is done by now, as after a request to create a change set, needs no other owner
+        if waiting:  # a change set whose requests are decided by now, as after it was created, needs no other owner
             waiting &= await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")
         waiting |= owing - tasks
         published = await self._publish(waiting)
@@ -113,7 +113,7 @@ class Sweeper:
         return published
 
     async def _names(self, stream: str, head: str, tail: str) -> set[str]:
-        """Return `ws.cs` of all subjects `<head>ws.cs<tail>` in `stream`, unparsed, since there may be 100,000."""
+        """Return `ws.cs` of all subjects `<head>ws.cs<tail>` in `stream`; not parsed, as there may be 100,000."""
         counts = await self._js.subject_counts(stream, f"{head}*.*{tail}")
         await lowlevel.checkpoint()
         return {subject[len(head) : len(subject) - len(tail)] for subject in counts}
@@ -162,7 +162,7 @@ class Sweeper:
             self._old_sweep_retired = self._old_sweep_retired or await retire_old_sweep(self._js, self._subjects)
         except RebaserError as error:  # the old message does no harm: the sweep goes on, without another attempt
             self._old_sweep_retired = True
-            log.warning("old_sweep_left", stream=self._subjects.tasks_stream, reason=error.message)
+            log.warning("old_sweep_not_removed", stream=self._subjects.tasks_stream, reason=error.message)
 
     async def _progress(self, message: PullMessage) -> None:
         while True:

@@ -95,7 +95,7 @@ async def test_a_dvu_that_kills_its_owners_is_put_off_and_requests_are_applied(o
         RebaserClient.connect(own_nats.url) as client,
     ):
         await client.enqueue_updates("poison", "main", [Set("DEADLY", 1), Derive("total", "sum", {"of": ["DEADLY"]})])
-        survivor = await first_to_log("dvu_put_off", three)
+        survivor = await first_to_log("dvu_deferred", three)
         with anyio.fail_after(60):
             assert [await server.process.wait() for server in three if server is not survivor] == [9, 9]
         [server] = (await client.status()).servers

@@ -246,7 +246,7 @@ async def test_a_dvu_that_ends_its_owners_is_put_off_longer_each_time(fleet: Fle
     for _ in range(4):
         await fleet.owner_ends(Death(), Death)
     assert await fleet.deferral() == DEFERRAL_MAX
-    assert events.named("dvu_put_off")[-1]["deaths"] == 8
+    assert events.named("dvu_deferred")[-1]["deaths"] == 8
     _, dvu = await fleet.owner()
     await dvu.run()
     assert await fleet.deaths() == 0

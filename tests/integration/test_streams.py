@@ -116,7 +116,7 @@ async def test_a_stream_that_cannot_be_made_again_is_told_of_once_and_the_server
         assert len(streams.losses) == 1
         while streams.problem:
             await checkpoint()
-    assert problems == [f"missing: {name}", *["the streams cannot be checked: no place left"] * 3]
+    assert problems == [f"missing in NATS: {name}", *["the streams cannot be checked or created: no place left"] * 3]
 
 
 async def test_a_stream_that_nats_cannot_describe_now_is_not_lost(
