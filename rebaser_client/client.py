@@ -18,7 +18,7 @@ from rebaser_client.admin.dead_letters import DeadLetterBox
 from rebaser_client.background_context import BackgroundContext, require_asyncio
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.errors import RequestTimeout
-from rebaser_client.jetstream import Connection, JetStream, RequestTimeoutError
+from rebaser_client.jetstream import Connection, JetStream, NoAnswerError
 from rebaser_client.options import (
     MAX_IN_FLIGHT,
     ClientOptions,
@@ -275,7 +275,7 @@ class RebaserClient(RevertOperations, StatusOperations):
             self._resender.add(request)
             try:
                 received = await reply
-            except RequestTimeoutError:
+            except NoAnswerError:
                 raise TimeoutError from None
             self._resender.remove(request)  # before the wait for a DVU, which may take long
             request = None

@@ -24,7 +24,7 @@ from rebaser.runtime.context import Context
 from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
 from rebaser_client.cooperative import cooperate, run_in_steps
-from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
+from rebaser_client.jetstream import ApiError, JetStream, NoAnswerError, NoRespondersError
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
 from rebaser_client.log.reader import COMMIT_OVERHEAD, LoadedState
 from rebaser_core import thresholds
@@ -318,7 +318,7 @@ class CommitLog:
                 raise UnstorableCommit(
                     f"a commit of {self.key} was not stored: {error.message} ({size:,} bytes)"
                 ) from error
-            except (RequestTimeoutError, NoRespondersError, TransientError) as error:
+            except (NoAnswerError, NoRespondersError, TransientError) as error:
                 may_have_landed = True
                 self._on_stream_error()
                 self.logger.warning("append_unanswered", commit=commit_id, reason=error.message)

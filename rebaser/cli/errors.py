@@ -76,7 +76,8 @@ def _rebaser_line(error: RebaserError) -> str:
     line = " ".join(error.message.split())
     if error.code == "not_ready" or getattr(error, "err_code", None) == STREAM_NOT_FOUND:
         return (
-            "NATS has no streams of Rebaser: start a server (`rebaser serve`), or check --prefix and the NATS account"
+            "NATS has no streams of Rebaser, or its JetStream does not answer: start a server (`rebaser serve`), or "
+            "check --prefix and the NATS account"
         )
     if error.code in HINTS:
         return f"{line} ({HINTS[error.code]})"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import anyio
 
 from rebaser_client.errors import NotAllowed
-from rebaser_client.jetstream import Connection, NoRespondersError, RequestTimeoutError
+from rebaser_client.jetstream import Connection, NoAnswerError, NoRespondersError
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import SWEEP_CONSUMER, TASKS_CONSUMER
 
@@ -122,7 +122,7 @@ async def _publish(connection: Connection, probe: Probe) -> None:
     try:
         headers = REFUSED if probe.refused else None
         await connection.request(probe.subject, probe.body, headers, timeout=TIMEOUT)
-    except (NoRespondersError, RequestTimeoutError):
+    except (NoRespondersError, NoAnswerError):
         pass  # no receiver answered, but NATS let the message through
 
 

@@ -11,7 +11,7 @@ import anyio
 
 from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
-from rebaser_client.jetstream import ApiError, JetStream, RequestTimeoutError, StoredMessage
+from rebaser_client.jetstream import ApiError, JetStream, NoAnswerError, StoredMessage
 from rebaser_client.jetstream.errors import is_full
 from rebaser_client.requests.backpressure import Backpressure
 from rebaser_client.requests.task_publisher import publish_task
@@ -91,7 +91,7 @@ class DeadLetterBox:
                 if is_full(error):
                     raise self._backpressure.refused(letter.key, error) from error
                 raise
-            except RequestTimeoutError:
+            except NoAnswerError:
                 if backoff.attempt == ATTEMPTS - 1:
                     raise
             else:

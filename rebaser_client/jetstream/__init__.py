@@ -23,7 +23,7 @@ from rebaser_client.jetstream.pull.pull_consumer import PullConsumer
 from rebaser_client.jetstream.stream import Stream
 from rebaser_client.nats.access import Access
 from rebaser_client.nats.connection import Connection
-from rebaser_client.nats.errors import NoRespondersError, RequestTimeoutError
+from rebaser_client.nats.errors import NoAnswerError, NoRespondersError
 from rebaser_client.nats.messages import Msg
 from rebaser_client.nats.subscription import Subscription
 
@@ -41,6 +41,7 @@ __all__ = [
     "MessageBatch",
     "Messages",
     "Msg",
+    "NoAnswerError",
     "NoRespondersError",
     "OrderedConsumer",
     "Pinned",
@@ -50,7 +51,6 @@ __all__ = [
     "PullMessage",
     "PullRefusedError",
     "PullWarning",
-    "RequestTimeoutError",
     "StoredMessage",
     "Stream",
     "StreamInfo",

@@ -22,7 +22,7 @@ from rebaser_client.jetstream.pull.batches import AckNextBatch, MessageBatch
 from rebaser_client.jetstream.pull.consumer import Consumer
 from rebaser_client.jetstream.pull.options import DEFAULT_EXPIRES, PullLimits
 from rebaser_client.jetstream.stream import Stream
-from rebaser_client.nats.errors import NoRespondersError, RequestTimeoutError
+from rebaser_client.nats.errors import NoAnswerError, NoRespondersError
 from rebaser_client.nats.messages import STATUS, Msg
 from rebaser_core.errors import TransientError
 
@@ -35,7 +35,7 @@ EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 class JetStream(JetStreamApi):
     """The JetStream API over `connection`. `timeout` (seconds) applies to every call without a timeout of its own.
 
-    All methods raise `ApiError` for a refusal, `RequestTimeoutError`, `NoRespondersError` or `NotConnectedError`, and
+    All methods raise `ApiError` for a refusal, `NoAnswerError`, `NoRespondersError` or `NotConnectedError`, and
     `ConfigError` for names that no server accepts.
     """
 
@@ -106,7 +106,7 @@ class JetStream(JetStreamApi):
             with anyio.fail_after(self._timeout):
                 await settle(0)
         except TimeoutError:
-            raise RequestTimeoutError(f"no answer on {subject} within {self._timeout:g} s") from None
+            raise NoAnswerError(f"no answer on {subject} within {self._timeout:g} s") from None
         finally:
             for inbox, _ in waiting:
                 connection.close_reply(inbox)

@@ -21,7 +21,7 @@ from rebaser_client.logs import get_logger
 from rebaser_client.nats.access import Access, check_access
 from rebaser_client.nats.api_outage import ApiOutage
 from rebaser_client.nats.denials import Denials
-from rebaser_client.nats.errors import NoRespondersError, RequestTimeoutError
+from rebaser_client.nats.errors import NoAnswerError, NoRespondersError
 from rebaser_client.nats.link import Link, LinkOptions, parse_servers, translate, without_secrets
 from rebaser_client.nats.messages import STATUS, Msg
 from rebaser_client.nats.parser import Handler, SizedHandler
@@ -154,7 +154,7 @@ class Connection:
     ) -> Msg:
         """Publish a message and return its answer. Without a connection, wait for one within `timeout` (seconds).
 
-        Raises `NoRespondersError`, `RequestTimeoutError` (no answer in time, or the connection was lost), and the
+        Raises `NoRespondersError`, `NoAnswerError` (no answer in time, or the connection was lost), and the
         errors of `publish`.
         """
         if self._link is None:
@@ -166,7 +166,7 @@ class Connection:
         pending = await self.start_request(subject, payload, headers, timeout)
         try:
             message = await pending.future
-        except RequestTimeoutError:
+        except NoAnswerError:
             if link is not None and link is self._link and subject.startswith(JETSTREAM):
                 self._api_outage.timed_out(self._loop.time(), timeout)
             raise

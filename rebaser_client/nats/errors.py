@@ -9,7 +9,7 @@ class NoRespondersError(TransientError):
     default_code = "no_responders"
 
 
-class RequestTimeoutError(TransientError):
-    """No answer arrived in time, or before the connection was lost. The request may have taken effect."""
+class NoAnswerError(TransientError):
+    """No answer to a message arrived in time, or before the connection was lost. The message may have taken effect."""
 
     default_code = "timeout"

@@ -6,7 +6,7 @@ Invariant: every reply subject is either awaited or closed, so nothing is kept f
 import asyncio
 
 from rebaser_client.errors import ClientClosedError, NotAllowed
-from rebaser_client.nats.errors import RequestTimeoutError
+from rebaser_client.nats.errors import NoAnswerError
 from rebaser_client.nats.messages import Msg
 
 LATE = 0.1  # a timer that runs more than this many seconds late shows that the loop was blocked
@@ -99,7 +99,7 @@ class Replies:
         """Fail the futures of requests: the connection is lost, and with it their answers."""
         for pending in self._waiting.values():
             if not pending.lasting:
-                _fail(pending.future, RequestTimeoutError("the connection was lost before an answer arrived"))
+                _fail(pending.future, NoAnswerError("the connection was lost before an answer arrived"))
 
     def deny(self, error: NotAllowed) -> bool:
         """Fail the answers to requests that NATS refused to publish. Return whether any was awaited."""
@@ -149,7 +149,7 @@ class Replies:
                 return
             del due[pending]
             text = f"no answer on {pending.subject} within {deadlines.timeout:g} s"
-            _fail(pending.future, RequestTimeoutError(text))
+            _fail(pending.future, NoAnswerError(text))
         self._forget(deadlines)
 
 

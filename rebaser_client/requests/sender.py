@@ -18,7 +18,7 @@ import anyio.to_thread
 from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
 from rebaser_client.errors import NotConnectedError, NotReadyError, TooLarge
-from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
+from rebaser_client.jetstream import ApiError, JetStream, NoAnswerError, NoRespondersError
 from rebaser_client.jetstream.errors import MESSAGE_TOO_LARGE, STREAM_NOT_FOUND, is_full
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.nats.replies import PendingRequest
@@ -241,7 +241,7 @@ class RequestSender:
                 await self._js.stream_info(self._subjects.requests_stream)
         except NoRespondersError as error:
             raise NotReadyError from error
-        except (ApiError, RequestTimeoutError):
+        except (ApiError, NoAnswerError):
             pass
 
 

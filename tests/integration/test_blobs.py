@@ -11,7 +11,7 @@ import pytest
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.blobs import BlobCorrupt, BlobMissing, BlobStore, JetStreamBlobs, open_blobs
 from rebaser_client.blobs.nats import CHUNK
-from rebaser_client.jetstream import Connection, JetStream, OrderedConsumer, RequestTimeoutError
+from rebaser_client.jetstream import Connection, JetStream, NoAnswerError, OrderedConsumer
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_core.blob_address import address_of
 from rebaser_core.errors import ConfigError, TransientError, UnprocessableError
@@ -369,7 +369,7 @@ async def test_a_description_that_nobody_confirms_may_be_there_and_has_its_chunk
     async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
         proxy.lose = lose_acks(lambda number: number >= 4)
         slow = JetStream(connection, timeout=0.3)
-        with pytest.raises(RequestTimeoutError):
+        with pytest.raises(NoAnswerError):
             await JetStreamBlobs(slow, subjects.blobs_bucket).put(data)
         await slow.stream_info(f"OBJ_{subjects.blobs_bucket}")  # behind what is done in the background
         assert await chunks_and_descriptions(js, subjects) == (1, 1)
@@ -382,5 +382,5 @@ async def test_a_put_that_cannot_succeed_says_so(
     monkeypatch.setattr("rebaser_client.blobs.nats.TRIES", 2)
     async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
         proxy.lose = lose_acks(lambda _: True)
-        with pytest.raises(RequestTimeoutError):
+        with pytest.raises(NoAnswerError):
             await JetStreamBlobs(JetStream(connection, timeout=0.1), subjects.blobs_bucket).put(b"x")

@@ -9,11 +9,11 @@ from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import (
     Connection,
     ConsumerDeletedError,
+    NoAnswerError,
     NoRespondersError,
     PullConsumer,
     PullRefusedError,
     PullWarning,
-    RequestTimeoutError,
 )
 from tests.conftest import Events
 from tests.support.scripted_nats import scripted
@@ -276,9 +276,9 @@ async def test_fetch_says_why_it_was_refused_after_what_came(line: str) -> None:
 
 async def test_fetch_is_over_in_time_whatever_the_server_does() -> None:
     async with scripted() as (server, consumer):
-        with pytest.raises(RequestTimeoutError, match="not answered"):
+        with pytest.raises(NoAnswerError, match="not answered"):
             await consumer.next(expires=0.1)
-        with pytest.raises(RequestTimeoutError, match="no heartbeats"):
+        with pytest.raises(NoAnswerError, match="no heartbeats"):
             await consumer.next(expires=30, idle_heartbeat=0.5)
         batch = consumer.fetch(3, expires=20)
         async with batch, anyio.create_task_group() as group:

@@ -11,7 +11,7 @@ from rebaser_client import DeadLetter, QueueFull, RebaserClient, Set
 from rebaser_client.admin.dead_letters import ATTEMPTS
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.blobs import open_blobs
-from rebaser_client.jetstream import JetStream, Message, RequestTimeoutError
+from rebaser_client.jetstream import JetStream, Message, NoAnswerError
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.errors import UnprocessableError
@@ -176,7 +176,7 @@ async def test_a_redrive_that_is_not_confirmed_is_sent_again_and_stored_once(
         if subject == subjects.requests(KEY):
             tries += 1
             if tries <= lost:
-                raise RequestTimeoutError("the answer was lost")
+                raise NoAnswerError("the answer was lost")
         return ack
 
     monkeypatch.setattr(JetStream, "publish", publish)
@@ -184,7 +184,7 @@ async def test_a_redrive_that_is_not_confirmed_is_sent_again_and_stored_once(
         assert await client.dead_letters.redrive(letter)
         assert await found(client) == []
     else:
-        with pytest.raises(RequestTimeoutError):
+        with pytest.raises(NoAnswerError):
             await client.dead_letters.redrive(letter)
         assert await found(client) == [letter]
     assert tries == min(lost + 1, ATTEMPTS)

@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from rebaser_client.jetstream import ApiError, Consumer, JetStream, RequestTimeoutError, Stream
+from rebaser_client.jetstream import ApiError, Consumer, JetStream, NoAnswerError, Stream
 from rebaser_core.subjects import Subjects
 
 pytestmark = pytest.mark.anyio
@@ -133,7 +133,7 @@ async def test_a_stream_that_confirms_nothing_is_sent_to_without_waiting(js: Jet
     stored = await stream.get_message(1)
     assert stored is not None
     assert (stored.data, stored.headers["A"]) == (b"one", "b")
-    with pytest.raises(RequestTimeoutError):
+    with pytest.raises(NoAnswerError):
         await js.publish(streams.subject, b"two", timeout=0.2)
 
 

@@ -17,7 +17,7 @@ from rebaser_client import RebaserClient, cooperative
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.admin.status import read_overview
 from rebaser_client.blobs import BlobMissing
-from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, RequestTimeoutError
+from rebaser_client.jetstream import ApiError, JetStream, NoAnswerError, OrderedConsumer
 from rebaser_client.jetstream.errors import STORE_FAILED
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.log import reader
@@ -76,7 +76,7 @@ async def test_an_append_whose_answer_is_lost_is_repeated_and_lands_once(
     async def publish(self: JetStream, subject: str, payload: bytes, *args: object, **more: object) -> PubAck:
         ack = await real(self, subject, payload, *args, **more)  # type: ignore[arg-type]
         if ".commits." in subject and lost and lost.pop():
-            raise RequestTimeoutError("the answer was lost")
+            raise NoAnswerError("the answer was lost")
         return ack
 
     monkeypatch.setattr(JetStream, "publish", publish)
@@ -92,7 +92,7 @@ async def test_an_append_that_may_have_landed_is_settled_though_its_repeat_is_re
     """For want of room, say: that tells nothing about the first one."""
     log = await open_log().load()
     real = JetStream.publish
-    troubles = [ApiError(503, STORE_FAILED, "no space left on device"), RequestTimeoutError("the answer was lost")]
+    troubles = [ApiError(503, STORE_FAILED, "no space left on device"), NoAnswerError("the answer was lost")]
 
     async def publish(self: JetStream, subject: str, payload: bytes, *args: object, **more: object) -> PubAck:
         ack = await real(self, subject, payload, *args, **more) if len(troubles) != 1 else None  # type: ignore[arg-type]
@@ -144,7 +144,7 @@ async def test_an_append_that_nobody_answers_is_given_up_when_a_shutdown_runs_ou
     async def unanswered(*_: object, **__: object) -> None:
         assert not given_up, "still asked for"  # whoever asks is shielded, and would do so for ever
         asked.set()
-        raise RequestTimeoutError("NATS is away")
+        raise NoAnswerError("NATS is away")
 
     async def append() -> None:
         with pytest.raises(FencedError, match="shutdown"):

@@ -18,7 +18,7 @@ from rebaser_client.admin.stream_usage import (
     read_streams,
     read_tasks,
 )
-from rebaser_client.jetstream import Connection, JetStream, NoRespondersError, PullConsumer, RequestTimeoutError
+from rebaser_client.jetstream import Connection, JetStream, NoAnswerError, NoRespondersError, PullConsumer
 from rebaser_client.jetstream.advisories import AckSample, watch_acks
 from rebaser_core.errors import ConfigError
 from rebaser_core.ids import ChangeSetKey
@@ -182,7 +182,7 @@ async def test_acks_of_tasks_are_sampled_where_the_setting_says_so(
                 await js.connection.request(subject, b"{}", timeout=0.1)
             except NoRespondersError:
                 await anyio.sleep(0.01)
-            except RequestTimeoutError:
+            except NoAnswerError:
                 return await work()
 
     monkeypatch.setattr("rebaser_client.admin.ack_stats.watch_acks", three_acks)

@@ -14,7 +14,7 @@ from rebaser.sweeper.unroutable import UNROUTABLE_KEY, UnroutableMessages
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.admin.status import key_counts
 from rebaser_client.blobs import open_blobs
-from rebaser_client.jetstream import Connection, JetStream, Message, OrderedConsumer, RequestTimeoutError
+from rebaser_client.jetstream import Connection, JetStream, Message, NoAnswerError, OrderedConsumer
 from rebaser_client.jetstream.infos import PubAck, StreamInfo
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.requests.task_publisher import publish_task
@@ -366,12 +366,12 @@ async def test_what_fails_while_many_are_at_work_is_tried_again_in_the_next_swee
     async def publish(self: JetStream, subject: str, *args: object, **more: object) -> PubAck:
         if failing and subject.startswith(f"{subjects.root}.{failing[-1]}."):
             failing.pop()
-            raise RequestTimeoutError("no answer")
+            raise NoAnswerError("no answer")
         return await real(self, subject, *args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(JetStream, "publish", publish)
     for left in (2, 1, 0):  # an error leaves the rest to the next sweep
-        with pytest.raises(RequestTimeoutError):
+        with pytest.raises(NoAnswerError):
             await sweeper.sweep()
         assert len(failing) <= left
         if not failing:

@@ -19,10 +19,10 @@ from rebaser_client.jetstream import (
     Connection,
     JetStream,
     Msg,
+    NoAnswerError,
     NoRespondersError,
     OrderedConsumer,
     PullConsumer,
-    RequestTimeoutError,
 )
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
@@ -194,7 +194,7 @@ async def test_jetstream_that_answers_nothing_is_reported_and_consumers_begin_an
                 before = ordered._generation
                 proxy.lose = lambda _: True
                 while not (events.named("jetstream_silent") and events.named("pull_heartbeats_missed")):
-                    with pytest.raises(RequestTimeoutError):
+                    with pytest.raises(NoAnswerError):
                         await js.account_info()
                 await until(lambda: ordered._generation is not before)
                 assert not events.named("nats_disconnected")

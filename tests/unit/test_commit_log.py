@@ -11,7 +11,7 @@ import pytest
 from rebaser.change_set import checkpointer, commit_log
 from rebaser.change_set.commit_log import CommitLog
 from rebaser_client.errors import NotConnectedError
-from rebaser_client.jetstream import ApiError, NoRespondersError, RequestTimeoutError
+from rebaser_client.jetstream import ApiError, NoAnswerError, NoRespondersError
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
 from rebaser_client.log.reader import LoadedState
 from rebaser_core.blob_address import address_of
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 FULL = ApiError(503, 10077, "maximum bytes exceeded")
 STALE = ApiError(400, WRONG_LAST_SEQUENCE, "wrong last sequence")
 BUSY = ApiError(503, TRY_AGAIN, "try again")
-UNANSWERED = (RequestTimeoutError("no answer"), NoRespondersError("nobody"), NotConnectedError("no connection"))
+UNANSWERED = (NoAnswerError("no answer"), NoRespondersError("nobody"), NotConnectedError("no connection"))
 
 
 class Stream:
@@ -149,7 +149,7 @@ async def test_what_somebody_else_appended_fences_the_owner(found: object) -> No
 
 @pytest.mark.parametrize("at", ["before", "meanwhile"])
 async def test_an_owner_that_is_abandoned_repeats_nothing(at: str) -> None:
-    stream = Stream(*[RequestTimeoutError("no answer")] * 100)
+    stream = Stream(*[NoAnswerError("no answer")] * 100)
     commits = log_on(stream)
     if at == "before":
         commits.abandon()

@@ -18,7 +18,7 @@ from rebaser_client.jetstream.pull.actions import (
     meaning,
 )
 from rebaser_client.jetstream.pull.state import BACKOFF_MAX, BATCH_OF_BYTES, GRACE, PullState  # type: ignore[attr-defined]
-from rebaser_client.nats.errors import NoRespondersError, RequestTimeoutError
+from rebaser_client.nats.errors import NoAnswerError, NoRespondersError
 
 
 def pulls(actions: Sequence[Action]) -> list[tuple[int, int, int]]:
@@ -530,7 +530,7 @@ def test_a_fetch_ends_with_its_time_its_heartbeats_or_its_connection() -> None:
     (cut,) = fetch().disconnected()
     (cut_unnoticed,) = fetch().reconnected()
     errors = [end.error for end in (late, silent, cut, cut_unnoticed) if isinstance(end, EndPulling)]
-    assert [type(error) for error in errors] == [RequestTimeoutError] * 2 + [NotConnectedError] * 2
+    assert [type(error) for error in errors] == [NoAnswerError] * 2 + [NotConnectedError] * 2
 
 
 def test_a_fetch_that_has_no_connection_yet_waits_for_one() -> None:

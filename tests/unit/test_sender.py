@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from rebaser_client.errors import QueueFull
-from rebaser_client.jetstream import ApiError, RequestTimeoutError
+from rebaser_client.jetstream import ApiError, NoAnswerError
 from rebaser_client.jetstream.errors import ACCOUNT_FULL
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.requests.backpressure import Backpressure
@@ -19,7 +19,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Derive
 
 FULL = ApiError(400, ACCOUNT_FULL, "resource limits exceeded for account")
-NO_ANSWER = RequestTimeoutError("no answer")
+NO_ANSWER = NoAnswerError("no answer")
 
 
 class Stream:

@@ -127,7 +127,8 @@ class InstallationChecks:
         wanted = (subjects.requests_stream, subjects.tasks_stream, subjects.commits_stream, subjects.dlq_stream)
         missing = [name for name in wanted if name not in {stream.name for stream in streams}]
         if missing:
-            self.add("streams", f"missing: {', '.join(missing)}; start a server, or check --prefix", FAILED)
+            text = f"missing, or not readable: {', '.join(missing)}; start a server, or check --prefix and the rights"
+            self.add("streams", text, FAILED)
             return
         full = [stream.name for stream in streams if (stream.percent_full or 0) >= 90]
         self.add("streams", f"nearly full: {', '.join(full)}" if full else "all exist", WARNING if full else OK)

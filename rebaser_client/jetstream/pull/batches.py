@@ -106,7 +106,7 @@ class MessageBatch(_RefillingPuller):
 
     Iteration ends when everything requested was delivered, when time is up, or when the next message is too large.
     If the pull fails, iteration yields the messages that were delivered and then raises `PullRefusedError`,
-    `NoRespondersError`, `RequestTimeoutError` (not even the status for the end of the pull arrived), or
+    `NoRespondersError`, `NoAnswerError` (not even the status for the end of the pull arrived), or
     `NotConnectedError` (the connection was lost, or there was none for all that time). A batch that is not read to its
     end is over when its time is up, or at the end of an `async with` block.
     """

@@ -22,7 +22,7 @@ from rebaser_client.jetstream.pull.actions import (
 )
 from rebaser_client.jetstream.pull.counts import PullCounts
 from rebaser_client.jetstream.pull.options import BATCH_OF_BYTES
-from rebaser_client.nats.errors import RequestTimeoutError
+from rebaser_client.nats.errors import NoAnswerError
 from rebaser_core.backoff import exponential_delay
 from rebaser_core.errors import RebaserError
 
@@ -194,13 +194,13 @@ class PullState(PullCounts):
             return NOTHING
         if self._heartbeat and self._clock - self._received_at >= 2 * self._heartbeat:
             if self._single_pull:
-                return self._end(RequestTimeoutError("the server sent no heartbeats: the pull is lost"))
+                return self._end(NoAnswerError("the server sent no heartbeats: the pull is lost"))
             self._renewing = True
             return (PullWarning("pull_heartbeats_missed", "", f"{self.outstanding} outstanding"), RenewInbox())
         if not self._give_up_older(self._clock - self._expires - GRACE):
             return NOTHING
         if self._single_pull:
-            return self._end(RequestTimeoutError(f"the server did not end a pull within {self._expires:g} s"))
+            return self._end(NoAnswerError(f"the server did not end a pull within {self._expires:g} s"))
         return [
             PullWarning("pull_unanswered", "", f"the server did not end a pull within {self._expires:g} s"),
             *self.pull(),
