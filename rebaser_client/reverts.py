@@ -44,6 +44,7 @@ class RevertOperations(ReadOperations):
         last: int | None = None,
         *,
         request: str | None = None,
+        of: str | None = None,
         **options: Unpack[RevertOptions],
     ) -> EnqueueUpdatesResponse:
         """Take back the edits of the commits from log sequence `first` to `last` (by default `first`), and wait.
@@ -51,10 +52,15 @@ class RevertOperations(ReadOperations):
         The edited values get the definitions that they had before `first`. `request`: only the edits that this request
         made in the commit `first`. A revert is an edit like any other, and can itself be reverted.
 
+        `of`: the target of the branch `change_set`, to take back commits of the target in the branch. The branch must
+        contain them: they must not be newer than its base. To mend a protected target, apply the branch then.
+
         Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` if a value has been edited again since,
-        and `RequestRejected` with code `purged`, `no_such_position`, `no_such_request` or `too_large`.
+        and `RequestRejected` with code `moved` (for a commit of the target after the base), `not_its_target`, `purged`,
+        `no_such_position`, `no_such_request` or `too_large`.
         """
-        reverts = Reverts(first, first if last is None else last, None if request is None else RequestId(request))
+        asked = None if request is None else RequestId(request)
+        reverts = Reverts(first, first if last is None else last, asked, of)
         return await self._send_revert(workspace, change_set, reverts, **options)
 
     async def undoable(self, workspace: str, change_set: str, *, author: str | None = None) -> UndoStep | None:

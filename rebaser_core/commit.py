@@ -134,12 +134,14 @@ class Authorship:
 class Reverts:
     """What a commit takes back: the edits of the commits from log sequence `first` to `last`.
 
-    `request`: only those of this request, of the single commit `first`.
+    `request`: only those of this request, of the single commit `first`. `of`: the target of the branch, if these are
+    commits of the target; None if they are those of the change set itself.
     """
 
     first: int
     last: int
     request: RequestId | None = None
+    of: str | None = None
 
 
 @record

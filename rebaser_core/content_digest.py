@@ -35,6 +35,7 @@ def digest_of(
         parts.append(b"expect%d;" % expect_at)
     if type(action) is Reverts:
         parts.append(b"revert%d-%d;%b" % (action.first, action.last, canonical(action.request)))
+        parts += [] if action.of is None else [b"of" + canonical(action.of)]
     if type(action) is Create:
         parts.append(b"create" + canonical([action.parent, action.at, action.target, action.closed]))
     if type(action) is Apply:

@@ -7,6 +7,7 @@ what it replaced.
 from rebaser.runtime.context import Context
 from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import OrderedConsumer
+from rebaser_core.branch import Branch
 from rebaser_core.commit import Commit, Kind, Outcome, Reverts
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
@@ -23,9 +24,12 @@ async def read_own_patch(
     """Return the patch that takes back the edits of `reverts`. `state`: the state of `key`.
 
     Raises the errors of `read_patch`, and `UnprocessableError` (`purged`) if commits from before the change set was
-    created would be taken back.
+    created would be taken back. If they are those of the target, raises it with code `not_its_target`, or `moved` if
+    the change set does not contain them yet.
     """
     branch = state.branch
+    if reverts.of is not None:
+        return await _read_target_patch(context, key, reverts, branch)
     if branch is not None and reverts.first <= branch.birth:
         raise UnprocessableError(
             f"commit {branch.birth} created this change set; older commits can only be taken back in {branch.origin}"
@@ -36,10 +40,29 @@ async def read_own_patch(
     return await read_patch(context, key, reverts, state.last)
 
 
-async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newest: int) -> tuple[PatchEntry, ...]:
-    """Return the patch that takes back the edits of `reverts`. `newest`: log sequence of the newest commit of `key`.
+async def _read_target_patch(
+    context: Context, key: ChangeSetKey, reverts: Reverts, branch: Branch | None
+) -> tuple[PatchEntry, ...]:
+    """Return the patch that takes back commits of the target. What the branch contains of the target are its commits up
+    to the base."""
+    of, name = str(reverts.of), key.change_set
+    if branch is None or branch.target != of:
+        raise UnprocessableError(f"{of} is not the target of {name}", code="not_its_target")
+    if reverts.last > branch.base:
+        raise UnprocessableError(
+            f"{name} has the edits of {of} up to commit {branch.base}, and not those of commit {reverts.last}",
+            code="moved",
+        )
+    return await read_patch(context, ChangeSetKey.of(key.workspace, of), reverts, branch.base)
 
-    Raises `UnprocessableError` with the code `no_such_position` if the log has not reached `reverts.last`,
+
+async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newest: int) -> tuple[PatchEntry, ...]:
+    """Return the patch that takes back the edits of `reverts`.
+
+    `newest`: log sequence of the newest commit of `key`, or of one that is not older than `reverts.last`.
+
+    Raises `UnprocessableError` with the code `no_such_position` if the log has not reached `reverts.last`, or, if it is
+    that of another change set, has no commit in the range,
     `no_such_request` if no commit decided the request, `purged` if a commit is gone or does not say what it replaced,
     and `too_large`. Raises `TransientError` if the log or a blob cannot be read.
     """
@@ -57,6 +80,10 @@ async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newe
             sequence = message.stream_sequence
             commit = reader.decode(sequence, message.headers, message.data)
             _check_follows(reverts, sequence, commit, previous)
+            if previous is None and reverts.of is not None and sequence > reverts.last:
+                raise UnprocessableError(
+                    f"{key.change_set} has no commit from {reverts.first} to {reverts.last}", code="no_such_position"
+                )
             previous = sequence
             if sequence <= reverts.last and commit is not None and commit.kind is Kind.REBASE:
                 room -= len(message.data) + sum(ref.size for ref in (commit.delta_blob, commit.before_blob) if ref)

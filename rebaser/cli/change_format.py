@@ -87,12 +87,14 @@ def request_json(decision: "Decision", author: "Authorship") -> dict[str, Any]:
 def reverts_json(reverts: "Reverts | None") -> dict[str, Any] | None:
     if reverts is None:
         return None
-    return {"first": reverts.first, "last": reverts.last, "requestId": reverts.request}
+    of = {} if reverts.of is None else {"of": reverts.of}
+    return {"first": reverts.first, "last": reverts.last, "requestId": reverts.request} | of
 
 
 def reverts_text(reverts: "Reverts") -> str:
     """Return what a revert takes back, in a few words."""
     span = f"{reverts.first}" if reverts.first == reverts.last else f"{reverts.first}..{reverts.last}"
+    span += "" if reverts.of is None else f" of {reverts.of}"
     return f"reverts {span}" + (f" (request {reverts.request})" if reverts.request else "")
 
 

@@ -38,6 +38,8 @@ class _Reverted:
         self._ranges: list[Reverts] = []
 
     def add(self, reverts: Reverts) -> None:
+        if reverts.of is not None:  # it takes back commits of another change set
+            return
         if reverts.request is None:
             self._ranges.append(reverts)
         else:
@@ -86,7 +88,7 @@ async def find_redo(
             if reverted.covers(entry.sequence, decision.request_id):
                 continue
             reverted.add(entry.reverts)
-            if who.author == author and entry.reverts.request is not None:
+            if who.author == author and entry.reverts.request is not None and entry.reverts.of is None:
                 try:
                     taken_back = await commit_at(entry.reverts.first)
                 except PositionPurged:

@@ -13,6 +13,7 @@ class RevertsV3(Body):
     first: Count
     last: Count
     request: str | None = None
+    of: str | None = None
 
 
 class SourceV3(Body):
@@ -41,7 +42,8 @@ def _read_author(row: object) -> Authorship:
 
 
 def read_reverts(body: RevertsV3) -> Reverts:
-    return Reverts(body.first, body.last, None if body.request is None else RequestId(body.request))
+    request = None if body.request is None else RequestId(body.request)
+    return Reverts(body.first, body.last, request, None if body.of is None else check_token(body.of, "change set"))
 
 
 def read_source(kind: Kind, body: SourceV3 | None) -> Source | None:
@@ -91,6 +93,8 @@ def write_about(commit: Commit) -> dict[str, Any]:
         wire["reverts"] = {"first": commit.reverts.first, "last": commit.reverts.last}
         if commit.reverts.request is not None:
             wire["reverts"]["request"] = commit.reverts.request
+        if commit.reverts.of is not None:
+            wire["reverts"]["of"] = commit.reverts.of
     if commit.source is not None:
         wire["from"] = {"changeSet": commit.source.change_set, "sequence": commit.source.sequence}
         wire["from"] |= {"keep": True} if commit.source.keep else {}

@@ -81,6 +81,7 @@ class RevertV4(Body):
     first: Count
     last: Count
     request: str | None = None
+    of: str | None = None
 
 
 class CreateV4(Body):
@@ -188,7 +189,8 @@ def _text(text: str, what: str, longest: int) -> str:
 
 def _read_revert(body: RevertV4) -> Reverts:
     request = None if body.request is None else check_request_id(body.request)
-    return _check_revert(Reverts(body.first, body.last, request))
+    of = None if body.of is None else check_token(body.of, "change set")
+    return _check_revert(Reverts(body.first, body.last, request, of))
 
 
 def _read_create(body: CreateV4) -> Create:
@@ -317,6 +319,7 @@ def _write_action(action: Action) -> dict[str, Any]:
     if isinstance(action, Reverts):
         _check_revert(action)
         wire: dict[str, Any] = {"first": action.first, "last": action.last}
+        wire |= {} if action.of is None else {"of": action.of}
         return {"revert": wire if action.request is None else wire | {"request": action.request}}
     if isinstance(action, Create):
         return {"create": _write_create(check_create(action))}

@@ -39,12 +39,14 @@ REFUSED = {
     "exists": "A change set cannot be created under a name that is in use.",
     "invalid_definition": "A built-in function does not have an input or a parameter that the definition gives it.",
     "moved": "A value of the request was defined or removed after the position that the request expects. Or an apply is"
-    " strict, and the target was edited after the base of the branch.",
+    " strict, and the target was edited after the base of the branch. Or a revert in a branch names commits of the"
+    " target after the base.",
     "no_such_change_set": "The change set to create from, apply, protect or close does not exist, or did not then.",
-    "no_such_position": "A revert, or the position to create from or to apply, is beyond the end of the log.",
+    "no_such_position": "A revert, or the position to create from or to apply, is beyond the end of the log. Or"
+    " the target has no commit where a revert in a branch names one.",
     "no_such_request": "A revert names a request that this commit did not decide.",
     "not_its_target": "A change set branches from its parent or from the target of its parent, and can be applied to"
-    " nothing else.",
+    " nothing else. A revert in it can only name commits of its target, or its own.",
     "nothing_to_recompute": "A recompute was asked for, and no value is derived, or none by the function named.",
     "poison": "The request killed or hung the servers that tried it.",
     "protected": "The change set refuses edits and reverts. Branches can be applied to it.",

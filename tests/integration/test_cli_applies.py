@@ -10,6 +10,7 @@ from rebaser_client import Derive, RebaserClient, Remove, Set
 from rebaser_client.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from tests.support.commands import rebaser, rebaser_json
+from tests.support.history import commit_of
 from tests.support.owners import Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
@@ -175,3 +176,40 @@ async def test_a_branch_that_brings_errors_fails_the_check(
         assert list(await client.new_errors("shop", "draft", at=before)) == ["sum", "twice"]
         await told(place, "apply", "shop", "draft", "--yes", "--check")
         assert await stands(client, "b") == 5
+
+
+async def test_a_protected_change_set_is_mended_by_a_branch_that_takes_its_commits_back(
+    js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any]
+) -> None:
+    async with serving(js, subjects, Engine()):
+        await client.enqueue_updates_with_reply("shop", "main", [Set("price", 9), Set("qty", 3)])
+        wrong = commit_of(await client.enqueue_updates_with_reply("shop", "main", [Set("price", 10), Remove("qty")]))
+        await client.protect("shop", "main")
+        ((line,),) = await told(place, "revert", "shop", "main", str(wrong), code=1)
+        assert f"`rebaser revert shop NAME {wrong} --of main`" in line
+        ((line,),) = await told(place, "undo", "shop", "main", "--yes", code=1)
+        assert f" NAME {wrong} --request " in line
+        await told(place, "branch", "shop", "mend")
+        ((line,),) = await told(place, "revert", "shop", "mend", str(wrong), code=1)
+        assert "name it with --of" in line
+        (done,) = await rebaser_json("revert", "shop", "mend", str(wrong), "--of", "main", **place)
+        assert done["updates"] == 2
+        assert f"reverts {wrong} of main" in (await told(place, "log", "shop", "mend"))[0][-1]
+        (entry, *_) = await rebaser_json("log", "shop", "mend", **place)
+        assert entry["reverts"] == {"first": wrong, "last": wrong, "requestId": None, "of": "main"}
+        await told(place, "apply", "shop", "mend", "--yes")
+        assert (await stands(client, "price"), await stands(client, "qty")) == (9, 3)
+        later = commit_of(await client.unprotect("shop", "main"))
+        for options, reason in (
+            ((str(later), "--of", "main"), "has the edits of main up to commit"),
+            ((str(wrong), "--of", "mine"), "mine is not the target of mend"),
+        ):
+            ((line,),) = await told(place, "revert", "shop", "mend", *options, code=1)
+            assert reason in line
+    async with serving(js, subjects, Engine()):
+        await client.create_branch("shop", "again")
+        await client.enqueue_updates_with_reply("shop", "again", [Set("price", 11)])
+        ((line,),) = await told(place, "revert", "shop", "again", str(done["commit"]), "--of", "main", code=1)
+        assert f"main has no commit from {done['commit']} to {done['commit']}" in line
+        conflict = await rebaser("revert", "shop", "again", str(wrong), "--of", "main", **place)
+        assert (conflict.returncode, conflict.stdout.splitlines()[0]) == (1, "price\t10\t11\t9")

@@ -87,7 +87,7 @@ about = (st.just("") | st.text(max_size=128), st.just("") | st.text(max_size=102
 positions = st.integers(1, 2**63 - 1)
 reverts = st.one_of(
     st.builds(lambda one, other: Reverts(min(one, other), max(one, other)), positions, positions),
-    st.builds(lambda at, request: Reverts(at, at, request), positions, st.none() | tokens),
+    st.builds(lambda at, *rest: Reverts(at, at, *rest), positions, st.none() | tokens, st.none() | tokens),
 )
 creates = st.builds(Create, tokens, st.none() | naturals, st.none() | tokens, st.booleans()) | st.builds(
     Create, closed=st.booleans()

@@ -13,7 +13,7 @@ from rebaser.cli.options import DEFAULT_NATS, Author, ChangeSet, Json, Message, 
 from rebaser_core.errors import UnprocessableError
 
 if TYPE_CHECKING:
-    from rebaser_client import EnqueueUpdatesResponse, RebaserClient, RequestConflicts
+    from rebaser_client import EnqueueUpdatesResponse, RebaserClient, RequestConflicts, RequestRejected
     from rebaser_client.log.positions import At
     from rebaser_core.ids import ChangeSetKey
 
@@ -36,6 +36,9 @@ def revert(
     request: Annotated[
         str | None, typer.Option(metavar="ID", help="Take back only the edits of this request in the commit P.")
     ] = None,
+    of: Annotated[
+        str | None, typer.Option(metavar="CS", help="The commits are those of CS, the target of the branch.")
+    ] = None,
     author: Author = "",
     message: Message = "",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 60.0,
@@ -48,16 +51,23 @@ def revert(
     A revert is an edit like any other, and can itself be reverted. If one of the values has been edited again since,
     nothing is taken back. The command then shows the definition that the commits left (base), the current one (ours)
     and the one that the revert would restore (theirs), and the exit code is 1.
+
+    With --of, a branch takes back commits of its target, up to its base. Apply the branch then to mend the target, for
+    example if that is protected.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
-    from rebaser_client import RequestConflicts
+    from rebaser_client import RequestConflicts, RequestRejected
 
     key = checked_key(workspace, change_set)
     first, last = _range(commits, to)
     back_to = _position(to, key.change_set)
     if request is not None and (to is not None or first != last):
         raise usage_error("names a request of one commit: write `rebaser revert WS CS P --request ID`", "--request")
+    if of is not None:
+        checked_key(workspace, of)
+        if to is not None:
+            raise usage_error("takes back only what CS did after the position: leave out --of, or name commits", "--to")
     done: list[EnqueueUpdatesResponse | RequestConflicts] = []
     nothing = CommandFailed(f"there is no commit after {key.change_set}@{to}: nothing to take back")
 
@@ -66,11 +76,13 @@ def revert(
             start, end = (first, last) if back_to is None else await _behind(client, key, back_to)
             if end < start:
                 raise nothing
-            options = {"request": request, "author": author, "message": message, "timeout": timeout}
+            options = {"request": request, "author": author, "message": message, "timeout": timeout, "of": of}
             try:
                 done.append(await client.revert(*(key.workspace, key.change_set, start, end), **options))  # type: ignore[arg-type] # each has its own type
             except RequestConflicts as error:
                 done.append(error)
+            except RequestRejected as error:
+                raise CommandFailed(advice_on(error, key, commits or "P", of)) from None
 
     code = run_async(run)
     if code:
@@ -81,6 +93,24 @@ def revert(
         raise CommandFailed(f"nothing was taken back: {result.message}")
     show_success(result, json)
     return 0
+
+
+def advice_on(error: "RequestRejected", key: "ChangeSetKey", commits: str, of: str | None) -> str:
+    """Return why nothing was taken back, and what to do."""
+    reason = error.response.status.message  # type: ignore[union-attr] # a rejection is no success
+    workspace, name = key.workspace, key.change_set
+    advice = {
+        "protected": f"take them back in a branch, and apply it: `rebaser branch {workspace} NAME --from {name}`, "
+        f"`rebaser revert {workspace} NAME {commits} --of {name}`, `rebaser apply {workspace} NAME`",
+        "moved": f"create another branch from {of}, and take them back there",
+        "not_its_target": f"`rebaser branches {workspace}` shows the target of each branch",
+        "purged": f"`rebaser status {workspace} {of or name}` shows how far back its history reaches",
+        "no_such_position": f"`rebaser log {workspace} {of or name}` shows the commits",
+        "no_such_request": f"`rebaser show {workspace} {of or name}@{commits}` shows the requests of the commit",
+    }.get(error.code)
+    if error.code == "purged" and " created this change set" in reason:
+        advice = f"to take back commits of the target of {name}, name it with --of"
+    return f"nothing was taken back: {reason}" + (f"; {advice}" if advice else "")
 
 
 def _range(commits: str | None, to: str | None) -> tuple[int, int]:

@@ -126,8 +126,9 @@ class _TakeBack:
                 await self._show(client, self.step)
 
     async def _take_back(self, nats: str, prefix: str) -> None:
+        from rebaser.cli.commands.revert import advice_on
         from rebaser.cli.connect import connect_client
-        from rebaser_client import RequestConflicts
+        from rebaser_client import RequestConflicts, RequestRejected
 
         assert self.step is not None  # noqa: S101 - `_find` sets it, or raises
         place, request = self.step.entry.sequence, self.step.decision.request_id
@@ -142,6 +143,8 @@ class _TakeBack:
                 )
             except RequestConflicts as error:
                 self.conflicts = error
+            except RequestRejected as error:
+                raise CommandFailed(advice_on(error, self.key, f"{place} --request {request}", None)) from None
 
     def _nothing(self) -> str:
         whose = f"by {self.author}" if self.author else "without an author (see --author)"
