@@ -4,6 +4,7 @@ import functools
 import inspect
 import os
 import secrets
+import signal
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -65,6 +66,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Three processes run the whole suite, since much of it waits; one runs named tests. `-n` overrules both."""
+    # A shell starts what it runs in the background with SIGINT ignored, and so would be all that the tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     option = config.option
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
     if whole and config.pluginmanager.hasplugin("xdist") and option.numprocesses is None and not option.usepdb:

@@ -54,7 +54,7 @@ def standard_library() -> Graph:
         sizes[name] = len(source)
     found: dict[str, dict[str, tuple[str, ...]]] = {"load": {}, "any": {}}
     for name, (tree, package) in trees.items():
-        for kind, nodes in (("load", _at_load(tree.body)), ("any", ast.walk(tree))):
+        for kind, nodes in (("load", _statements(tree.body, functions=False)), ("any", _statements(tree.body))):
             named = {one for node in nodes for one in _imported(node, name, package, sizes)}
             found[kind][name] = tuple(sorted(named - {name}))
     return Graph(sizes, found["load"], found["any"])
@@ -66,18 +66,20 @@ def sources(root: Path) -> Iterator[Path]:
         yield from (Path(folder, file) for file in sorted(files) if file.endswith(".py"))
 
 
-def _at_load(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
-    """Statements that run when a module is loaded; those for the type checker do not."""
+def _statements(body: Iterable[ast.stmt], *, functions: bool = True) -> Iterator[ast.AST]:
+    """All statements, or without `functions` those that run when a module is loaded; what is for the type checker only
+    is not among these."""
     for node in body:
         yield node
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            continue
+        if not functions:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+                continue
         for block in ("body", "orelse", "finalbody"):
-            yield from _at_load(getattr(node, block, ()))
-        for handler in getattr(node, "handlers", ()):
-            yield from _at_load(handler.body)
+            yield from _statements(getattr(node, block, ()), functions=functions)
+        for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+            yield from _statements(part.body, functions=functions)
 
 
 def _imported(node: ast.AST, module: str, package: bool, known: Mapping[str, int]) -> Iterator[str]:
