@@ -71,7 +71,7 @@ class ChainReader:
         if (file.layer == "base") != self._is_base:
             raise malformed("a checkpoint must be a base, then deltas")
         if self._loader is None or file.first != self._loader.count:
-            raise malformed("a part of the checkpoint is missing")
+            raise malformed("a part of the checkpoint is missing, repeated or out of order")
         for number in range(file.reader.num_record_batches):
             batch, metadata = file.batch(number)
             if batch.num_rows:
@@ -200,7 +200,7 @@ class _File:
             raise malformed("the blob is not a checkpoint")
         self.version = natural(about.get("version"))
         if self.version > schema.VERSION:
-            told = f"a checkpoint of format {self.version}; this program reads up to {schema.VERSION}"
+            told = f"the checkpoint has format {self.version}; this program reads up to format {schema.VERSION}"
             raise UnsupportedVersion(told)
         if self.version not in SCHEMAS or not self.reader.schema.equals(SCHEMAS[self.version]):
             raise malformed("the columns of the checkpoint are not those of its format")

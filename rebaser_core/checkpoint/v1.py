@@ -63,7 +63,7 @@ class V1Reader:
             raise malformed("the blob is not a checkpoint")
         version = _natural(header.get("version"))
         if version > VERSION:
-            raise UnsupportedVersion(f"a checkpoint of format {version}; this program reads up to {VERSION}")
+            raise UnsupportedVersion(f"the checkpoint has format {version}; this reader knows formats up to {VERSION}")
         state, applied = self._state, header.get("applied")
         state.last, state.covers = _natural(header.get("last")), _natural(header.get("covers"))
         state.edited = state.untracked = state.last  # this format records neither; no later commit defined a value
@@ -136,7 +136,7 @@ class V1Reader:
         state = self._state
         outcomes = len(state.outcomes) + len(state.redriven)
         if counts != [len(state.cells), len(state.roots), outcomes, len(state.attempts)]:
-            raise malformed("parts of the checkpoint are missing")
+            raise malformed("the parts of the checkpoint do not match the counts at its end")
         self._done = True
 
 

@@ -229,7 +229,7 @@ def check_version(tag: object, newest: int) -> None:
     if type(tag) is str and _VERSION_TAG.fullmatch(tag):
         if int(tag[1:]) <= newest:
             return
-        raise UnsupportedVersion(f"a blob of version {tag}; this program reads up to v{newest}")
+        raise UnsupportedVersion(f"the blob has version {tag}; this program reads up to v{newest}")
     raise malformed("a blob must be a map with a single version")
 
 

@@ -247,14 +247,14 @@ class PacketPlan:
         """Take in the results of the last wave, in any order. Raises `DvuError` if they are incomplete or do not match
         its packets."""
         if results and not self._in_flight:
-            raise DvuError("results for a packet that was not sent")
+            raise DvuError("a worker returned results for a packet that was not sent")
         parts: dict[int, list[Results]] = {number: [] for number in self._in_flight}
         max_nodes = max((len(sent.nodes) for sent in self._in_flight.values()), default=0)
         for data in results:
             part = Results.decode(data, max_nodes)
             sent = self._in_flight.get(part.number)
             if sent is None or (len(part.nodes) and part.nodes[-1] >= len(sent.nodes)):
-                raise DvuError("results for a packet, or for a node of a packet, that was not sent")
+                raise DvuError("a worker returned results for a packet, or for a node of a packet, that was not sent")
             parts[part.number].append(part)
         for of_packet in parts.values():
             of_packet.sort(key=lambda part: part.part)

@@ -92,7 +92,7 @@ class SessionManager:
 
     def __init__(self, remote: str, settings: EngineSettings, on_down: Callable[[str], None]) -> None:
         if not remote.startswith(("local", "sc://")):
-            raise ConfigError(f"Spark must be local[*] or sc://host:port, not {remote[:80]!r}")
+            raise ConfigError(f"the setting spark must be local[*] or sc://host:port, not {remote[:80]!r}")
         self.ready = anyio.Event()
         self.state = "starting"
         self._remote = remote

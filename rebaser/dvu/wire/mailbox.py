@@ -74,7 +74,7 @@ def get(folder: str, name: str) -> pa.Buffer:
         with pa.memory_map(str(Path(folder, name))) as file:
             return file.read_buffer()
     except (OSError, pa.ArrowException) as error:
-        raise DvuError(f"a packet or its results are missing from the mailbox: {str(error)[:200]}") from None
+        raise DvuError(f"a packet or its results cannot be read from the mailbox: {str(error)[:200]}") from None
 
 
 class ProgressFile:

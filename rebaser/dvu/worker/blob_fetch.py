@@ -30,7 +30,8 @@ def open_store(url: str) -> Callable[[str], bytes]:
         from obstore.exceptions import BaseError  # noqa: PLC0415
         from obstore.store import from_url  # noqa: PLC0415
     except ImportError as error:
-        raise DvuError(f"Spark's workers cannot read blobs: {error}", code="blob_store") from None
+        text = f"Spark's workers cannot read blobs: {error}; install 'rebaser[blobs]' on their machines"
+        raise DvuError(text, code="blob_store") from None
     options: dict[str, Any] = {} if url.startswith("file:") else {"retry_config": _RETRY}
     try:
         store = from_url(url, **options)

@@ -77,12 +77,15 @@ def evaluate_packet(
     packet = decode(*read_packet(data))
     functions = functions or registry()
     if packet.code != fingerprint.code():
-        raise DvuError("Spark's workers run another release of Rebaser than this server", code="other_code")
+        raise DvuError(
+            "Spark's workers run another release of Rebaser, or other code, than this server", code="other_code"
+        )
     installed = functions.fingerprints(packet.functions)
     for name, wanted in packet.functions.items():
         if installed[name] != wanted:
             raise DvuError(
-                f"function {faults.quote(name)} is not the same on Spark's workers as on this server", code="other_code"
+                f"function {faults.quote(name)} is missing on Spark's workers, or not the same as on this server",
+                code="other_code",
             )
     if isinstance(packet, StructurePacket):
         structure = _structure(packet, structures or process_cache())
