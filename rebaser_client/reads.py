@@ -119,9 +119,9 @@ class ReadOperations:
     async def state(self, workspace: str, change_set: str, *, at: At | None = None) -> "ChangeSetState":
         """Return the folded state: values, their definitions, and the debt.
 
-        `at`: the position whose state is read, a log sequence or a time with its time zone; None is now. The state is
-        that after the newest commit at or before it. Derived values have the results that were stored then; those
-        that were not up to date are `stale`. The state's `last` is the sequence of that commit, 0 if there was none.
+        `at`: the position whose state is read, a log sequence or a time with its time zone; None is now. This is the
+        state after the newest commit at or before the position; its `last` is the sequence of that commit, 0 if there
+        was none. Derived values have the results that were stored then; those that were not up to date are `stale`.
 
         Raises `PositionPurged` if the position is no longer readable, and `UnprocessableError` with code
         `no_such_position` for a sequence that does not exist yet.

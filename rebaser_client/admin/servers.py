@@ -39,7 +39,7 @@ class ServerInfo:
     - `owned`, `slots`: how many change sets it owns, and on how many it can work at once.
     - `dvu`: the state of its DVU engine. `updates`: its long DVUs.
     - `sweeper`: whether it is the sweeper. `durability`: its setting, or None.
-    - `trouble`: the latest problem that stopped one of its change sets, or empty.
+    - `trouble`: why it is not ready or, if it is, the latest problem that stopped one of its change sets; else empty.
     - `ready`: all streams it needs exist. `losses`: streams that disappeared while it ran, with what they held.
     - `functions`: the names of the functions it can derive with. `signatures`: their signatures, by name.
     """

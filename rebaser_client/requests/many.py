@@ -180,7 +180,7 @@ class ManyRequests:
     # -- one request after the other -------------------------------------------------------------------------------
 
     def _has_room(self) -> bool:
-        """Whether the next request may be taken. Otherwise, an event will come when it may."""
+        """Whether the next request may be taken. If not, the loop of `run` is woken when it may be."""
         in_flight = self._services.in_flight
         if len(self._open) >= in_flight.limit:
             return False

@@ -130,7 +130,8 @@ class PartLoader:
         columns.template[owners], columns.first_input[owners] = templates, at + np.cumsum(counts) - counts
 
     def close(self) -> None:
-        """Resolve the inputs, and free rows that are not needed."""
+        """Resolve the inputs, and free rows that are not needed. Raises `UnprocessableError` if an id occurs twice, or
+        an input is not a row of the part."""
         columns = self._columns
         rows = np.concatenate([np.zeros(0, np.int32), *self._rows])
         self._rows.clear()

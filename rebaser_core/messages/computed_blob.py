@@ -143,5 +143,5 @@ def _fault(row: object, kinds: Any) -> tuple[int, Fault]:
     if type(position) is not int or not 0 <= position < len(kinds) or kinds[position] != NULL:
         raise malformed("an error of a table has no valid position")
     if not (type(code) is str and type(message) is str and type(origin) is str):
-        raise malformed("a code, message or origin is not text")
+        raise malformed("the code, message or origin of an error is not text")
     return position, Fault(code, message, origin)

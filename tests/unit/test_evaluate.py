@@ -265,7 +265,7 @@ def test_a_plug_in_that_is_not_the_same_here_is_refused(here: str | None, there:
 
     packet = Made(1).node("mine", ~0).packet
     packet.functions = registry(there).fingerprints(["mine"])
-    with pytest.raises(DvuError, match="'mine' is not the same"):
+    with pytest.raises(DvuError, match="'mine' is missing on Spark's workers, or not the same"):
         evaluate_packet(packet.encode(), registry(here))
 
 

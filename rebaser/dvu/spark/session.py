@@ -101,7 +101,7 @@ class Session:
             raise SessionError(f"a session with Spark cannot be opened: {reason(error)}") from None
 
     def send_bundle(self, bundle: Bundle) -> None:
-        """Send the code that executors shall run for this session from now on. Raises `SessionError`."""
+        """Send the code that executors are to run for this session from now on. Raises `SessionError`."""
         with tempfile.TemporaryDirectory(prefix="rebaser-") as folder:
             path = Path(folder, bundle.name)
             path.write_bytes(bundle.data)
