@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from rebaser_client.errors import RequestRejected
 from rebaser_client.log.branches import BranchDiff, BranchInfo, BranchReader
+from rebaser_client.log.origins import source_of
 from rebaser_client.log.positions import At
 from rebaser_client.reads import ReadOperations
 from rebaser_client.requests.sender import translate_missing_stream
@@ -42,7 +43,8 @@ class BranchOperations(ReadOperations):
         This takes the same time however many values there are. From then on, both change sets are edited independently.
 
         - `parent`: None for a change set without values.
-        - `at`: the position of the parent, a log sequence or a time with its time zone; None is now.
+        - `at`: the position of the parent, a log sequence or a time with its time zone; None is now. If the parent did
+          not exist then, its own parent takes its place.
         - `target`: what the new change set is compared with: the parent, which is the default, or the target of the
           parent. In the second case it begins with all changes of the parent.
         - `closed`: the change set accepts no edits, so that it names one state of the parent.
@@ -54,9 +56,9 @@ class BranchOperations(ReadOperations):
         `no_such_change_set`, `not_its_target`, `no_such_position`, `purged` or `self`.
         """
         key = ChangeSetKey.of(workspace, change_set)
-        sequence = (
-            None if parent is None or at is None else await self._sequence(ChangeSetKey.of(workspace, parent), at)
-        )
+        sequence: int | None = None
+        if parent is not None and at is not None:
+            parent, sequence = await self._position(ChangeSetKey.of(workspace, parent), at)
         asked = Create(parent, sequence, target, closed)
         about = {"author": author, "message": message, "timeout": timeout, "request_id": request_id}
         try:
@@ -111,16 +113,22 @@ class BranchOperations(ReadOperations):
     def _branches(self) -> BranchReader:
         return BranchReader(self._js, self._subjects, self._reader, self._state_loader)
 
-    async def _sequence(self, key: ChangeSetKey, at: At) -> int:
-        """Return `at` if it is a log sequence; otherwise the log sequence of the newest commit at that time."""
-        if isinstance(at, int):
-            return at
+    async def _position(self, key: ChangeSetKey, at: At) -> tuple[str, int]:
+        """Return the change set that holds the state of `key` at `at`, and the log sequence of its commit then."""
         with translate_missing_stream():
-            message = await self._reader.newest_message(key, at)
+            try:
+                source, at_source = await source_of(self._reader, key, at)
+            except UnprocessableError:
+                if not isinstance(at, int):
+                    raise
+                return key.change_set, at  # the server says what is wrong with it
+            if isinstance(at_source, int):
+                return source.change_set, at_source
+            message = await self._reader.newest_message(source, at_source)
         if message is None:
             name = f"{key.workspace}/{key.change_set}"
             raise UnprocessableError(f"{name} had no commit at that position", code="no_such_position")
-        return message.sequence
+        return source.change_set, message.sequence
 
     async def _owes(self, key: ChangeSetKey, created: int) -> bool:
         """Return whether derived values were not up to date when commit `created` created the change set."""

@@ -16,14 +16,14 @@ from rebaser_client.blobs import BlobStore
 from rebaser_client.cooperative import cooperate, run_offloaded
 from rebaser_client.jetstream import JetStream, StoredMessage
 from rebaser_client.log.commits import DAMAGED, MAX_BLOB, CommitReader
+from rebaser_client.log.origins import source_of
 from rebaser_client.log.positions import At
 from rebaser_client.logs import get_logger
 from rebaser_core.checkpoint import Chain, open_checkpoint
-from rebaser_core.commit import BranchSummary, CheckpointRef, Commit, Kind
+from rebaser_core.commit import CheckpointRef, Commit, Kind
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import decode_changes, read_branch, read_row
-from rebaser_core.messages.commit import check_is_commit
+from rebaser_core.messages import decode_changes, read_row
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
 from rebaser_core.subjects import Subjects
 
@@ -74,7 +74,7 @@ class StateLoader(CommitReader):
         problem: BrokenChain | None = None
         while backoff.attempt < LOAD_ATTEMPTS:
             try:
-                return await self._load(*await self._source(key, at))
+                return await self._load(*await source_of(self, key, at))
             except BrokenChain as error:  # the log was purged during the read: by now there is a newer checkpoint
                 if at is not None:
                     await self.check_readable(key, at)
@@ -108,35 +108,6 @@ class StateLoader(CommitReader):
         if state.branch is not None:
             state.branch.changes = {id_: base for id_, (base, _) in found.items()}
         return state, chain
-
-    async def _source(self, key: ChangeSetKey, at: At | None) -> tuple[ChangeSetKey, At | None]:
-        """Return the change set, and the position in its log, where the state of `key` at `at` is read."""
-        while at is not None:
-            found = await self.newest_commit(key, at)
-            if found is not None and read_branch(found[0].headers) is not None:
-                break
-            branch = await self._branch(key)
-            if branch is None or not branch.origin:
-                break
-            key, at = ChangeSetKey(key.workspace, branch.origin), await self._before(key, at, branch)
-        return key, at
-
-    async def _branch(self, key: ChangeSetKey) -> BranchSummary | None:
-        """Return what the headers of the newest commit say of the branch. The commit itself may be damaged."""
-        message = await self.newest_message(key)
-        while message is not None:
-            with suppress(UnprocessableError):
-                check_is_commit(message.headers)
-                return read_branch(message.headers)
-            message = await self.newest_message(key, message.sequence - 1)
-        return None
-
-    async def _before(self, key: ChangeSetKey, at: At, branch: BranchSummary) -> At:
-        """Return the earlier of `at` and the position of the parent from which the branch `key` was created."""
-        if isinstance(at, int):
-            return min(at, branch.origin_sequence)
-        parent = await self.newest_message(ChangeSetKey(key.workspace, branch.origin), at)
-        return at if parent is None or parent.sequence <= branch.origin_sequence else branch.origin_sequence
 
     async def _load(self, key: ChangeSetKey, at: At | None) -> LoadedState:
         last = await self.newest_message(key, at)

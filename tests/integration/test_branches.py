@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import anyio
 import pytest
@@ -18,7 +18,7 @@ from rebaser_client.log.positions import At
 from rebaser_client.log.reader import StateLoader
 from rebaser_core.branch import differing
 from rebaser_core.commit import Kind
-from rebaser_core.errors import FencedError
+from rebaser_core.errors import FencedError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import decode_addresses, read_blobs
 from rebaser_core.subjects import Subjects
@@ -267,6 +267,25 @@ async def test_before_a_branch_was_created_its_state_is_that_of_its_parent(
         ("a", Set("a", 1), Set("a", 2)),
         ("b", None, Set("b", 1)),
     ]
+
+
+async def test_a_branch_is_created_from_what_its_parent_was_before_it_was_created_itself(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine):
+        first = await edit(client, "main", Set("a", 1))
+        then = datetime.now(UTC)
+        await anyio.sleep(0.01)
+        second = await edit(client, "main", Set("a", 2))
+        await client.create_branch("ws", "fix", at=first)
+        await client.create_branch("ws", "deep", "fix")
+        await edit(client, "deep", Set("a", 3))
+        for name, at, origin in (("one", first, first), ("two", then, first), ("three", second, first)):
+            made = await client.create_branch("ws", name, "deep", at=at)
+            assert (made.origin, made.origin_sequence, made.target) == ("main", origin, "main")
+            assert await stands(client, name) == {"a": 1}
+        with pytest.raises(UnprocessableError, match="had no commit"):
+            await client.create_branch("ws", "four", "deep", at=then - timedelta(hours=1))
 
 
 async def test_blame_finds_who_defined_an_inherited_value(

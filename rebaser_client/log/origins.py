@@ -1,0 +1,49 @@
+"""Finds the log that holds a position of a change set: that of its parent, for a time before it was created.
+
+Invariant: a position before a change set was created is never after the one of the parent that it was created from.
+"""
+
+from contextlib import suppress
+
+from rebaser_client.log.commits import CommitReader
+from rebaser_client.log.positions import At
+from rebaser_core.commit import BranchSummary
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import read_branch
+from rebaser_core.messages.commit import check_is_commit
+
+
+async def source_of(commits: CommitReader, key: ChangeSetKey, at: At | None) -> tuple[ChangeSetKey, At | None]:
+    """Return the change set, and the position in its log, where the state of `key` at `at` is read.
+
+    Raises the errors of `CommitReader.newest_commit`.
+    """
+    while at is not None:
+        found = await commits.newest_commit(key, at)
+        if found is not None and read_branch(found[0].headers) is not None:
+            break
+        branch = await _branch(commits, key)
+        if branch is None or not branch.origin:
+            break
+        key, at = ChangeSetKey(key.workspace, branch.origin), await _before(commits, key, at, branch)
+    return key, at
+
+
+async def _branch(commits: CommitReader, key: ChangeSetKey) -> BranchSummary | None:
+    """Return what the headers of the newest commit say of the branch. The commit itself may be damaged."""
+    message = await commits.newest_message(key)
+    while message is not None:
+        with suppress(UnprocessableError):
+            check_is_commit(message.headers)
+            return read_branch(message.headers)
+        message = await commits.newest_message(key, message.sequence - 1)
+    return None
+
+
+async def _before(commits: CommitReader, key: ChangeSetKey, at: At, branch: BranchSummary) -> At:
+    """Return the earlier of `at` and the position of the parent from which the branch `key` was created."""
+    if isinstance(at, int):
+        return min(at, branch.origin_sequence)
+    parent = await commits.newest_message(ChangeSetKey(key.workspace, branch.origin), at)
+    return at if parent is None or parent.sequence <= branch.origin_sequence else branch.origin_sequence
