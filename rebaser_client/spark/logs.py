@@ -84,7 +84,9 @@ class Logs:
     async def commits(
         self, keys: Iterable[ChangeSetKey] | None, after: int, until: int
     ) -> list[tuple[ChangeSetKey, Commit]]:
-        """Return the commits after log sequence `after` up to `until`, with their deltas, of `keys` or the workspace.
+        """Return the commits of `keys`, or of the workspace, after log sequence `after` up to `until`.
+
+        They have their deltas, and what these replaced.
 
         Raises `TransientError` if a commit cannot be read, or if commits after `after` were purged. The second does not
         apply if `after` is 0 or the option `failOnDataLoss` is false.
@@ -100,7 +102,8 @@ class Logs:
                         commit = self._commit(entry, previous.get(entry.key, after), after)
                         previous[entry.key] = entry.sequence
                         if commit is not None:
-                            commits.append((entry.key, await self._reader.with_delta(commit)))
+                            loaded = await self._reader.with_before(await self._reader.with_delta(commit))
+                            commits.append((entry.key, loaded))
                     if entry.sequence >= until:
                         break
         return commits

@@ -42,12 +42,15 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
     Columns of values: `workspace`, `change_set`, `sequence` (the log sequence as of which they are read, the same for
     all values of a change set), `id`, `state` (ok, stale, error, unset), `kind` (null, boolean, integer, float, text,
     array, object), `number` (a double), `text`, `json` (the exact value), `error_code`, `error_message`,
-    `error_origin`.
+    `error_origin`, `edited` (the log sequence of the commit that last defined it; null if that is unknown).
 
     Columns of commits: `workspace`, `change_set`, `sequence`, `previous`, `kind`, `at`, `owner`, `covers`, `requests`
-    (`sequence`, `id`, `outcome`, `performed`, `code`, `message`) and `changes` (`op`: set, derive, unset, remove or
-    computed; `id`; `function` of a derive; and `kind` to `error_origin` as for values). The offsets of a stream are log
-    sequences.
+    (`sequence`, `id`, `outcome`, `performed`, `code`, `message`; `author` and `author_message` as claimed by its
+    sender), `changes` (`op`: set, derive, unset, remove or computed; `id`; `function` of a derive; and `kind` to
+    `error_origin` as for values), `before` (the definitions that the commit replaced, as `changes` without errors; null
+    if they are unknown), `from_change_set` and `from_sequence` (what the commit was created from, which branch it
+    applied, or what its branch took over), `reverts_first` and `reverts_last` (the commits that it takes back),
+    `protected` and `status` (what it marks the change set as). The offsets of a stream are log sequences.
     """
 
     @classmethod

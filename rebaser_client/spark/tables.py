@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rebaser_core.commit import Commit, Computed
+from rebaser_core.commit import Authorship, Commit, Computed
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Set, Update
@@ -20,18 +20,23 @@ _CONTENT = "kind STRING, number DOUBLE, text STRING, json STRING"
 _FAULT = "error_code STRING, error_message STRING, error_origin STRING"
 
 VALUES = f"workspace STRING, change_set STRING, sequence BIGINT, id STRING, state STRING, {_CONTENT}, {_FAULT}"
+VALUES += ", edited BIGINT"
 
 COMMITS = (
     "workspace STRING, change_set STRING, sequence BIGINT, previous BIGINT, kind STRING, at TIMESTAMP, owner STRING, "
     "covers BIGINT, requests ARRAY<STRUCT<sequence: BIGINT, id: STRING, outcome: STRING, performed: BIGINT, "
-    "code: STRING, message: STRING>>, "
-    f"changes ARRAY<STRUCT<op: STRING, id: STRING, function: STRING, {_CONTENT}, {_FAULT}>>"
+    "code: STRING, message: STRING, author: STRING, author_message: STRING>>, "
+    f"changes ARRAY<STRUCT<op: STRING, id: STRING, function: STRING, {_CONTENT}, {_FAULT}>>, "
+    f"before ARRAY<STRUCT<op: STRING, id: STRING, function: STRING, {_CONTENT}>>, "
+    "from_change_set STRING, from_sequence BIGINT, reverts_first BIGINT, reverts_last BIGINT, protected BOOLEAN, "
+    "status STRING"
 )
 
 _VALUES_PER_BATCH = 10_000
 _COMMITS_PER_BATCH = 100  # a commit has many changes
 _KINDS = {type(None): "null", bool: "boolean", int: "integer", float: "float", str: "text", list: "array"}
 _NO_CONTENT: tuple[None, None, None, None] = (None, None, None, None)
+_BEFORE_CELLS = 7  # those of a change that come before its fault
 _NO_FAULT: tuple[None, None, None] = (None, None, None)
 
 
@@ -46,6 +51,7 @@ def value_batches(key: ChangeSetKey, state: ChangeSetState, schema: pa.Schema) -
             value.state.value,
             *(_NO_CONTENT if value.state in ("error", "unset") else _content(value.value)),
             *_fault(value.error),
+            state.cells.edited(id_) or None,
         )
         for id_, value in state.values().items()
     )
@@ -53,7 +59,7 @@ def value_batches(key: ChangeSetKey, state: ChangeSetState, schema: pa.Schema) -
 
 
 def commit_batches(commits: list[tuple[ChangeSetKey, Commit]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield commits, their deltas loaded, in the columns of `COMMITS`."""
+    """Yield commits, with their deltas and what they replaced, in the columns of `COMMITS`."""
     rows = (
         (
             key.workspace,
@@ -64,22 +70,43 @@ def commit_batches(commits: list[tuple[ChangeSetKey, Commit]], schema: pa.Schema
             commit.at_ms * 1000,
             commit.owner,
             commit.sequence if commit.covers is None else commit.covers,
-            [
-                (
-                    decision.sequence,
-                    decision.request_id,
-                    decision.outcome.value,
-                    decision.performed,
-                    decision.code,
-                    decision.message,
-                )
-                for decision in commit.requests
-            ],
+            _requests(commit),
             [_change(change) for change in commit.delta],
+            None if commit.before is None else [_change(change)[:_BEFORE_CELLS] for change in commit.before],
+            *_history(commit),
         )
         for key, commit in commits
     )
     yield from _batches(rows, schema, _COMMITS_PER_BATCH)
+
+
+def _requests(commit: Commit) -> list[tuple[Any, ...]]:
+    authors = commit.authors or (Authorship(),) * len(commit.requests)
+    return [
+        (
+            decision.sequence,
+            decision.request_id,
+            decision.outcome.value,
+            decision.performed,
+            decision.code,
+            decision.message,
+            author.author,
+            author.message,
+        )
+        for decision, author in zip(commit.requests, authors, strict=True)
+    ]
+
+
+def _history(commit: Commit) -> tuple[Any, ...]:
+    """Return the cells of what the commit was created from or took over, of what it reverts, and of what it marks."""
+    source, reverts, marking = commit.origin or commit.source, commit.reverts, commit.marking
+    status = commit.status if marking is None else marking.status
+    return (
+        *((None, None) if source is None else (source.change_set, source.sequence)),
+        *((None, None) if reverts is None else (reverts.first, reverts.last)),
+        None if marking is None else marking.protected,
+        None if status is None else status.value,
+    )
 
 
 def _batches(rows: Iterator[tuple[Any, ...]], schema: pa.Schema, size: int) -> Iterator[pa.RecordBatch]:
@@ -89,7 +116,10 @@ def _batches(rows: Iterator[tuple[Any, ...]], schema: pa.Schema, size: int) -> I
         for field, names, column in zip(schema, struct_names, zip(*batch, strict=True), strict=True):
             cells: Sequence[Any] = column
             if names is not None:
-                cells = [[dict(zip(names, struct, strict=True)) for struct in structs] for structs in column]
+                cells = [
+                    None if structs is None else [dict(zip(names, one, strict=True)) for one in structs]
+                    for structs in column
+                ]
             arrays.append(pa.array(cells, field.type))
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 

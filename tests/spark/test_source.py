@@ -14,10 +14,10 @@ from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.reader import StateLoader
 from rebaser_client.spark import RebaserDataSource
-from rebaser_core.commit import Computed, Decision, Kind, Outcome
+from rebaser_core.commit import Authorship, Computed, Decision, Kind, Marking, Outcome, Reverts, Source
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.subjects import Subjects
-from rebaser_core.updates import Derive, Set, Unset
+from rebaser_core.updates import Derive, Remove, Set, Unset
 from rebaser_core.values import Fault
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark, pytest.mark.usefixtures("topology")]
@@ -123,17 +123,47 @@ async def test_commits_are_a_table(spark: Any, options: dict[str, str], writer: 
         ).collect()
         assert (rebase.sequence, rebase.previous, rebase.kind, rebase.owner) == (first, 0, "rebase", "owner")
         assert (rebase.ms, rebase.covers) == (1_700_000_000_123, 0)
-        assert [tuple(one) for one in rebase.requests] == [(7, "request", "success", 2, "", "")]
+        assert [tuple(one) for one in rebase.requests] == [(7, "request", "success", 2, "", "", "", "")]
         assert [(one.op, one.id, one.function, one.json) for one in rebase.changes] == [
             ("set", "a", None, "1"),
             ("derive", "b", "sum", None),
         ]
+        assert (rebase.before, rebase.from_change_set, rebase.protected, rebase.status) == (None,) * 4
         assert (dvu.sequence, dvu.previous, dvu.covers) == (second, first, first)
         assert [(one.op, one.id, one.number) for one in dvu.changes] == [("computed", "b", 1.0)]
         late = spark.read.format("rebaser").options(
             **options, table="commits", start=str(first), changeSet="nobody,main"
         )
         assert [row.sequence for row in late.load().collect()] == [second]
+
+    await to_thread.run_sync(look)
+
+
+async def test_commits_tell_what_they_replaced_applied_took_back_and_marked(
+    spark: Any, options: dict[str, str], writer: Writer
+) -> None:
+    first = await writer.append("main", Kind.REBASE, Set("a", 1), before=())
+    decided = Decision(7, RequestId("request"), Outcome.SUCCESS, performed=2)
+    about = {"requests": (decided,), "authors": (Authorship("ann", "dearer"),), "source": Source("draft", 5)}
+    stood = (Set("a", 1), Derive("b", "sum", {"of": "a"}))
+    applied = await writer.append("main", Kind.REBASE, Set("a", 2), Remove("b"), before=stood, inline_max=1, **about)
+    taken_back = await writer.append("main", Kind.REBASE, Set("a", 1), before=None, reverts=Reverts(applied, applied))
+    await writer.append("main", Kind.MARK, marking=Marking(protected=True))
+
+    def look() -> None:
+        spark.read.format("rebaser").options(**options, table="commits").load().createOrReplaceTempView("facts")
+        rows = spark.sql("SELECT * FROM facts ORDER BY sequence").collect()
+        assert [row.sequence for row in rows][:3] == [first, applied, taken_back]
+        _, apply, revert, mark = rows
+        assert (apply.from_change_set, apply.from_sequence, apply.requests[0].author_message) == ("draft", 5, "dearer")
+        assert [(one.op, one.id, one.function, one.json) for one in apply.before] == [
+            ("set", "a", None, "1"),
+            ("derive", "b", "sum", None),
+        ]
+        assert (revert.before, revert.reverts_first, revert.reverts_last) == (None, applied, applied)
+        assert (mark.protected, mark.status, mark.from_change_set) == (True, None, None)
+        values = spark.read.format("rebaser").options(**options).load()
+        assert [(row.id, row.edited) for row in values.collect()] == [("a", taken_back)]
 
     await to_thread.run_sync(look)
 
@@ -182,7 +212,7 @@ async def test_a_failure_says_what_to_do_and_no_secret(
     wrong: list[tuple[dict[str, str], str]] = [
         ({"nats": away}, "no connection to NATS at 127.0.0.1"),
         ({"credentials": str(credentials)}, "is not a NATS credentials file"),
-        ({"token": secret, "prefix": "nobody"}, "has a server been started"),
+        ({"token": secret, "prefix": "nobody"}, "check that the prefix"),
         ({"token": secret, "workspace": ""}, '"workspace" is missing'),
     ]
 
