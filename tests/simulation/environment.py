@@ -8,6 +8,7 @@ import os
 import random
 import secrets
 import time
+import uuid
 import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -67,6 +68,11 @@ def _warm() -> None:
     warm_up.warm()
 
 
+def _uuid4(urandom: Callable[[int], bytes] = os.urandom) -> uuid.UUID:
+    """Not from the seed: Numba draws one for each file that it stores, where code is not compiled yet."""
+    return uuid.UUID(bytes=urandom(16), version=4)
+
+
 @contextmanager
 def replaced(
     loop: SimLoop,
@@ -113,6 +119,7 @@ def replaced(
         (time, "thread_time", lambda: 0.0),  # nothing takes time to compute
         (time, "monotonic_ns", lambda: int(loop.time() * NANOS)),
         (os, "urandom", rng.randbytes),
+        (uuid, "uuid4", _uuid4),
         (secrets, "token_hex", lambda count=8: rng.randbytes(count).hex()),
         (secrets, "token_bytes", lambda count=8: rng.randbytes(count)),
         (anyio.to_thread, "run_sync", run_sync),

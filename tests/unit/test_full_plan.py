@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rebaser.dvu.planning import layout
+from rebaser.dvu.compiled import loader
+from rebaser.dvu.planning import layout, loop_loader
 from rebaser.dvu.planning.full_plan import FullGraphPlan
 from rebaser.dvu.planning.packet_plan import PacketPlan
 from rebaser.dvu.planning.planner import plan
+from rebaser.dvu.planning.warm_up import warm
 from rebaser.dvu.wire.packet import Results, read_packet
 from rebaser.dvu.wire.structure import StructurePacket, decode
 from rebaser.dvu.worker import evaluate, structure_cache
@@ -33,6 +35,7 @@ from tests.support.graphs import Book, expected, typed
 
 WHOLE = Thresholds(full_plan_min_values=0, full_plan_reach_divisor=1 << 30, full_plan_max_python_share=1.0)
 COMPILED = replace(WHOLE, interpreted_max=-1)
+KERNEL = "rebaser.dvu.compiled.kernel"
 
 
 def total(id_: str, *inputs: str) -> Derive:
@@ -114,6 +117,39 @@ def test_what_is_derived_anew_with_the_same_result_is_up_to_date(limits: Thresho
     book.edit(*book.again(book.state.cells))
     assert {one.id for one in book.update(limits)} == {*derived, "null", "failed"}
     assert typed(book.values()) == before == typed(expected(book.state.updates()))
+
+
+def compiled_forms() -> int:
+    """How many forms of its functions, by the types of their arguments, this process has compiled or loaded."""
+    modules = [loop_loader.load(), *(module for name, module in sys.modules.items() if name.startswith(KERNEL))]
+    return sum(len(getattr(one, "signatures", ())) for module in modules for one in vars(module).values())
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("result_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("functions", [("sum",), BY_NUMBERS, MIXED])
+def test_no_update_compiles_what_was_not_compiled_ahead(
+    seed: int, functions: Sequence[str], result_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would wait for a second, whatever the values and however many of them changed."""
+    assert loader.load()
+    warm()
+    ahead = compiled_forms()
+    monkeypatch.setattr(thresholds, "now", Thresholds(kernel_call_min_elements=0, result_bytes=result_bytes))
+    in_packets = Thresholds(interpreted_max=-1, packet_bytes=300, task_min_elements=20)
+    rng, book = random.Random(f"forms {seed}"), Book()
+    book.edit(*a_graph(rng, 150, functions))
+    book.edit(
+        Set("p", 1), Set("q", 1), total("first", "p"), *(total(f"q{at}", "q") for at in range(99)), total("z", "p")
+    )
+    for limits in (COMPILED, in_packets, COMPILED, COMPILED):
+        book.update(limits)
+        given = rng.choice([1, 7, 40])
+        book.edit(*(Set(f"v{rng.randrange(150)}", rng.choice([rng.random(), seed, "x"])) for _ in range(given)))
+    book.update(COMPILED)
+    book.edit(Set("p", 2))  # two results, far apart
+    book.update(COMPILED)
+    assert compiled_forms() == ahead
 
 
 def test_the_structure_travels_once() -> None:

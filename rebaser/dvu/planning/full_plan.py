@@ -81,6 +81,13 @@ def plan_full_graph(
     return plan if plan.is_suitable() else None
 
 
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A read-only view. Numba compiles a function once for writable arrays and once more for read-only ones."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def _with_pattern_dependents(columns: Columns, roots: subgraph.Ints) -> subgraph.Ints:
     """`roots`, followed by the dependents of those roots that are patterns. These dependents stand for the pattern,
     which has no slot."""
@@ -241,7 +248,7 @@ class FullGraphPlan:
         rows, kinds, bits = (array[start:] for array in (self._changes.rows, self._changes.kinds, self._changes.bits))
         indexes = np.empty(len(part.nodes), np.int32)
         found, not_numbers = loops_for(len(indexes), self._limits.interpreted_max).changed_results(
-            (part.nodes, self._structure.base, self._layout.rows, values.kinds, values.bits),
+            (part.nodes, self._structure.base, self._layout.rows, _read_only(values.kinds), _read_only(values.bits)),
             (columns.state, columns.kind, columns.bits),
             (OK, OTHER, INT),
             *(indexes, rows, kinds, bits),

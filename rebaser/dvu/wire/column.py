@@ -197,7 +197,7 @@ class Column(Sequence[Item]):
             raise ValueError("kinds or numbers have the wrong type")
         sent_kinds = kinds  # a single one, if all are equal
         if len(kinds) != count:
-            kinds = np.broadcast_to(kinds, count)
+            kinds = np.full(count, kinds, np.uint8)
         bits = spread_numbers(kinds, numbers)
         others: dict[int, Json | Digest] = {}
         packed, raw = row[f"{name}_others"], row[f"{name}_digests"]

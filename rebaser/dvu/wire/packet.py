@@ -207,6 +207,7 @@ class Results:
             nodes = np.flatnonzero(np.unpackbits(nodes, count=span)) + first
         else:
             _require(nodes.dtype == np.int32 and bool((nodes[1:] > nodes[:-1]).all()))
+            nodes = nodes.astype(np.int64)  # of one type in all three forms: compiled code is per type
         _require(len(nodes) == count and (not count or [nodes[0], nodes[-1]] == [first, first + span - 1]))
         faults: list[NodeFault] = [raw if type(raw) is int else _own_fault(raw) for raw in meta["faults"]]
         values = Column.unpack("value", row, count)
