@@ -1,15 +1,17 @@
 """What the engine makes of calls and of jobs that fail, without a Spark."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import anyio
 import anyio.from_thread
 import pytest
+import structlog
 
 from rebaser.dvu.spark import engine as engine_module
 from rebaser.dvu.spark.engine import Engine, EngineSettings, _shares
-from rebaser.dvu.spark.scheduler import EvaluateCall, Job
+from rebaser.dvu.spark.scheduler import MAX_LARGE_JOBS, EvaluateCall, Job
 from rebaser.dvu.spark.session import SessionError, WorkerDied
 from rebaser.dvu.spark.session_manager import ActiveSession
 from rebaser_core.errors import DvuError
@@ -169,11 +171,12 @@ async def test_a_shared_job_has_less_time_than_its_callers(
         return call()
 
     monkeypatch.setattr(engine_module, "run_interruptible", run)
-    engine, calls = Engine("sc://localhost"), calls_of(callers)
+    engine = Engine("sc://localhost")
+    calls = [EvaluateCall([b"%d" % number], f"ws/cs{number}", 60.0, 0.0) for number in range(callers)]
     engine._limiter = anyio.CapacityLimiter(1)
     await engine._run_to_end(ActiveSession(cast("Any", Session()), running_jobs=1), shared_job(engine, calls))
     assert bounds == [pytest.approx(bound)]
-    assert all(call.results == [[b"packet"]] for call in calls)
+    assert [call.results for call in calls] == [[[packet]] for call in calls for packet in call.packets]
 
 
 @pytest.mark.anyio
@@ -206,6 +209,8 @@ async def test_a_job_that_does_not_end_when_asked_loses_its_session(
 class Session:
     """Gives each packet itself as its result."""
 
+    task_slots = 16
+
     def __init__(self) -> None:
         self.sent_bytes = 0
         self.is_cut = False
@@ -235,3 +240,84 @@ async def test_a_job_that_is_over_is_known_to_nobody() -> None:
     assert (call.results, call.job, held.running_jobs) == ([[b"packet"]], None, 0)
     assert not engine._running
     assert engine._scheduler.wake_at(0.0) == float("inf")
+
+
+class Sessions:
+    """Hands out one session, whose jobs end when they are told to."""
+
+    state = "ready"
+
+    def __init__(self, active: ActiveSession) -> None:
+        self._active = active
+
+    async def check(self) -> None: ...
+
+    async def run(self) -> None: ...
+
+    async def compile(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def session(self) -> ActiveSession:
+        return self._active
+
+
+class Running(Engine):
+    """It has a session. `jobs` has each job that was begun, with the event that ends it."""
+
+    def __init__(self) -> None:
+        super().__init__("sc://localhost")
+        self._sessions = cast("Any", Sessions(ActiveSession(cast("Any", Session()))))
+        self.jobs: list[tuple[Job, anyio.Event]] = []
+
+    async def _run(self, _: ActiveSession, job: Job) -> None:
+        self.jobs.append((job, anyio.Event()))
+        await self.jobs[-1][1].wait()
+        for call in job.calls:
+            call.results = [[packet] for packet in call.packets]
+            call.done.set()
+
+
+@pytest.mark.anyio
+async def test_the_end_of_a_job_begins_the_next() -> None:
+    async with Running() as engine, anyio.create_task_group() as group:
+        for number in range(MAX_LARGE_JOBS + 1):
+            group.start_soon(partial(engine.evaluate, [b"one", b"two"], label=f"ws/cs{number}"))
+        await anyio.wait_all_tasks_blocked()
+        assert len(engine.jobs) == MAX_LARGE_JOBS
+        engine.jobs[0][1].set()
+        await anyio.wait_all_tasks_blocked()
+        assert len(engine.jobs) == MAX_LARGE_JOBS + 1
+        for _, ends in engine.jobs:
+            ends.set()
+
+
+@pytest.mark.anyio
+@pytest.mark.timeout(20)
+async def test_who_waits_when_the_engine_stops_is_told() -> None:
+    errors: list[str | None] = []
+
+    async def evaluate(number: int) -> None:
+        with pytest.raises(DvuError) as raised:
+            await engine.evaluate([b"one", b"two"], label=f"ws/cs{number}")
+        errors.append(raised.value.code)
+
+    async with anyio.create_task_group() as group, Running() as engine:
+        for number in range(MAX_LARGE_JOBS + 1):  # the last one has no job
+            group.start_soon(evaluate, number)
+        await anyio.wait_all_tasks_blocked()
+        assert len(engine.jobs) == MAX_LARGE_JOBS
+    assert errors == ["stopped"] * (MAX_LARGE_JOBS + 1)
+
+
+@pytest.mark.anyio
+async def test_nothing_follows_when_a_job_fails_that_nobody_waits_for() -> None:
+    """It was made to end, and so it fails; that is no failure of Spark."""
+    engine, calls = Engine("sc://localhost"), calls_of(2)
+    job = shared_job(engine, calls)
+    for call in calls:
+        engine._abandon(call)
+    with structlog.testing.capture_logs() as logs:
+        held = fail(engine, job, SessionError("interrupted"))
+    assert (held.lost, logs) == (False, [])
+    assert engine._scheduler.next_job(anyio.current_time()) is None

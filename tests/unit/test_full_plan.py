@@ -429,6 +429,13 @@ def test_damaged_structures_are_not_used(tmp_path: Path) -> None:
         StructureCache(tmp_path).put(address, data + b"x")
 
 
+def test_what_cannot_be_kept_leaves_nothing_behind(tmp_path: Path) -> None:
+    address, data = packed(Book([Set("a", 1), total("b", "a")]))
+    (tmp_path / address).mkdir()  # so the finished file cannot have its name
+    assert StructureCache(tmp_path).put(address, data).address == address
+    assert [path.name for path in tmp_path.iterdir()] == [address]
+
+
 def test_the_folder_is_bounded(tmp_path: Path) -> None:
     made = [packed(Book([Set("a", 1), *(total(f"b{n}", "a") for n in range(1 + at))])) for at in range(4)]
     room = len(made[2][1]) + len(made[3][1])
@@ -438,10 +445,13 @@ def test_the_folder_is_bounded(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {address for address, _ in made[2:]}
 
 
-def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", [0o777, 0o720, 0o702])
+def test_a_folder_that_others_may_write_to_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
     monkeypatch.setenv(structure_cache.FOLDER_VARIABLE, str(tmp_path / "own"))
     assert structure_cache.cache_folder() == tmp_path / "own"
-    (tmp_path / "own").chmod(0o777)
+    (tmp_path / "own").chmod(mode)
     assert structure_cache.cache_folder() is None
 
 

@@ -40,7 +40,9 @@ def test_where_no_file_can_be_written_nothing_is_left(tmp_path: Path) -> None:
     with mailbox.job_folder("job", tmp_path / "file") as folder:
         assert folder == ""
     with mailbox.job_folder("job", tmp_path) as folder:
-        pass
+        Path(folder, "0").mkdir()
+        assert not mailbox.put(folder, "0", LARGE)
+        assert [path.name for path in Path(folder).iterdir()] == ["0"]
     assert not mailbox.put(folder, "0", LARGE)  # a worker that comes late
     assert not Path(folder).exists()
 
@@ -99,6 +101,7 @@ def test_who_takes_long_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.M
         tell(1)
         assert mailbox.visited_nodes(Path(folder)) == 6
         Path(folder, f"{mailbox._PROGRESS}1").write_text("30")  # another worker
+        Path(folder, f"{mailbox._PROGRESS}1.77").write_text("31")  # the same, which writes just now
         now += 10
         tell(1)
         assert mailbox.visited_nodes(Path(folder)) == 38

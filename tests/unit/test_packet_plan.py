@@ -14,6 +14,7 @@ from rebaser.dvu.update import still_valid
 from rebaser.dvu.wire.packet import Packet, Results
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.dvu.worker.evaluator import MAX_INPUT_BYTES
+from rebaser_core import thresholds
 from rebaser_core.commit import Computed
 from rebaser_core.errors import DvuError
 from rebaser_core.thresholds import Thresholds
@@ -406,6 +407,19 @@ def test_results_that_are_not_complete_are_refused() -> None:
         made.absorb([*results[1], *results[0]])
         with pytest.raises(DvuError, match="not sent"):
             made.absorb(results[0])
+
+
+@pytest.mark.parametrize("missing", [0, 1, -1])
+def test_results_that_lack_a_part_are_refused(missing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in it would count as unchanged."""
+    monkeypatch.setattr(thresholds, "now", Thresholds(result_bytes=1))
+    with Book(islands(1, 4)).state.view() as view:
+        made = plan(view)
+        [packet] = made.next_wave()
+        parts = evaluate_packet(packet)
+        assert len(parts) > 2
+        with pytest.raises(DvuError, match="incomplete"):
+            made.absorb([part for part in parts if part is not parts[missing]])
 
 
 def test_bytes_that_are_no_results_are_refused() -> None:

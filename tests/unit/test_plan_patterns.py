@@ -144,6 +144,31 @@ def test_what_came_and_went_between_two_updates_is_as_if_it_had_never_been() -> 
     assert book.values()["ps"].value == [1]
 
 
+def test_a_value_is_matched_once_by_a_pattern_that_is_new_too() -> None:
+    book = at_rest(Set("p/1", 1), listed("old", Match("p/*")))
+    book.edit(listed("new", Match("p/**")), Set("p/2", 2))
+    book.update()
+    book.edit(Remove("p/2"))
+    book.update()
+    assert {id_: book.values()[id_].value for id_ in ("old", "new")} == {"old": [1], "new": [1]}
+
+
+def test_a_pattern_that_came_and_went_between_two_updates_matches_nothing() -> None:
+    book = at_rest(Set("p/1", 1), listed("old", Match("p/*")))
+    book.edit(listed("new", Match("p/**")), Remove("new"), Set("p/2", 2))
+    book.update()
+    assert book.values()["old"].value == [1, 2]
+
+
+def test_a_pattern_that_is_back_matches_what_came_and_went_meanwhile() -> None:
+    book = at_rest(Set("p/1", 1), Set("p/2", 2), listed("ps", Match("p/*")), listed("other", Match("*")))
+    book.edit(Remove("ps"))
+    book.edit(Set("p/3", 3), Remove("p/1"))
+    book.edit(listed("ps", Match("p/*")))
+    book.update()
+    assert book.values()["ps"].value == [2, 3]
+
+
 def test_a_definition_that_matches_itself_is_a_cycle() -> None:
     book = at_rest(Set("p/1", 1), listed("p/all", Match("p/*")), listed("p/x/y", Match("p/*")))
     values = book.values()

@@ -16,7 +16,7 @@ from rebaser.dvu.spark.scheduler import (
     JobScheduler,
 )
 from rebaser.embedded import MAX_CONCURRENT_JOBS
-from rebaser_core.thresholds import Thresholds
+from rebaser_core.thresholds import Thresholds, forced
 
 FULL, LARGE = Thresholds().shared_job_max_calls, Thresholds().shared_job_max_bytes
 
@@ -109,6 +109,12 @@ def test_a_job_of_several_is_bounded_in_bytes(lanes: JobScheduler) -> None:
     assert lanes.next_job(SLOW_AFTER + BURST_PAUSE) is not None
 
 
+def test_one_that_is_larger_than_what_may_be_shared_has_a_job(lanes: JobScheduler) -> None:
+    with forced(Thresholds.highest()):
+        calls = add(lanes, 2, size=MAX_SHARED_BYTES + 1)
+        assert [job.calls for job in begun(lanes, 0)] == [calls[:1], calls[1:]]
+
+
 def test_large_calls_have_jobs_and_places_of_their_own(lanes: JobScheduler) -> None:
     large = [*add(lanes, MAX_LARGE_JOBS, size=LARGE + 1), EvaluateCall([b"1", b"2"], "two packets", 60, 0.0)]
     lanes.add(large[-1])
@@ -139,6 +145,14 @@ def test_few_small_jobs_run_at_once(lanes: JobScheduler) -> None:
     assert begun(lanes, SLOW_AFTER / 2) == []
     assert lanes.wake_at(SLOW_AFTER / 2) == SLOW_AFTER
     assert [job.calls for job in begun(lanes, SLOW_AFTER)] == [waiting]
+
+
+def test_the_first_job_that_is_slow_lets_the_next_begin(lanes: JobScheduler) -> None:
+    for turn in range(MAX_FAST_JOBS):
+        add(lanes)
+        assert begun(lanes, turn * SLOW_AFTER / 2)
+    add(lanes)
+    assert lanes.wake_at(SLOW_AFTER / 2) == SLOW_AFTER
 
 
 def test_small_ones_that_turn_out_slow_take_nobody_s_place_until_there_are_very_many(lanes: JobScheduler) -> None:
