@@ -45,18 +45,21 @@ class ApplyOperations(BranchOperations):
         - `strict`: only if the target was not edited after the base of the branch, so that it becomes exactly what
           the branch shows.
         - `allow_stale`: do not wait until the derived values of the branch are up to date.
-        - `check`: apply nothing if values of the branch are errors that are none in the target; see `new_errors`. With
+        - `check`: apply nothing if a value is an error in the branch, but not in the target; see `new_errors`. With
           `strict`, this is exact. Otherwise, edits of the target that the branch does not have may cause other errors,
-          or avoid them.
+          or avoid them. Not together with `allow_stale`.
 
         Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` with the base of the branch (`base`), the
         definition in the target (`ours`) and in the branch (`theirs`), and `RequestRejected` with code `closed`,
         `moved`, `no_such_change_set`, `not_its_target`, `purged`, `self`, `stale`, `too_large` or `unresolved`. Raises
-        `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target. Raises
-        `NewErrors` if `check` finds errors.
+        `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target, and
+        the errors of `new_errors` and `NewErrors` if `check` is true.
         """
         if check and allow_stale:
-            raise UnprocessableError("`check` needs derived values that are up to date", code="invalid_argument")
+            raise UnprocessableError(
+                "`check` and `allow_stale` exclude each other: the check needs derived values that are up to date",
+                code="invalid_argument",
+            )
         timeout = options.get("timeout", 60.0)
         deadline = time.monotonic() + timeout
         key = ChangeSetKey.of(workspace, branch)
@@ -66,7 +69,8 @@ class ApplyOperations(BranchOperations):
                 with anyio.fail_after(timeout):
                     await self._derived(key, *stale)
             except TimeoutError:
-                raise RequestTimeout(RequestId(options.get("request_id") or ""), timeout) from None
+                request_id = RequestId(options.get("request_id") or "")
+                raise RequestTimeout(request_id, timeout, unsent_for=f"{workspace}/{branch}") from None
         if check:
             errors = await self._new_errors(key, to or target, sequence)
             if errors:
@@ -83,19 +87,24 @@ class ApplyOperations(BranchOperations):
         at: At | None = None,
         timeout: float = 60.0,  # noqa: ASYNC109 - it bounds the wait for a server
     ) -> dict[str, Fault]:
-        """Return the values that are errors in the branch, but not in its target now, with their faults by id.
+        """Return the faults, by value id, of the values that are errors in the branch, but not in its target now.
 
-        Those that fail by themselves come first, then those that fail because an input does. First, this waits until
-        the derived values of the branch are up to date. It reads all values of both. `at`: as in `apply`.
+        Values that fail by themselves come first, then those that fail because an input does. The call first waits
+        until the derived values of the branch are up to date, and then reads all values of the branch and the target.
+        `at`: as in `apply`. `timeout`: the longest wait for the derived values, in seconds.
 
         Raises `UnprocessableError` with code `no_such_change_set`, `not_a_branch`, or `stale` if the branch was edited
-        again before its derived values as of `at` were up to date. Raises `PositionPurged`, and `TimeoutError`.
+        again before its derived values as of `at` were up to date. Raises `PositionPurged` as `state` does, and
+        `TimeoutError` if the derived values are not up to date in time.
         """
         key = ChangeSetKey.of(workspace, branch)
         target, sequence, stale = await self._to_apply(key, at)
         if stale:
-            with anyio.fail_after(timeout):
-                await self._derived(key, *stale)
+            try:
+                with anyio.fail_after(timeout):
+                    await self._derived(key, *stale)
+            except TimeoutError:
+                raise TimeoutError(f"derived values of {key} were not up to date within {timeout:g} s") from None
         return await self._new_errors(key, target, sequence)
 
     async def _new_errors(self, key: ChangeSetKey, target: str, sequence: int) -> dict[str, Fault]:
@@ -144,9 +153,10 @@ class ApplyOperations(BranchOperations):
         return await self.enqueue_updates_with_reply(workspace, change_set, (), action=marking, **options)
 
     async def _to_apply(self, key: ChangeSetKey, at: At | None) -> tuple[str, int, tuple[int, bool] | None]:
-        """Return the target of the branch, its log sequence at the position, and what to wait for before it is applied.
+        """Return the target of the branch, the log sequence of its newest commit at the position, and what to wait for.
 
-        To wait for: the commit that has to be covered, and whether that commit created the branch. None: nothing.
+        What to wait for is None if the derived values were up to date at the position. Otherwise it is the log sequence
+        of the commit as of which they have to be, and whether that commit created the branch.
         """
         with translate_missing_stream():
             found = await self._reader.newest_commit(key, at)

@@ -107,17 +107,24 @@ class RequestTimeout(TransientError):  # noqa: N818 - a state of the request
     `commit` is None if no answer arrived. The request may still be applied; to find out, send it again with the same
     `request_id`. Otherwise `commit` is the log sequence of the commit that applied the request, but derived values were
     not up to date yet; `wait_covered` waits for them.
+
+    `apply` also raises this, without sending its request, if the derived values of the branch were not up to date
+    within the timeout. The text says so.
     """
 
     default_code = "request_timeout"
 
-    def __init__(self, request_id: RequestId, timeout: float, commit: int | None = None) -> None:
-        outcome = (
-            f"was not answered within {timeout:g} s; it may still be applied"
-            if commit is None
-            else f"was applied in commit {commit}, but derived values were not up to date within {timeout:g} s"
-        )
-        super().__init__(f"request {request_id} {outcome}")
+    def __init__(
+        self, request_id: RequestId, timeout: float, commit: int | None = None, *, unsent_for: str = ""
+    ) -> None:
+        late = f"not up to date within {timeout:g} s"
+        if unsent_for:
+            text = f"derived values of {unsent_for} were {late}; the request was not sent, and nothing was applied"
+        elif commit is None:
+            text = f"request {request_id} was not answered within {timeout:g} s; it may still be applied"
+        else:
+            text = f"request {request_id} was applied in commit {commit}, but derived values were {late}"
+        super().__init__(text)
         self.request_id = request_id
         self.commit = commit
 
@@ -163,9 +170,10 @@ class RequestIdReused(RequestRejected):
 
 
 class NewErrors(UnprocessableError):  # noqa: N818 - a state of the branch
-    """Values of the branch are errors, and are none in its target. The branch was not applied.
+    """Values are errors in the branch, but not in its target. The branch was not applied.
 
-    `errors`: their faults by id; first the values that fail by themselves, then those that fail because an input does.
+    `errors`: the faults of these values by id; first the values that fail by themselves, then those that fail because
+    an input does.
     """
 
     default_code = "new_errors"

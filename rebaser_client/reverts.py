@@ -52,8 +52,9 @@ class RevertOperations(ReadOperations):
         The edited values get the definitions that they had before `first`. `request`: only the edits that this request
         made in the commit `first`. A revert is an edit like any other, and can itself be reverted.
 
-        `of`: the target of the branch `change_set`, to take back commits of the target in the branch. The branch must
-        contain them: they must not be newer than its base. To mend a protected target, apply the branch then.
+        `of`: the target of the branch `change_set`. Then the commits are those of the target, and they are taken back
+        in the branch. They must not be newer than its base. Apply the branch then to correct the target, which may be
+        protected.
 
         Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` if a value has been edited again since,
         and `RequestRejected` with code `moved` (for a commit of the target after the base), `not_its_target`, `purged`,

@@ -32,8 +32,8 @@ def check_source(target: str, source: Source, now: BranchSummary | None, then: B
             f"{name} is closed ({now.status}): it cannot be applied unless it is reopened", code="closed"
         )
     if then is None or then.target != target:
-        other = f"; its target is {then.target}" if then is not None and then.target else ""
-        raise UnprocessableError(f"{target} is not the target of {name}{other}", code="not_its_target")
+        other = f"whose target is {then.target}" if then is not None and then.target else "which has no target"
+        raise UnprocessableError(f"{target} is not the target of {name}, {other}", code="not_its_target")
     if then.conflicts:
         raise UnprocessableError(
             f"{name}@{source.sequence} has {then.conflicts} unresolved conflict{'' if then.conflicts == 1 else 's'}",
@@ -42,20 +42,27 @@ def check_source(target: str, source: Source, now: BranchSummary | None, then: B
 
 
 def check_target(state: ChangeSetState, apply: Apply, offer: Offer) -> UnprocessableError | None:
-    """The reason why the target, whose state is `state`, must not take `offer`; None if it may.
+    """Return why the target, whose state is `state`, must not take `offer`; None if it may.
 
-    Codes: `moved` if the target is not the one that was branched from, or if it was edited after the base and the apply
-    is strict; `stale` if the target took an earlier position of the branch after the base.
+    Codes: `moved` if the target is not the change set that was branched from, but a later one of the same name, or if
+    it was edited after the base and the apply is strict; `stale` if it took an earlier position of the branch after the
+    base.
     """
     name, base = offer.source.change_set, offer.base
     birth = 0 if state.branch is None else state.branch.birth
     if birth > base:
-        return UnprocessableError(f"{name} branches from a change set that no longer exists", code="moved")
+        return UnprocessableError(
+            f"this target was created after the base {base} of {name}, which branches from an earlier change set of the"
+            " same name",
+            code="moved",
+        )
     taken = state.taken.get(name, 0)
     if taken > base:
         return UnprocessableError(
-            f"{name} was applied here in commit {taken}, and has not replayed that commit", code="stale"
+            f"{name} was applied here in commit {taken}, and its base {base} is older than that commit", code="stale"
         )
     if apply.strict and state.edited > base:
-        return UnprocessableError(f"edited by commit {state.edited}, after the base {base} of {name}", code="moved")
+        return UnprocessableError(
+            f"this change set was edited by commit {state.edited}, after the base {base} of {name}", code="moved"
+        )
     return None

@@ -272,7 +272,7 @@ def _named(ids: Sequence[str]) -> str:
 
 
 def _shown(merged: Merged, about: str) -> tuple[Conflict, ...]:
-    """The conflicts that a reply names, each with its sides as long as they fit."""
+    """Return the conflicts that a reply names. A conflict whose sides do not fit into the reply has none."""
     shown: list[Conflict] = []
     room = MAX_SIDES_BYTES
     for one in merged.conflicts[:MAX_CONFLICTS]:

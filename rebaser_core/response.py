@@ -24,9 +24,10 @@ class Success:
 
 @record
 class Sides:
-    """The definitions that conflict at one id: `base`, which both replaced, `ours` (here) and `theirs` (of the edit).
+    """The definitions that conflict at one id.
 
-    A definition is the update that recreates a value; None if the value does not exist.
+    `base` is the one that both sides replaced, `ours` that of this change set, `theirs` that of the edit. A definition
+    is the update that recreates a value; None if the value does not exist.
     """
 
     base: Update | None

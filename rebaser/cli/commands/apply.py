@@ -45,7 +45,7 @@ CONFLICT_STYLES = {1: "dim", 2: "red", 3: "green"}
 
 def apply(
     workspace: Workspace,
-    branch: Annotated[str, typer.Argument(metavar="BRANCH", help="The branch, as it is now.")],
+    branch: Annotated[str, typer.Argument(metavar="BRANCH", help="The branch.")],
     *,
     to: Annotated[str | None, typer.Option(metavar="CS", help="Fail unless this is the target of the branch.")] = None,
     at: Annotated[
@@ -60,7 +60,7 @@ def apply(
     ] = False,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Fail if values of the branch are errors that are none in the target."),
+        typer.Option("--check", help="Fail if a value is an error in the branch, but not in the target."),
     ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.", allow_from_autoenv=False)
@@ -81,8 +81,8 @@ def apply(
     First, it waits until the derived values of the branch are up to date. They are not applied: the target computes its
     own. `rebaser revert` takes an applied branch back.
 
-    With --check, nothing is applied if it would bring errors into the target. The check reads all values of the branch
-    and of the target. Together with --strict it is exact, because the target then becomes what the branch is.
+    With --check, nothing is applied if a value is an error in the branch, but not in the target. The check reads all
+    values of both. Together with --strict it is exact, because the target then becomes what the branch is.
     """
     if check and allow_stale:
         raise usage_error("needs derived values that are up to date: leave out --allow-stale", "--check")
@@ -144,7 +144,7 @@ class _Apply:
             self._show_errors(self.errors)
             raise CommandFailed(
                 f"nothing was applied to {self.target}: {self.errors.message}; "
-                f"mend them in {self.key.change_set}, or apply without --check"
+                f"correct them in {self.key.change_set}, or apply without --check"
             )
         if self.refused is not None:
             raise CommandFailed(self._advice(self.refused))
@@ -152,7 +152,7 @@ class _Apply:
         return 0
 
     async def _find(self, nats: str, prefix: str) -> None:
-        """Find the changes, and show them if the user is asked or stdout is a terminal."""
+        """Find the changes. Show them if the user is asked to confirm them, or if stdout is a terminal."""
         from rebaser.cli.connect import connect_client
 
         async with connect_client(nats, prefix) as client:

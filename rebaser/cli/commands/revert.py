@@ -52,8 +52,8 @@ def revert(
     nothing is taken back. The command then shows the definition that the commits left (base), the current one (ours)
     and the one that the revert would restore (theirs), and the exit code is 1.
 
-    With --of, a branch takes back commits of its target, up to its base. Apply the branch then to mend the target, for
-    example if that is protected.
+    With --of, a branch takes back commits of its target that are not newer than its base. Apply the branch then to
+    correct the target, which may be protected.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async

@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 _GRACE = 5.0  # seconds that an interrupted job has before its connection is closed
 _INTERRUPT_AGAIN = 0.5  # seconds between attempts to interrupt a job
-_POLL_EVERY = 1.0  # seconds between looks at the progress of long jobs
+_POLL_EVERY = 1.0  # seconds between checks of the progress of long jobs
 _SHARED, _SHARED_EACH = 5.0, 0.05  # a shared job is split after `_SHARED` seconds plus `_SHARED_EACH` for each caller
 
 
