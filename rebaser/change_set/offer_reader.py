@@ -7,6 +7,7 @@ with the changes.
 from rebaser.runtime.context import Context
 from rebaser_client.cooperative import cooperate
 from rebaser_client.log.branch_changes import STEP, Changes, GapError, read_changes
+from rebaser_client.log.positions import PositionPurged
 from rebaser_core.apply import Offer, check_source
 from rebaser_core.branch import Apply
 from rebaser_core.commit import Source
@@ -65,7 +66,7 @@ async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply
         changes = await read_changes(
             reader, branch, commit.sequence, max_bytes=MAX_BYTES, max_changes=limits.max_updates
         )
-    except GapError:
+    except (GapError, PositionPurged):
         return None
     return Offer(source, summary.base, await _patch(changes))
 

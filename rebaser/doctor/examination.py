@@ -21,9 +21,9 @@ from rebaser_client.log.reader import LASTING_CODES, StateLoader
 from rebaser_core.blob_address import is_address
 from rebaser_core.commit import Applied, CheckpointRef, Commit, Kind
 from rebaser_core.dead_letter import claimed_id
-from rebaser_core.errors import TransientError, UnprocessableError, UnsupportedVersion
+from rebaser_core.errors import RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey, RequestId, sequence_id
-from rebaser_core.messages import read_sweep_headers
+from rebaser_core.messages import read_branch, read_protected, read_sweep_headers
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
 from rebaser_core.subjects import Subjects
 
@@ -129,6 +129,7 @@ class _Examiner:
         if not examination.findings:
             await self._cross_check()
         if examination.findings:
+            self._restore_marks(messages[-1])
             await self._list_unrecorded(queue.created, key)
         return examination
 
@@ -264,6 +265,23 @@ class _Examiner:
             self._examination.findings.append(
                 Finding(message.sequence, text, summary=summarize_commit(commit), time_ns=message.time_ns)
             )
+
+    def _restore_marks(self, newest: LogMessage) -> None:
+        """Take from the headers of the newest message what a lost `mark` commit said: protection and status."""
+        state, notes = self._examination.state, self._examination.notes
+        if newest.commit is None or newest.reason:
+            return
+        if read_protected(newest.headers) and not state.protected:
+            state.protected = True
+            notes.append(f"the commit that protects the change set is lost; commit {newest.sequence} says that it did")
+        try:
+            branch = read_branch(newest.headers)
+        except RebaserError:
+            return
+        if branch is not None and state.branch is not None and state.branch.status is not branch.status:
+            text = f"the commit that marks the change set as {branch.status} is lost; commit {newest.sequence} says so"
+            state.branch.status = branch.status
+            notes.append(text)
 
     async def _cross_check(self) -> None:
         """Load the log as all other readers do. This must succeed if the examination has found nothing wrong."""

@@ -10,10 +10,12 @@ import pytest
 from rebaser.change_set.commit_log import CommitLog, EncodedCommit
 from rebaser_client import Derive, RebaserClient, Remove, RequestConflicts, RequestRejected, Set, Update
 from rebaser_client.jetstream import JetStream
+from rebaser_client.log.branch_changes import Changes, read_changes
+from rebaser_client.log.commits import CommitReader
 from rebaser_core.branch import Apply
 from rebaser_core.commit import Kind, Source
 from rebaser_core.errors import FencedError, UnprocessableError
-from rebaser_core.ids import RequestId
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import Limits
 from rebaser_core.messages import read_blobs
 from rebaser_core.response import Sides
@@ -387,3 +389,44 @@ async def test_without_history_nothing_is_applied_or_protected(
         assert await refused(client, "fix") == "unsupported"
         with pytest.raises(RequestRejected, match="keeps no history"):
             await client.protect("ws", "main")
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_branch_that_is_purged_while_it_is_read_is_read_again_or_refused(
+    js: JetStream,
+    subjects: Subjects,
+    client: RebaserClient,
+    engine: Engine,
+    named: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The position that a request names is gone then; without one, the target takes what the branch is now."""
+    reads: list[int] = []
+
+    async def overtaken(reader: CommitReader, key: ChangeSetKey, sequence: int, **limits: int) -> Changes:
+        reads.append(sequence)
+        if len(reads) == 1:
+            for number in range(4):
+                await edit(client, "fix", Set("b", str(number) * 2000))
+            newest = await reader.newest_commit(key)
+            assert newest is not None
+            assert newest[1].checkpoint is not None
+            await js.purge(subjects.commits_stream, subjects.commits(key), sequence=newest[1].checkpoint.sequence + 1)
+        return await read_changes(reader, key, sequence, **limits)
+
+    monkeypatch.setattr("rebaser.change_set.offer_reader.read_changes", overtaken)
+    async with serving(js, subjects, engine, checkpoint_bytes=1024):
+        await edit(client, "main", Set("a", 1))
+        await client.create_branch("ws", "fix")
+        at = await edit(client, "fix", Set("a", 2))
+        action = Apply("fix", at if named else None)
+        if named:
+            with pytest.raises(RequestRejected, match="no longer readable") as caught:
+                await client.enqueue_updates_with_reply("ws", "main", (), action=action)
+            assert caught.value.code == "purged"
+            assert reads == [at]
+            assert await stands(client, "main") == {"a": 1}
+        else:
+            await client.enqueue_updates_with_reply("ws", "main", (), action=action)
+            assert len(reads) == 2
+            assert await stands(client, "main") == {"a": 2, "b": "3" * 2000}

@@ -590,3 +590,46 @@ async def test_the_command_as_a_process(patient: Patient, tmp_path: Path) -> Non
 
 def values_of(values: dict[str, Value]) -> dict[str, Any]:
     return {id_: value.value for id_, value in values.items() if value.error is None}
+
+
+@pytest.mark.parametrize("damage", ["removed", "garbled"])
+async def test_a_change_set_stays_protected_if_the_commit_that_protects_it_is_lost(
+    patient: Patient, damage: str
+) -> None:
+    await patient.live()
+    async with serving(patient.js, patient.subjects, patient.engine):
+        mark = commit_of(await patient.client.protect("ws", "cs"))
+        await patient.client.create_branch("ws", "fix", "cs")
+        await patient.client.enqueue_updates_with_reply("ws", "fix", [Set("a", 11)], wait="derived")
+        await patient.client.apply("ws", "fix", wait="derived")
+    await patient.log.read()
+    if damage == "removed":
+        del patient.log.messages[mark]
+    else:
+        patient.log.messages[mark].data = b"\xff" * 50
+    await patient.log.store()
+    told = await patient.repaired()
+    assert [one["sequence"] for one in told["findings"]] == [mark]
+    assert any("protects the change set is lost" in note for note in told["notes"])
+    state = await patient.client.state("ws", "cs")
+    assert (state.protected, list(state.taken)) == (True, ["fix"])
+
+
+@pytest.mark.parametrize("damage", ["removed", "garbled"])
+async def test_a_branch_whose_apply_is_lost_can_be_applied_again(patient: Patient, damage: str) -> None:
+    await patient.live()
+    async with serving(patient.js, patient.subjects, patient.engine):
+        await patient.client.create_branch("ws", "fix", "cs")
+        await patient.client.enqueue_updates_with_reply("ws", "fix", [Set("a", 11)], wait="derived")
+        applied = commit_of(await patient.client.apply("ws", "fix"))
+        await patient.client.enqueue_updates_with_reply("ws", "cs", [Set("f", 6)], wait="derived")
+    await patient.log.read()
+    if damage == "removed":
+        del patient.log.messages[applied]
+    else:
+        patient.log.messages[applied].data = b"\xff" * 50
+    await patient.log.store()
+    told = await patient.repaired()
+    assert [(one["sequence"], one["lost"]) for one in told["findings"]] == [(applied, "edits")]
+    assert (await patient.client.state("ws", "cs")).taken == {}  # so the target does not refuse it as `stale`
+    assert await patient.goes_on() == ALL | {"f": 6}

@@ -217,7 +217,7 @@ def test_what_can_be_read_of_a_damaged_commit(content_type: ContentType) -> None
     headers, data = encode_commit(whole, content_type)
     broken = data.replace(b'"c"' if content_type is JSON else b"ac", b'""' if content_type is JSON else b"`", 1)
     found = classify_message(13, 0, headers, broken)
-    assert (found.classification, found.reason) == (Classification.DAMAGED, "update 1: id is missing")
+    assert (found.classification, found.reason) == (Classification.DAMAGED, "update 1: id is missing or empty")
     told = found.summary()
     assert (told.kind, told.at_ms, told.owner, told.previous) == (Kind.REBASE, 7, "owner", 12)
     assert (told.applied, told.checkpoint, told.decisions) == (Applied("epoch", 2), ADDRESS, whole.requests)
