@@ -180,7 +180,8 @@ class RebaserClient(RevertOperations, StatusOperations):
         - `author` (up to 128 characters; by default, that of the client) and `message` (up to 1,024): who edits, and
           why. The log keeps both.
         - `expect_at`: the log sequence that the edits are based on. The request is rejected, with code `moved`, if one
-          of its ids was defined or removed after that.
+          of its ids was defined or removed after that. For an id that does not exist, the newest edit of the change set
+          counts.
         - `timeout`: seconds.
 
         Raises:

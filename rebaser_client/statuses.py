@@ -18,10 +18,10 @@ class StatusOperations(ApplyOperations):
         status: Literal["abandoned", "applied"] = "abandoned",
         **options: Unpack[RevertOptions],
     ) -> EnqueueUpdatesResponse:
-        """Have the change set refuse everything but to be reopened, with code `closed`, and wait.
+        """Close the change set, and wait. Until it is reopened, it refuses edits, reverts, recomputes and applies.
 
-        Its values can still be read, and change sets can be created from it. `status`: why it is closed. A change set
-        that is closed already gets the new status.
+        They are refused with code `closed`. The values can still be read, and change sets can be created from this one.
+        `status`: why it is closed. A change set that is closed already gets the new status.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`.
         """

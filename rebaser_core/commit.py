@@ -24,7 +24,7 @@ class Kind(StrEnum):
     ATTEMPT = "attempt"  # a request or a DVU is being tried again; the number of attempts is bounded
     CHECKPOINT = "checkpoint"  # no value changed; names a checkpoint
     CREATE = "create"  # begins the log of a change set that was created by a request
-    MARK = "mark"  # no value changed; the change set is protected, closed, or no longer
+    MARK = "mark"  # no value changed; protects or closes the change set, or ends either
     REPLAY = "replay"  # a branch took over what its target changed since the base
 
 

@@ -229,7 +229,7 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
         outcome, code, message = Outcome.ERROR, request.refusal.code, request.refusal.message
     elif request.expect_at is not None and (moved := pending.defined_after(request.expect_at, request)):
         outcome, code = Outcome.ERROR, "moved"
-        message = f"values defined or removed after log sequence {request.expect_at}: {_named(moved)}"
+        message = f"values that were or may have been edited after log sequence {request.expect_at}: {_named(moved)}"
     elif request.merged is not None:
         updates = request.merged.updates
         if request.merged.conflicts:
@@ -238,12 +238,16 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
             message = f"{about}: {_named([one.id for one in request.merged.conflicts])}"
             conflicts = _shown(request.merged, about)
     elif request.from_change_set is not None and (gone := pending.missing(request.updates)):
-        outcome, code, message = Outcome.CONFLICTS, "conflicts", f"to be removed, but not here: {_named(gone)}"
-        conflicts = tuple([Conflict(id_, "does not exist here") for id_ in gone[:MAX_CONFLICTS]])
+        outcome, code, message = (
+            Outcome.CONFLICTS,
+            "conflicts",
+            f"to be removed, but not in this change set: {_named(gone)}",
+        )
+        conflicts = tuple([Conflict(id_, "does not exist in this change set") for id_ in gone[:MAX_CONFLICTS]])
     elif request.recompute is not None and not pending.derives(request.recompute, request.updates):
         function = request.recompute.function
         outcome, code = Outcome.ERROR, "nothing_to_recompute"
-        message = "no value here is derived" + ("" if function is None else f" by {function!r}")
+        message = "no value of this change set is derived" + ("" if function is None else f" by {function!r}")
     if outcome is Outcome.SUCCESS:
         delta.extend(updates)
     return Decision(

@@ -12,7 +12,10 @@ from rebaser_core.state.change_set import ChangeSetState
 def about_branch(
     state: ChangeSetState, kind: Kind, checkpoint: CheckpointRef | None, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return these fields of a commit that follows `state` and names `checkpoint`. `fields`: its other fields."""
+    """Return the fields about the branch and its edits, for a commit that follows `state` and names `checkpoint`.
+
+    `fields`: the other fields of that commit.
+    """
     if kind is Kind.CREATE:
         return {}
     branch, marking = state.branch, fields.get("marking")

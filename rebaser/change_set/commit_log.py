@@ -346,7 +346,7 @@ class CommitLog:
             except UnprocessableError:
                 pass  # a foreign message fences this owner like any other
         text = f"the log of {self.key} does not end at commit {self.state.last} any more: another owner has appended"
-        raise FencedError(f"{text}, or its stream was set back")
+        raise FencedError(f"{text}, or its stream was created again or restored from a backup")
 
 
 def _given_up() -> FencedError:

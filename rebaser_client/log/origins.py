@@ -15,7 +15,7 @@ from rebaser_core.messages.commit import check_is_commit
 
 
 async def source_of(commits: CommitReader, key: ChangeSetKey, at: At | None) -> tuple[ChangeSetKey, At | None]:
-    """Return the change set, and the position in its log, where the state of `key` at `at` is read.
+    """Return the change set and the position in its log from which the state of `key` at `at` is read.
 
     Raises the errors of `CommitReader.newest_commit`.
     """

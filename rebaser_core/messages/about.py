@@ -54,7 +54,7 @@ def read_source(kind: Kind, body: SourceV3 | None) -> Source | None:
     if kind not in (Kind.REBASE, Kind.REPLAY):
         raise malformed(f"a {kind} commit must not apply a branch, or replay its target")
     if kind is Kind.REPLAY and body.keep:
-        raise malformed("a replay commit has no branch to keep open")
+        raise malformed("a replay commit must not have keep: it applies no branch that could stay open")
     return Source(check_token(body.change_set, "change set"), body.sequence, body.keep)
 
 

@@ -41,10 +41,10 @@ def tally(state: ChangeSetState, at_most: int = 3) -> Tally:
 
 
 def new_faults(before: ChangeSetState, after: ChangeSetState) -> dict[str, Fault]:
-    """The faults in `after` of values that do not exist in `before`, or are no errors there. Decodes no value.
+    """Return the faults, by id, of the values that are errors in `after`, but not in `before`. Decodes no value.
 
-    Those that fail by themselves come first, then those that fail because an input does; each part is sorted by id.
-    Values of `after` that are stale are left out.
+    Values that fail by themselves come first, then those that fail because an input does; both groups are sorted by
+    id. Values that are stale in `after` are left out.
     """
     stale, known = after.stale(), {id_ for id_, _ in before.cells.faults()}
     found = [one for one in after.cells.faults() if one[0] not in known and one[0] not in stale]

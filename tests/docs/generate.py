@@ -38,9 +38,10 @@ REFUSED = {
     " applied.",
     "exists": "A change set cannot be created under a name that is in use.",
     "invalid_definition": "A built-in function does not have an input or a parameter that the definition gives it.",
-    "moved": "A value of the request was defined or removed after the position that the request expects. Or an apply is"
-    " strict, and the target was edited after the base of the branch. Or a revert in a branch names commits of the"
-    " target after the base.",
+    "moved": "A value of the request was defined or removed after the position that the request expects; for a value"
+    " that does not exist, the newest edit of the change set counts. Or an apply is strict, and the target was edited"
+    " after the base of the branch. Or the target was created after the base, because it replaces an earlier change"
+    " set of its name. Or a revert in a branch names commits of the target after the base.",
     "no_such_change_set": "The change set to create from, apply, protect or close does not exist, or did not then.",
     "no_such_position": "A revert, or the position to create from or to apply, is beyond the end of the log. Or"
     " the target has no commit where a revert in a branch names one.",

@@ -73,7 +73,7 @@ async def test_branches_are_listed_and_compared_with_their_base_and_their_target
     ((line,),) = await told(place, "diff", "shop", "main", code=1)
     assert "main@2h" in line
     ((line,),) = await told(place, "branches", "none", code=1)
-    assert "there is no workspace none" in line
+    assert "workspace none has no change set with a commit" in line
     log = await told(place, "log", "shop", "draft")
     assert "created from main@" in log[-1][-1]
     assert any("created from main" in row[-1] for row in await told(place, "tail", "shop", "draft", "--all"))

@@ -72,7 +72,7 @@ async def test_where_nothing_is_derived_the_answer_says_so(
     async with serving(js, subjects, Engine()):
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
         for function in (None, "sum"):
-            with pytest.raises(RequestRejected, match="no value here is derived") as caught:
+            with pytest.raises(RequestRejected, match="no value of this change set is derived") as caught:
                 await client.recompute("ws", "cs", function)
             assert caught.value.code == "nothing_to_recompute"
         state = await client.state("ws", "cs")

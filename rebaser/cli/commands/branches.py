@@ -25,8 +25,9 @@ def branches(
 ) -> int:
     """List change sets, with what each branches from and how many values it changed.
 
-    It shows the base as TARGET@POSITION: the branch contains the edits of the target up to this position.
-    A branch is behind if the target was edited after its base. Values that were edited back may still count as changed.
+    The base is shown as TARGET@POSITION: the branch contains the edits of the target up to this position. A branch is
+    behind if the target was edited after its base. A value that was edited back to its definition at the base may still
+    count as changed.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
@@ -42,7 +43,9 @@ def branches(
     if code:
         return code
     if not found:
-        raise CommandFailed(f"there is no workspace {workspace}; `rebaser list` shows those that exist")
+        raise CommandFailed(
+            f"workspace {workspace} has no change set with a commit; `rebaser list` shows the workspaces that exist"
+        )
     shown = [info for info in found if all_ or info.status == "open"]
     if json:
         for info in shown:

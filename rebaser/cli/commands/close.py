@@ -35,8 +35,8 @@ def close(
 ) -> int:
     """Have a change set refuse all edits, until it is reopened.
 
-    It also refuses reverts and branches, and cannot be applied. Its values can still be read, and change sets can be
-    created from it.
+    It also refuses reverts, recomputes and the changes of branches, and cannot itself be applied. Its values can still
+    be read, and change sets can be created from it.
     """
     key = checked_key(workspace, change_set)
     status: Literal["abandoned", "applied"] = "applied" if applied else "abandoned"
