@@ -109,6 +109,16 @@ def test_names_are_a_set_that_finds_what_matches(ids: list[str], some: list[str]
     assert (names._leaves, names._inner) == ({}, {})
 
 
+def test_a_name_is_found_however_deep_it_is_and_whatever_else_is_in_its_folders() -> None:
+    for levels in range(1, 5):
+        globs_ = ["/".join(parts) for parts in product(["a", "*", "b*", "**"], repeat=levels)]
+        for id_ in ("/".join(parts) for size in range(1, 5) for parts in product("ab", repeat=size)):
+            names = IdTree()
+            names.cover(globs_, [id_].copy)  # it is alone: its folders hold one folder or one name each
+            found = [glob for glob in globs_ if names.matching(glob)]
+            assert found == [glob for glob in globs_ if matcher(glob)(id_)], id_
+
+
 def test_names_hold_what_may_match() -> None:
     ids = ["cart/1/price", "cart/2", "vat", "shop/1", "a/b"]
     names = IdTree()
