@@ -349,6 +349,24 @@ async def test_a_chunk_whose_ack_is_lost_makes_it_begin_again_and_tidy_up(
             await connection.wait_connected()
 
 
+@pytest.mark.parametrize("size", [100, 4 * CHUNK])
+async def test_a_put_that_is_cancelled_tidies_up(
+    nats_server: EmbeddedNats, js: JetStream, subjects: Subjects, size: int
+) -> None:
+    """Nobody else would: no description names its chunks."""
+    async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
+        proxy.lose = lose_acks(lambda _: True)
+        blobs = JetStreamBlobs(JetStream(connection, timeout=60), subjects.blobs_bucket)
+        async with anyio.create_task_group() as group:
+            group.start_soon(blobs.put, os.urandom(size))
+            while await chunks_and_descriptions(js, subjects) != (1, 0):
+                await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+        with anyio.fail_after(20):
+            while await chunks_and_descriptions(js, subjects) != (0, 0):  # in the background
+                await connection.wait_connected()
+
+
 async def test_a_description_whose_ack_is_lost_is_repeated_and_its_chunks_stay(
     nats_server: EmbeddedNats, js: JetStream, subjects: Subjects
 ) -> None:

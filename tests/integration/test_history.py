@@ -123,6 +123,10 @@ async def test_a_time_means_what_was_stored_by_then(written: Written) -> None:
     assert await values(log, between) == written.at(first)
     assert await values(log, datetime.now(UTC)) == written.at(second)
     assert await values(log, datetime.now(UTC) + timedelta(days=1)) == written.at(second)
+    for sequence in (first, second):  # the very time of a commit, as a program gives it: without nanoseconds
+        stored = await log.js.get(log.subjects.commits_stream, sequence)
+        assert stored is not None
+        assert await values(log, datetime.fromisoformat(stored.time)) == written.at(sequence)
 
 
 async def test_a_commit_that_is_appended_during_the_read_is_not_read(

@@ -12,7 +12,7 @@ from rebaser.change_set import checkpointer
 from rebaser.change_set.poison import recorded_attempt
 from rebaser.change_set.processor import QueueBlocked
 from rebaser.change_set.serial_dvu import SerialDvu
-from rebaser_client.jetstream import JetStream, OrderedConsumer
+from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_core.blob_address import address_of
 from rebaser_core.commit import Attempt, Kind
 from rebaser_core.encoding.envelope import REPLY_INBOX
@@ -120,6 +120,28 @@ async def test_a_large_blob_fills_its_own_commit_and_no_later_one(fleet: Fleet) 
     assert await fleet.log() == [(Kind.REBASE, ["a", "b", "large"]), (Kind.REBASE, ["c", "d", "e", "f"])]
     await fleet.context.deleter.flush()
     assert await fleet.js.last(fleet.subjects.requests_stream, fleet.subjects.requests(KEY)) is None
+
+
+async def test_what_a_dead_owner_decided_but_did_not_delete_is_done_with_before_the_suspects(fleet: Fleet) -> None:
+    """Also if it takes several batches: nobody else looks at these requests until the sweeper does."""
+    subject = fleet.subjects.requests(KEY)
+    for id_ in ("first", "second"):  # no batch has room for both
+        await send_blob(fleet, id_, encode_updates_blob([Set(id_, "x" * 2 * ROOM)]))
+    async with fleet.owner(redelivered=False) as owner:
+        assert await owner.decide_all() == []
+    fleet.context.deleter.clear()  # it dies
+    await fleet.send("suspect")
+    async with fleet.owner(redelivered=True) as owner:
+        async with OrderedConsumer(fleet.js, fleet.subjects.requests_stream, subject) as consumer:
+            queued: list[Message] = []
+            while len(queued) < 3:
+                await consumer.wait()
+                queued += consumer.take(3)
+        owner.queued = queued
+        assert await owner.decide_all() == []
+    assert [ids for kind, ids in await fleet.log() if kind is Kind.REBASE] == [["first"], ["second"], ["suspect"]]
+    await fleet.context.deleter.flush()
+    assert await fleet.js.last(fleet.subjects.requests_stream, subject) is None
 
 
 async def test_a_reply_that_cannot_be_sent_holds_up_nothing(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,14 @@
 
 from collections.abc import AsyncIterator
 
+import pyarrow as pa
 import pytest
+from anyio import to_thread
 
 from rebaser_client.jetstream import JetStream
 from rebaser_client.spark.logs import Logs
 from rebaser_client.spark.options import SourceOptions
+from rebaser_client.spark.source import StreamReader
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
@@ -55,6 +58,21 @@ async def test_a_range_is_read_of_some_change_sets_or_all(logs: Logs) -> None:
     assert await read(logs, None, 1, 3) == [2, 3]
     assert await read(logs, [KEY, OTHER], 1, 6) == [2, 4, 6, 3]
     assert await read(logs, [ChangeSetKey("shop", "nobody")], 0, 6) == []
+
+
+async def test_a_stream_does_not_go_back_when_the_newest_commits_are_gone(
+    nats_url: str, subjects: Subjects, js: JetStream, log: None
+) -> None:
+    """Otherwise Spark would read commits again that it has read, once there are newer ones."""
+    del log
+    reader = StreamReader(_options(nats_url, subjects, table="commits", changeSet="main"), pa.schema([]))
+    try:
+        start = await to_thread.run_sync(reader.latestOffset, {"sequence": 0}, None)
+        await js.purge(subjects.commits_stream, subjects.commits(KEY))
+        end = await to_thread.run_sync(reader.latestOffset, start, None)
+        assert (start, end, reader.partitions(start, end)) == ({"sequence": 6}, {"sequence": 6}, [])
+    finally:
+        await to_thread.run_sync(reader.stop)
 
 
 async def test_commits_that_were_purged_are_missed(

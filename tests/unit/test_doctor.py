@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rebaser.doctor.history import Cost, History
 from rebaser.doctor.log_message import Classification, LogMessage, classify_message
-from rebaser_core.commit import Applied, CheckpointRef, Commit, Computed, Decision, Kind, Outcome
+from rebaser_core.commit import Applied, CheckpointRef, Commit, Computed, Decision, Kind, Outcome, Source
 from rebaser_core.encoding.envelope import APPLIED, CONTENT_TYPE, DEBT, MESSAGE_TYPE, MESSAGE_VERSION
 from rebaser_core.encoding.payload import JSON, ContentType
 from rebaser_core.ids import RequestId
@@ -132,6 +132,17 @@ def test_a_damaged_create_commit_costs_what_was_inherited() -> None:
         message = classify_message(10, 0, headers, data)
         assert message.summary().kind is Kind.CREATE
         assert costs(folded(message)) == [(10, Cost.EDITS)]
+
+
+def test_a_branch_whose_edits_are_lost_can_be_applied_again() -> None:
+    applied = replace(rebase(30, 22, 4, Set("a", 9)), source=Source("branch", 5))
+    history = History(ChangeSetState(), QUEUE, {})
+    for one in log():
+        history.commit(one, one.decode_full())
+    history.commit(entry(30, applied), applied, "has a delta that cannot be read")
+    state = history.finish()
+    assert costs(history) == [(30, Cost.EDITS)]
+    assert (state.taken, state.recorded(RequestId("r4")), state.cells["a"].value) == ({}, None, 2)
 
 
 def test_where_nothing_is_derived_nothing_is_owed() -> None:
