@@ -37,10 +37,10 @@ class ApplyOperations(BranchOperations):
     ) -> EnqueueUpdatesResponse:
         """Apply the changes of a branch to its target, and wait. Either all changes are applied, or nothing is.
 
-        The target takes what the branch was at one position. It is never overwritten unseen: a value that was edited
-        on both sides, to different definitions, is a conflict. Derived values are not taken; the target computes them.
+        The target gets the edits of the branch as of one position. A value that was edited on both sides, to different
+        definitions, is a conflict, and is never overwritten. Derived values are not copied; the target computes them.
 
-        - `to`: the target. By default, the one that the branch has.
+        - `to`: if given, it must be the target of the branch.
         - `at`: the position of the branch, a log sequence or a time with its time zone; None is now.
         - `strict`: only if the target was not edited after the base of the branch, so that it becomes exactly what
           the branch shows.
@@ -49,8 +49,8 @@ class ApplyOperations(BranchOperations):
           `strict`, this is exact. Otherwise, edits of the target that the branch does not have may cause other errors,
           or avoid them. Not together with `allow_stale`.
 
-        Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` with the base of the branch (`base`), the
-        definition in the target (`ours`) and in the branch (`theirs`), and `RequestRejected` with code `closed`,
+        Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` with the definitions at the base of the
+        branch (`base`), in the target (`ours`) and in the branch (`theirs`), and `RequestRejected` with code `closed`,
         `moved`, `no_such_change_set`, `not_its_target`, `purged`, `self`, `stale`, `too_large` or `unresolved`. Raises
         `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target, and
         the errors of `new_errors` and `NewErrors` if `check` is true.

@@ -151,7 +151,8 @@ class Thresholds:
     vectorized_write_min_inputs: int = _from(24, 1)
     """Minimum inputs of a definition that is written by array operations instead of a loop."""
     dependents_rebuild_min_edges: int = _from(4_096)
-    """The dependents are rebuilt once added and dead edges exceed both this number and a quarter of all."""
+    """The dependents are rebuilt once the added and the dead edges together are more than this number, and more than a
+    quarter of all edges."""
     dependents_drop_min_edges: int = _from(1_048_576)
     """The dependents are dropped if the edges added since they were built exceed both this number and twice the edges
     they were built from. The next lookup builds them again."""

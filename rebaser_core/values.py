@@ -111,7 +111,7 @@ class _Converter:
     def convert(self, value: object, depth: int = 0) -> object:
         self._room -= 1
         if self._room < 0:
-            raise UnprocessableError(f"value is larger than {self._limits.max_value_bytes} bytes", code="too_large")
+            raise UnprocessableError(f"the value is larger than {self._limits.max_value_bytes} bytes", code="too_large")
         if type(value) in _SIMPLE or depth > self._limits.max_depth:
             return value
         np: Any = sys.modules.get("numpy")  # a program that has a scalar of NumPy has imported it; others need not
@@ -138,7 +138,7 @@ def _check_nested(value: object, limits: Limits) -> None:
         room -= len(item) + 2 if type(item) is str and item.isascii() else _check_one(item)
         if isinstance(item, (list, dict)):
             if depth >= limits.max_depth:
-                raise UnprocessableError(f"value is nested deeper than {limits.max_depth} levels", code="too_deep")
+                raise UnprocessableError(f"the value is nested deeper than {limits.max_depth} levels", code="too_deep")
             if isinstance(item, dict):
                 for key in item:
                     if type(key) is not str:
@@ -148,7 +148,7 @@ def _check_nested(value: object, limits: Limits) -> None:
             else:
                 stack.extend((child, depth + 1) for child in item)
         if room < 0:
-            raise UnprocessableError(f"value is larger than {limits.max_value_bytes} bytes", code="too_large")
+            raise UnprocessableError(f"the value is larger than {limits.max_value_bytes} bytes", code="too_large")
 
 
 def _check_one(item: object) -> int:

@@ -29,7 +29,11 @@ class RetryBudget:
         self._exhausted[code] = max(now, self._exhausted.get(code, 0))
 
     def wait_start(self, code: str, stored: int, now: int) -> int:
-        """Return when the wait of a request began. It was stored at `stored`, and its first attempt is at `now`."""
+        """Return the time at which the wait of a request is taken to have begun.
+
+        The request was stored at `stored`, its first attempt is at `now`, and it failed with `code`. If another request
+        with this code was given up recently, the time for which both waited counts for this one, too.
+        """
         given_up = self._exhausted.get(code)
         # Twice `retry_for`, because the queue may have been blocked for another reason in between.
         if given_up is None or not 0 <= now - given_up < 2 * self._retry_for:

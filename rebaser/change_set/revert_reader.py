@@ -90,7 +90,10 @@ async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newe
                 if room >= 0:
                     effect.add(*_edits(await reader.with_before(await reader.with_delta(commit)), reverts))
                 if room < 0 or len(effect) > limits.max_updates:
-                    text = "the edits of these commits are too many or too large for one request: revert fewer at once"
+                    text = (
+                        f"these commits edit more than {limits.max_updates:,} values, or are larger than"
+                        f" {MAX_BYTES // 2**20} MiB together: revert fewer at once"
+                    )
                     raise UnprocessableError(text, code="too_large")
             if sequence >= min(reverts.last, newest):
                 break

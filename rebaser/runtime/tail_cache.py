@@ -57,9 +57,10 @@ class TailCache:
 
     @asynccontextmanager
     async def reading(self, parent: ChangeSetKey, newest: StoredMessage) -> AsyncIterator[Tail | None]:
-        """Let others wait while the caller reads the tail up to `newest`; if somebody else reads it, wait for that.
+        """Have only one caller at a time read the tail up to `newest`, while the others wait for it.
 
-        Yield the tail, or None if the caller has to read it. Nobody waits for long, or twice.
+        Yield the tail if it is in the cache by now, or None if the caller has to read it. No caller waits longer than
+        `PATIENCE`, or more than once.
         """
         position = parent, newest.sequence
         read_by_other = self._reading.get(position)

@@ -127,5 +127,7 @@ class _Fold:
     def _check(self) -> None:
         if self._room < 0 or len(self.changes) > self._max_changes:
             raise UnprocessableError(
-                "the changes of the branch are too many or too large for one request", code="too_large"
+                f"the branch has more than {self._max_changes:,} changes, or they are in blobs that are too large to be"
+                " read for one request",
+                code="too_large",
             )

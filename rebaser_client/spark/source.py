@@ -48,9 +48,9 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
     (`sequence`, `id`, `outcome`, `performed`, `code`, `message`; `author` and `author_message` as claimed by its
     sender), `changes` (`op`: set, derive, unset, remove or computed; `id`; `function` of a derive; and `kind` to
     `error_origin` as for values), `before` (the definitions that the commit replaced, as `changes` without errors; null
-    if they are unknown), `from_change_set` and `from_sequence` (what the commit was created from, which branch it
-    applied, or what its branch took over), `reverts_first` and `reverts_last` (the commits that it takes back),
-    `protected` and `status` (what it marks the change set as). The offsets of a stream are log sequences.
+    if they are unknown), `from_change_set` and `from_sequence` (what the change set was created from, which branch the
+    commit applied, or what it took over from the target), `reverts_first` and `reverts_last` (the commits that it takes
+    back), `protected` and `status` (what it marks the change set as). The offsets of a stream are log sequences.
     """
 
     @classmethod

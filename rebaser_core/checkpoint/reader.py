@@ -250,7 +250,7 @@ def _history(raw: object) -> tuple[int, list[Mark]]:
         return 0, []
     weight, rows = listed(raw, 2)
     if len(listed(rows)) > MAX_MARKS:
-        raise malformed("a checkpoint has too many marks")
+        raise malformed(f"a checkpoint has more than {MAX_MARKS} marks")
     marks = [Mark(*map(natural, listed(row, 4))) for row in rows]
     if any(older.sequence >= newer.sequence or older.at_ms > newer.at_ms for older, newer in pairwise(marks)):
         raise malformed("the marks of a checkpoint are out of order")
@@ -259,7 +259,7 @@ def _history(raw: object) -> tuple[int, list[Mark]]:
 
 def _parts(raw: object) -> tuple[PartRef, ...]:
     if len(rows := listed(raw)) > MAX_PARTS:
-        raise malformed("a checkpoint has too many parts")
+        raise malformed(f"a checkpoint has more than {MAX_PARTS} parts")
     pairs = [listed(row, 2) for row in rows]
     return tuple(PartRef(check_address(address), natural(size)) for address, size in pairs)
 

@@ -67,7 +67,7 @@ def read_template(text: str) -> Template:
         raise malformed("the function of a definition must be text, and its inputs and params must be maps")
     inputs = tuple((name, -1 if count is None else natural(count)) for name, count in counts.items())
     if sum(abs(count) for _, count in inputs) > COMMIT_LIMITS.max_inputs:
-        raise malformed("a definition has too many inputs")
+        raise malformed(f"a definition has more than {COMMIT_LIMITS.max_inputs} inputs")
     return Template(function, inputs, params)
 
 

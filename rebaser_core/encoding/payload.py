@@ -238,7 +238,7 @@ def _json_int(text: str) -> int:
 
 def _json_float(text: str) -> float:
     if len(text) > 1100:  # more digits than any double has
-        raise ValueError("a number has too many digits")
+        raise ValueError("a number has more than 1100 characters")
     return float(text)
 
 

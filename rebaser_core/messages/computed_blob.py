@@ -121,7 +121,7 @@ def _check_ids(text: object, limits: Limits) -> int:
             f"the blob has {len(lengths)} computed values; at most {limits.max_updates} are allowed", code="too_large"
         )
     if lengths.min() == 0 or lengths.max() > limits.max_id_length:
-        raise malformed("an id of a table is empty or too long")
+        raise malformed(f"an id of a table is empty, or longer than {limits.max_id_length} characters")
     if not text.replace("\n", "").isprintable():
         raise malformed("an id of a table has a character that is not printable")
     return len(lengths)

@@ -48,7 +48,10 @@ def _natural(text: str) -> int:
 
 
 def read_unknown(headers: Headers | None) -> tuple[str, ...]:
-    """Functions that the writer of a commit lacked. Empty if the header, which only speeds up healing, is damaged."""
+    """The functions that the writer of a commit lacked; empty if the header is damaged.
+
+    The header only lets a server that has these functions compute their values sooner.
+    """
     text = (headers or {}).get(UNKNOWN)
     if not text:
         return ()

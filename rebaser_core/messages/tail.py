@@ -20,7 +20,7 @@ from rebaser_core.updates import Remove, Update
 
 # Fields that concern only the parent's queue. A change set created from the parent does not need them.
 _OF_QUEUE = {"requests", "authors", "reverts", "attempt", "forgetBeforeMs", "applied", "debt", "checkpoint", "carried"}
-_OF_APPLY = _OF_QUEUE | {"from"}  # a replay needs to say which position of the target the branch has reached
+_OF_APPLY = _OF_QUEUE | {"from"}  # but in a replay, `from` is needed: it is the new base of the branch
 _peek = MessageRegistry((COMMIT,)).peek
 
 

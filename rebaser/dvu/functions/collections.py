@@ -26,7 +26,7 @@ def _if(inputs: Mapping[str, Any], params: Params) -> list[Json]:
 
     conditions = to_list(inputs["condition"])
     if not set(map(type, conditions)) <= {bool, type(None)}:
-        raise FunctionError("not all conditions are true or false")
+        raise FunctionError("a condition is neither true, false nor null")
     chosen = zip(conditions, branch("then"), branch("else"), strict=False)  # not strict, because `repeat` never ends
     return [then if condition else otherwise for condition, then, otherwise in chosen]
 

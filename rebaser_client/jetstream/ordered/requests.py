@@ -72,7 +72,7 @@ class ConsumerRequests:
 
     def __post_init__(self) -> None:
         if refused := sorted(RESERVED & self.extra.keys()):
-            raise ConfigError(f"an ordered consumer accepts no {', '.join(refused)}")
+            raise ConfigError(f"an ordered consumer does not accept these fields: {', '.join(refused)}")
         for name, value in FIXED.items():
             if self.extra.get(name, value) != value:
                 raise ConfigError(f"{name} of an ordered consumer must be {value!r}, not {self.extra[name]!r}")
