@@ -14,12 +14,13 @@ import pytest
 
 from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import linker, loader
-from rebaser.dvu.functions import registry
+from rebaser.dvu.functions import Function, FunctionRegistry, registry
 from rebaser.dvu.wire.column import NEVER_COMPUTED
-from rebaser.dvu.wire.packet import PacketBuilder, Results, Template
+from rebaser.dvu.wire.packet import Item, PacketBuilder, Results, Template
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core import thresholds
 from rebaser_core.thresholds import Thresholds
+from rebaser_core.values import Json
 from tests.benchmarks.evaluate import graph
 
 
@@ -75,6 +76,23 @@ def test_what_fails_leaves_no_number_behind_that_compiled_code_reads(calls: list
     results = Results.decode(data)
     assert calls
     assert len(results.nodes) == len(results.faults) == 5000
+
+
+@pytest.mark.parametrize("given", [7, True, None, "text", 2.5])
+@pytest.mark.parametrize("old", [1.5, 7, "text", NEVER_COMPUTED])
+def test_what_python_computes_leaves_no_number_behind_that_compiled_code_reads(given: Json, old: Item) -> None:
+    assert loader.load()
+    known = FunctionRegistry(
+        {**registry().functions, "give": Function(name="give", call=lambda *_: given, takes="values")}, {}
+    )
+    packet = numbers(1000)
+    packet.functions = known.fingerprints({"sum", "give"})
+    packet.templates = [packet.templates[0], Template("give", (("x", 2),), {})]
+    packet.template[0] = 1
+    packet.old = [old, *(NEVER_COMPUTED for _ in range(999))]
+    found = evaluate_packet(packet.encode(), known)
+    with thresholds.forced(Thresholds.highest()):  # no compiled code
+        assert evaluate_packet(packet.encode(), known) == found
 
 
 def test_where_it_stops_at_every_other_node_it_is_asked_less_and_less(calls: list[int]) -> None:

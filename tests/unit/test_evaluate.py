@@ -231,6 +231,21 @@ def test_what_goes_wrong_in_a_function_is_its_value_s_fault(
     assert results.values == [IN_ERROR, 1]
 
 
+def test_what_a_function_says_is_cut() -> None:
+    """It is stored with each value that fails so."""
+
+    def fail(*_: Any) -> Json:
+        raise FunctionError("x" * 1000)
+
+    [(_, message)] = Made(1).node("f", ~0).run(functions(f=fail)).faults  # type: ignore[misc]
+    assert message == "x" * 300
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63)])
+def test_the_largest_integers_are_values(number: int) -> None:
+    assert Made(1).node("f", ~0).run(functions(f=lambda *_: number)).values == [number]
+
+
 def test_what_a_function_gives_for_json_becomes_json() -> None:
     calls: dict[str, Callable[[Any, Any], Any]] = {
         "i": lambda *_: np.int64(7),

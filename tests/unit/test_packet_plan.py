@@ -362,6 +362,17 @@ def test_a_cause_is_handed_on_even_if_ids_look_like_messages() -> None:
     assert error_of(values, "d").message == f"input 'c' failed: missing_input in '{odd}'"
 
 
+def test_a_packet_is_full_of_definitions_and_of_inputs_too() -> None:
+    """Each definition is in it once, and each mention of an input takes a few bytes."""
+    texts = [Derive(f"d{at}", "join", {"values": ("a", "a")}, {"separator": f"{at}" * 1000}) for at in range(8)]
+    alike = [Derive(f"e{at}", "join", {"values": ("a", "a")}, {"separator": "-" * 1000}) for at in range(8)]
+    many = [Derive(f"f{at}", "count", {"values": ["a"] * 1000}) for at in range(8)]
+    limits = Thresholds(packet_bytes=4500, task_min_elements=1 << 40)
+    for updates, packets in ((texts, [5, 3]), (alike, [8]), (many, [1] * 8)):
+        [wave] = cut(Book([Set("a", "x"), *updates]), limits)
+        assert wave == packets
+
+
 def test_inputs_that_are_too_large_to_send_are_a_fault_and_no_packet() -> None:
     text = "x" * 250_000
     count = MAX_INPUT_BYTES // len(text) + 1
@@ -374,15 +385,18 @@ def test_inputs_that_are_too_large_to_send_are_a_fault_and_no_packet() -> None:
         Derive("later", "count", {"values": [*ids, "some"]}),
         Derive("some", "count", {"values": ids[:2]}),
         total("after", "all"),
+        total("failing", "t0"),
+        Derive("also", "count", {"values": [*ids, "failing"]}),
     )
     [wave] = cut(book, Thresholds())
-    assert sum(wave) == 2  # `some` and `after`
+    assert sum(wave) == 3  # `some`, `after` and `failing`
     found = book.values()
     too_large = f"inputs take more than {MAX_INPUT_BYTES} bytes together"
     assert error_of(found, "all") == Fault("too_large", too_large, "all")
     assert error_of(found, "missing").code == "missing_input"
     assert error_of(found, "unknown").code == "unknown_function"
     assert error_of(found, "later").code == "too_large"
+    assert error_of(found, "also").code == "failed_input"
     assert error_of(found, "after") == Fault("failed_input", "input 'all' failed: too_large in 'all'", "all")
 
 
