@@ -161,6 +161,8 @@ def test_an_island_stays_whole_where_it_fits_into_a_packet() -> None:
     assert sum(wave) == 100
     assert all(count % 10 == 0 for count in wave)
     assert len(wave) > 1
+    book = Book([Set("a", 1), total("b", "a"), *islands(1, 3)])
+    assert cut(book, Thresholds(packet_bytes=150)) == [[1, 3]]
 
 
 def test_crumbs_get_no_packet_of_their_own() -> None:
