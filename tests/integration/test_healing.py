@@ -5,12 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from rebaser.change_set.commit_log import open_log
+from rebaser.change_set.healing import heal
 from rebaser.dvu.functions.registry import ENTRY_POINT_GROUP, registry
+from rebaser.settings import Settings
 from rebaser.sweeper.debts import DebtTracker
 from rebaser_client import Derive, RebaserClient, Set, State
 from rebaser_client.jetstream import JetStream
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
+from rebaser_core.updates import Recompute
 from tests.conftest import Events
+from tests.support.contexts import context_of
 from tests.support.history import commits_of
 from tests.support.owners import Engine, serving
 
@@ -98,3 +104,21 @@ async def test_one_that_uses_it_no_more_is_left_alone_from_then_on(
         await client.wait_covered("ws", "cs", last + 1)
     assert await DebtTracker(js, subjects).read() == set()
     assert (await client.state("ws", "cs")).last == last + 1
+
+
+async def test_what_is_asked_for_already_is_not_asked_for_again(
+    js: JetStream, subjects: Subjects, client: RebaserClient, plugins: Path
+) -> None:
+    """Else each owner that cannot update for a while would lengthen the log."""
+    async with serving(js, subjects, engine()):
+        await client.enqueue_updates_with_reply(
+            "ws", "cs", [Set("a", 1), Derive("b", NAME, {"x": "a"})], wait="derived"
+        )
+    install(plugins, "patient_plugin")
+    commits = await open_log(context_of(js, subjects, Settings(server_id="test")), ChangeSetKey("ws", "cs"))
+    last = commits.state.last
+    for _ in range(3):
+        await heal(commits)
+        assert commits.state.last == last + 1
+    [asked] = [commit for commit in await commits_of(client, "ws", "cs") if commit.recompute]
+    assert asked.recompute == (Recompute(NAME),)

@@ -20,6 +20,7 @@ from rebaser_core.errors import TransientError
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
 from rebaser_core.subjects import Subjects
+from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Recompute, Set, Update
 from tests.support.owners import Engine
 from tests.support.poison import KEY, Fleet
@@ -147,24 +148,69 @@ async def test_what_a_dead_owner_decided_but_did_not_delete_is_done_with_before_
 async def test_a_reply_that_cannot_be_sent_holds_up_nothing(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """The decision is in the log: its client finds it there when it sends the request again."""
     connection = fleet.js.connection
-    publish = connection.publish
+    publish, lost = connection.publish_soon, list[str]()
 
-    async def lose_replies(subject: str, *given: Any, **more: Any) -> None:
+    def lose_replies(subject: str, *given: Any, **more: Any) -> bool:
         if subject == inbox:
+            lost.append(subject)
             raise TransientError("the connection is gone")
-        await publish(subject, *given, **more)
+        return publish(subject, *given, **more)
 
     inbox = connection.new_inbox()
-    monkeypatch.setattr(connection, "publish", lose_replies)
+    monkeypatch.setattr(connection, "publish_soon", lose_replies)
     await send_blob(fleet, "dead", b"no updates", inbox)
     for id_ in ("one", "two"):
         await send_blob(fleet, id_, encode_updates_blob([Set(id_, 1)]), inbox)
     async with fleet.owner(redelivered=False) as owner:
         [pending] = (await owner.processor.process(owner.queued)).dead
         await owner.processor.publish_dead_letter(pending)
+    assert len(lost) == 3
     assert await fleet.log() == [(Kind.REBASE, ["dead", "one", "two"])]
     await fleet.context.deleter.flush()
     assert await fleet.js.last(fleet.subjects.requests_stream, fleet.subjects.requests(KEY)) is None
+
+
+async def test_all_are_answered_however_much_waits_to_be_sent(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = fleet.js.connection
+    publish, flush, said = connection.publish_soon, connection.flush, list[str]()
+
+    def full(subject: str, *given: Any, **more: Any) -> bool:
+        publish(subject, *given, **more)
+        if subject == inbox:
+            said.append("reply")
+        return subject != inbox
+
+    async def flushed() -> None:
+        said.append("flush")
+        await flush()
+
+    inbox = connection.new_inbox()
+    monkeypatch.setattr(connection, "publish_soon", full)
+    monkeypatch.setattr(connection, "flush", flushed)
+    for id_ in ("one", "two", "three"):
+        await send_blob(fleet, id_, encode_updates_blob([Set(id_, 1)]), inbox)
+    async with fleet.owner(redelivered=False) as owner:
+        assert (await owner.processor.process(owner.queued)).dead == []
+    assert said == ["reply", "reply", "reply", "flush"]
+
+
+@pytest.mark.parametrize("woken", [0, 30, 59])
+async def test_an_update_is_owed_wherever_in_a_large_request_the_edit_stands_that_asks_for_it(
+    fleet: Fleet, woken: int
+) -> None:
+    engine = Engine()
+    engine.go.set()
+    await send_request(fleet, "graph", Derive("double", "sum", {"of": (f"v{woken}", f"v{woken}")}))
+    async with fleet.owner(redelivered=False) as owner:
+        await owner.decide_all()
+        context = replace(fleet.context, engine=cast("Any", engine))
+        await SerialDvu(context, owner.commits, redelivered=False, hung=lambda: False).run()
+        assert not owner.commits.state.owes
+    await send_request(fleet, "values", *(Set(f"v{at}", 1) for at in range(60)))
+    async with fleet.owner(redelivered=False) as owner:
+        with forced(Thresholds(fold_step=20)):
+            await owner.decide_all()
+        assert owner.commits.state.owes
 
 
 async def test_a_copy_of_a_decided_request_holds_nobody_up_though_its_blob_is_gone(fleet: Fleet) -> None:

@@ -55,6 +55,22 @@ async def test_what_was_acked_when_the_lease_was_lost_is_waited_for_and_not_acke
     assert (stands, acks) == ([], 1)
 
 
+async def test_another_task_in_its_place_is_not_waited_for() -> None:
+    acks = 0
+
+    class Server:
+        async def ack_sync(self, _: object) -> None:
+            nonlocal acks
+            acks += 1
+
+        async def last(self, *_: object) -> object:
+            return SimpleNamespace(sequence=8)
+
+    task = SimpleNamespace(stream_sequence=7)
+    await Lease(Task(ChangeSetKey("ws", "cs"), cast("Any", task), cast("Any", Server())), Subjects("")).release()
+    assert acks == 1
+
+
 @pytest.mark.parametrize("fails", ["ack_sync", "last"])
 async def test_an_ack_is_repeated_until_the_task_is_seen_to_be_gone(fails: str) -> None:
     """Else the next owner's task is refused for this one, which then goes: nobody is woken before the sweep."""
