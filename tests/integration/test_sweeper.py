@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import cast
 
 import anyio
 import pytest
@@ -14,7 +15,7 @@ from rebaser.sweeper.unroutable import UNROUTABLE_KEY, UnroutableMessages
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.admin.status import key_counts
 from rebaser_client.blobs import open_blobs
-from rebaser_client.jetstream import Connection, JetStream, Message, NoAnswerError, OrderedConsumer
+from rebaser_client.jetstream import Connection, JetStream, Message, NoAnswerError, OrderedConsumer, PullMessage
 from rebaser_client.jetstream.infos import PubAck, StreamInfo
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.requests.task_publisher import publish_task
@@ -255,6 +256,28 @@ async def test_one_of_many_sweeps_again_and_again(
         info = await js.consumer_info(subjects.sweep_stream, SWEEP_CONSUMER)
         assert len(info.priority_groups) == 1
         assert info.num_ack_pending <= 1
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_a_sweep_that_is_stopped_can_begin_elsewhere_at_once(
+    sweeper: Sweeper, js: JetStream, monkeypatch: pytest.MonkeyPatch, stopped: bool
+) -> None:
+    delays: list[float] = []
+
+    async def nak(_: JetStream, __: object, delay: float) -> None:
+        delays.append(delay)
+
+    async def sweep(_: Sweeper) -> int:
+        if stopped:
+            scope.cancel()
+        await anyio.lowlevel.checkpoint()
+        return 0
+
+    monkeypatch.setattr(JetStream, "nak", nak)
+    monkeypatch.setattr(Sweeper, "sweep", sweep)
+    with anyio.CancelScope() as scope:
+        await sweeper._sweep_once(cast("PullMessage", None))
+    assert delays == [0.0 if stopped else sweeper._interval]
 
 
 async def test_a_message_to_hold_that_somebody_deletes_is_made_again(

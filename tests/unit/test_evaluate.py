@@ -143,6 +143,20 @@ def test_the_same_fault_again_is_no_result() -> None:
     assert Made("x").node("abs", ~0, old=fault_digest("failed", "other")).run().nodes == [0]
 
 
+@pytest.mark.parametrize("old", [7, 2**40, 1.5, "text"])
+def test_a_fault_says_what_it_says_whatever_stood_there(old: Item) -> None:
+    results = Made("x").node("abs", ~0, old=old).node("sum", 0, old=old).run()
+    assert results.faults == [("failed", "text is not a number"), 1]
+
+
+@pytest.mark.parametrize("value", ["x" * 1000, ["x"] * 1000, "short", [1]])
+def test_the_same_text_or_list_again_is_no_result(value: Json) -> None:
+    """What is large is compared by its hash."""
+    again = functions(again=lambda *_: value)
+    assert Made("x").node("again", ~0, old=baseline(value)).run(again).nodes == []
+    assert Made("x").node("again", ~0, old=baseline([value])).run(again).nodes == [0]
+
+
 # -- inputs ------------------------------------------------------------------------------------------------------------
 
 

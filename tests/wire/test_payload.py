@@ -65,6 +65,12 @@ def test_a_value_as_deep_as_allowed_fits_into_a_request(content_type: ContentTyp
 
 
 @pytest.mark.parametrize("content_type", ContentType)
+@pytest.mark.parametrize("value", [2**63 - 1, -(2**63)], ids=hex)
+def test_integers_of_64_bits_are_read(content_type: ContentType, value: int) -> None:
+    assert loads(content_type, dumps(content_type, [value])) == [value]
+
+
+@pytest.mark.parametrize("content_type", ContentType)
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**64 - 1], ids=hex)
 def test_integers_outside_64_bits_are_refused(content_type: ContentType, value: int) -> None:
     payload = cbor2.dumps([value]) if content_type is CBOR else json.dumps([value]).encode()
