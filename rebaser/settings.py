@@ -249,7 +249,7 @@ class Settings(BaseModel):
         for name, value in limits.items() if isinstance(limits, dict) else ():
             highest = getattr(COMMIT_LIMITS, name, None)
             if highest is None:
-                raise ValueError(f"unknown limit {name}")
+                raise ValueError(f"there is no limit {name}")
             if not (str(value).isdecimal() and LOWEST_LIMIT <= int(value) <= highest):
                 raise ValueError(f"{name} must be a number from {LOWEST_LIMIT} to {highest}")
         return limits

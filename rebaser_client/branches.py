@@ -6,7 +6,7 @@ from typing import Any, Literal
 from rebaser_client.errors import RequestRejected
 from rebaser_client.log.branches import BranchDiff, BranchInfo, BranchReader
 from rebaser_client.log.origins import source_of
-from rebaser_client.log.positions import At
+from rebaser_client.log.positions import At, at_text
 from rebaser_client.reads import ReadOperations
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_core.branch import Create
@@ -127,7 +127,7 @@ class BranchOperations(ReadOperations):
             message = await self._reader.newest_message(source, at_source)
         if message is None:
             name = f"{key.workspace}/{key.change_set}"
-            raise UnprocessableError(f"{name} had no commit at that position", code="no_such_position")
+            raise UnprocessableError(f"{name} had no commit at {at_text(at)}", code="no_such_position")
         return source.change_set, message.sequence
 
     async def _owes(self, key: ChangeSetKey, created: int) -> bool:

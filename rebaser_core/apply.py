@@ -1,7 +1,7 @@
 """Applies branches: what a branch offers its target, and whether the target may take it.
 
-Invariant: an apply takes what the branch was at one position. It never overwrites what the branch has not seen: a
-definition that the target changed, too, is a conflict, and then nothing is taken.
+Invariant: an apply takes the edits of the branch as of one position. It never overwrites an edit of the target that the
+branch does not contain: if both changed a definition, that is a conflict, and then nothing is taken.
 """
 
 from rebaser_core.branch import Apply
@@ -36,7 +36,8 @@ def check_source(target: str, source: Source, now: BranchSummary | None, then: B
         raise UnprocessableError(f"{target} is not the target of {name}, {other}", code="not_its_target")
     if then.conflicts:
         raise UnprocessableError(
-            f"{name}@{source.sequence} has {then.conflicts} unresolved conflict{'' if then.conflicts == 1 else 's'}",
+            f"{name}@{source.sequence} has {then.conflicts} unresolved conflict{'' if then.conflicts == 1 else 's'}:"
+            " resolve them in the branch first",
             code="unresolved",
         )
 

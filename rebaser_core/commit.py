@@ -184,7 +184,7 @@ class BranchStatus(StrEnum):
     """Whether a change set accepts edits: only if it is open."""
 
     OPEN = "open"
-    CLOSED = "kept"  # from the beginning, as a tag is
+    CLOSED = "kept"  # closed from the beginning, as a tag is
     APPLIED = "applied"  # the target has all of its edits
     ABANDONED = "abandoned"
 

@@ -51,7 +51,7 @@ class QueuedRequest:
     It comes with what was read for it, or with the reason for its `refusal`: unlike an `error`, a refusal leaves no
     dead letter. A `Create` comes with its `fork`. A revert comes with the `patch` that takes the edits back, and an
     `Apply` with its `offer`, the patch of which is `patch`. This patch is `merged` into the state that is passed to
-    `decide`. `moved`: the ids that were defined or removed after `expect_at`; None if that was not looked up yet.
+    `decide`. `moved`: the result of `defined_after` for `expect_at`; None if that was not looked up yet.
     """
 
     sequence: int
@@ -265,7 +265,7 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
 
 
 def defined_after(state: ChangeSetState, ids: Sequence[str], at: int) -> frozenset[str]:
-    """Those of `ids` that were defined or removed in `state` after log sequence `at`."""
+    """Those of `ids` that were, or may have been, defined or removed in `state` after log sequence `at`."""
     defined_by = state.defined_by
     return frozenset([id_ for id_ in ids if defined_by(id_) > at])
 
@@ -330,7 +330,7 @@ class _PendingState:
         return self._cells.uses(function) or any(function in (None, derive.function) for derive in derives)
 
     def defined_after(self, at: int, request: QueuedRequest) -> list[str]:
-        """Ids of `request` that were defined or removed after log sequence `at`, or by this commit.
+        """Ids of `request` that were, or may have been, defined or removed after log sequence `at` or by this commit.
 
         If the change set did not exist at that sequence, these are all its ids.
         """

@@ -149,7 +149,7 @@ class CommitLog:
 
         `stored_ms`: when NATS stored the last request that the commit decides (Unix ms). The time of the commit is
         never earlier. Outcomes are forgotten by `stored_ms`, never by a server's clock. So a request that was stored
-        twice finds the outcome of its first copy, however late the second copy is decided, and however wrong a clock.
+        twice finds the outcome of its first copy, however late the second copy is decided, even if a clock is wrong.
         """
         checkpoint = fields.pop("checkpoint", self.state.checkpoint)
         return Commit(

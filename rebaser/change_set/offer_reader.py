@@ -43,7 +43,7 @@ async def read_offer(context: Context, key: ChangeSetKey, apply: Apply) -> Offer
 
 
 async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply: Apply) -> Offer | None:
-    """Return the offer; None if a commit that is needed is gone."""
+    """Return the offer; None if a commit that is needed is gone, or does not say what it replaced."""
     reader, limits = context.reader, context.settings.limits
     newest = await reader.newest_commit(branch)
     named = newest if apply.at is None else await reader.newest_commit(branch, apply.at)

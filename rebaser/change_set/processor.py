@@ -2,8 +2,7 @@
 
 Invariant: a request is answered only from a commit that is in the log, and deleted only after it was answered. The only
 answer that no commit records is the refusal of a request that reuses the id of another (`request_id_reused`). A request
-that cannot be decided yet (of a newer version, or with a blob that is unavailable) blocks the queue for a
-bounded time.
+that cannot be decided yet (of a newer version, or with a blob that is unavailable) blocks the queue for a bounded time.
 """
 
 import time
@@ -229,7 +228,7 @@ class Processor:
         return await self._answer_all(messages, decided.answers, sequence)
 
     async def _with_result(self, decided: DecidedBatch) -> DecidedBatch:
-        """Store the sides of the conflicts, which only a request that is decided alone can have."""
+        """Store the conflicts of the reply if they have sides. Only a request that is decided alone can have such."""
         if not (self._commits.history and len(decided.decisions) == 1):
             return decided
         (decision,) = decided.decisions
@@ -240,7 +239,7 @@ class Processor:
         return replace(decided, decisions=(stored,), answers=tuple(answers))
 
     def _marked(self, message: Message, decided: DecidedBatch) -> Commit:
-        """Return the commit that marks the change set as protected or closed, or no longer."""
+        """Return the commit that protects or closes the change set, or ends either."""
         return self._commits.draft(
             Kind.MARK,
             stored_ms=message.timestamp_ns // 1_000_000,

@@ -69,7 +69,7 @@ def response(
 
 
 async def with_result_stored(blobs: BlobStore, decision: Decision) -> Decision:
-    """Return `decision`, whose reply has sides of conflicts, with the blob that keeps them.
+    """Store the conflicts of a reply in a blob. Return `decision` with the address of that blob.
 
     Raises `TransientError` if the blob cannot be stored.
     """

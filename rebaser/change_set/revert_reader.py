@@ -61,10 +61,10 @@ async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newe
 
     `newest`: log sequence of the newest commit of `key`, or of one that is not older than `reverts.last`.
 
-    Raises `UnprocessableError` with the code `no_such_position` if the log has not reached `reverts.last`, or, if it is
-    that of another change set, has no commit in the range,
-    `no_such_request` if no commit decided the request, `purged` if a commit is gone or does not say what it replaced,
-    and `too_large`. Raises `TransientError` if the log or a blob cannot be read.
+    Raises `UnprocessableError` with the code `no_such_position` if the log has not reached `reverts.last`, or if
+    commits of a target are named and its log has none in the range; `no_such_request` if no commit decided the request;
+    `purged` if a commit is gone or does not say what it replaced; and `too_large`. Raises `TransientError` if the log
+    or a blob cannot be read.
     """
     if reverts.last > newest:
         raise UnprocessableError(

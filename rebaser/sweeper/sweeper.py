@@ -102,7 +102,7 @@ class Sweeper:
             return 0
         tasks = await self._names(subjects.tasks_stream, f"{subjects.root}.tasks.", ".process")
         waiting -= tasks
-        if waiting:  # a change set whose requests are decided by now, as after it was created, needs no other owner
+        if waiting:  # read again: a change set whose requests have been decided meanwhile needs no owner
             waiting &= await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")
         waiting |= owing - tasks
         published = await self._publish(waiting)

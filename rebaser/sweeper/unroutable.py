@@ -24,7 +24,7 @@ from rebaser_core.subjects import Subjects
 log = structlog.get_logger(__name__)
 
 UNROUTABLE_KEY = ChangeSetKey("-", "-")
-MAX_MOVED = 256  # per sweep, plus the rest of a chunk: more would delay stranded change sets
+MAX_MOVED = 256  # messages per sweep, and the rest of their chunk: moving more would delay stranded change sets
 MAX_CONCURRENT = 32  # messages moved at once
 CHUNK = 256  # subjects that are examined before other tasks run
 SILENCE = 1.0  # seconds without a message until the sweeper asks NATS whether there are more

@@ -141,7 +141,8 @@ class JetStreamBlobs:
     async def _compare(self, consumer: OrderedConsumer, data: bytes, written: anyio.Event) -> None:
         """Return when all of `data` was read back, chunk by chunk.
 
-        Raises `BlobCorrupt` for a chunk that differs, and `BlobMissing` if all are `written`, but no further one comes.
+        Raises `BlobCorrupt` for a chunk that differs, and `BlobMissing` if all chunks are `written`, but the rest of
+        them does not arrive.
         """
         offset = 0
         while offset < len(data):

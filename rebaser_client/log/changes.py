@@ -17,7 +17,7 @@ from anyio import to_thread
 
 from rebaser_client.cooperative import cooperate
 from rebaser_client.log.commits import CommitReader
-from rebaser_client.log.positions import At
+from rebaser_client.log.positions import At, at_text
 from rebaser_core.commit import Authorship, Commit, Computed, Decision, Kind, Outcome, Reverts
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
@@ -167,7 +167,8 @@ class LogHistory:
         commit = await self._commits.commit_at(key, at)
         if commit is None:
             name = f"{key.workspace}/{key.change_set}"
-            raise UnprocessableError(f"{name} had no commit at that position", code="no_such_position")
+            text = f"{name} has no commits" if at is None else f"{name} had no commit at {at_text(at)}"
+            raise UnprocessableError(text, code="no_such_position")
         commit = await self._commits.with_before(await self._commits.with_delta(commit))
         entry = LogEntry.of(commit)
         if commit.kind is Kind.DVU:

@@ -174,7 +174,7 @@ class Connection:
             pending.close()
         if message.headers.get(STATUS) == "503" and not message.data:
             raise NoRespondersError(
-                f"nobody answers on {subject}: no stream has this subject, or JetStream is not there"
+                f"nobody answers on {subject}: no stream has this subject, or JetStream is not available"
             )
         if subject.startswith(JETSTREAM):
             self._api_outage.answered(self._loop.time())

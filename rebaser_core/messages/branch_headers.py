@@ -49,7 +49,7 @@ def read_edited(headers: Headers | None, sequence: int) -> int:
 
 
 def read_branch(headers: Headers | None) -> BranchSummary | None:
-    """The branch after a commit; None if the change set was not created by a request."""
+    """The branch after a commit; None if no request created or closed the change set."""
     text = (headers or {}).get(BRANCH)
     if text is None:
         return None

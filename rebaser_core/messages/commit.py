@@ -384,4 +384,4 @@ def check_is_commit(headers: Headers | None) -> None:
     name = (headers or {}).get(MESSAGE_TYPE)
     if name != COMMIT.name:
         what = "without a type" if name is None else f"of type {name[:80]!r}"
-        raise UnprocessableError(f"the log has a message {what}, which is no commit", code="foreign")
+        raise UnprocessableError(f"the log has a message {what}, which is not a commit", code="foreign")

@@ -31,11 +31,11 @@ def read_decision(row: object) -> Decision:
     else:
         sequence, request_id, outcome, performed, code, message, *rest = row + _EMPTY[len(row) :]
         if not all(type(count) is int and count >= 0 for count in rest[:-1]):
-            raise malformed("a sequence or count is not a natural number")
+            raise malformed("a sequence or count of a decided request is not a natural number")
     if not (type(sequence) is type(performed) is int and sequence >= 0 and performed >= 0):
-        raise malformed("a sequence or count is not a natural number")
+        raise malformed("a sequence or count of a decided request is not a natural number")
     if not type(request_id) is type(outcome) is type(code) is type(message) is str:
-        raise malformed("an id, outcome, code or message is not text")
+        raise malformed("the id, outcome, code or message of a decided request is not text")
     known_outcome = _OUTCOMES.get(outcome)
     if known_outcome is None:
         raise UnsupportedVersion(f"a request has the outcome {outcome[:40]!r}, which this version does not know")

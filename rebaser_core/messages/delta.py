@@ -54,7 +54,7 @@ def read_computed_list(raw: object, limits: Limits) -> tuple[Computed, ...]:
 
 def read_computed(raw: object, limits: Limits) -> Computed:
     if type(raw) is not dict or len(raw) != 2:
-        raise malformed("a computed value must be a map of an id and a value or an error")
+        raise malformed("a computed value must be a map of two fields: the id, and the value or the error")
     id_ = check_id(raw.get("id"), limits)
     if "value" in raw:
         return Computed(id_, check_json(raw["value"], limits))

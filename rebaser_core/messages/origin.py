@@ -71,7 +71,7 @@ def read_carried(row: object) -> CarriedOutcome:
         raise malformed("an outcome must be a row of commit, time and decision")
     commit, at_ms = row[:2]
     if not (type(commit) is type(at_ms) is int and commit >= 0 and at_ms >= 0):
-        raise malformed("a sequence or time is not a natural number")
+        raise malformed("the commit or the time of an outcome is not a natural number")
     decision = read_decision(row[2])
     if len(row) == 4:
         object.__setattr__(decision, "digest", _digest(row[3]))
@@ -117,7 +117,7 @@ def write_create(commit: Commit) -> dict[str, Any]:
 def read_blob(raw: dict[str, Any]) -> BlobRef:
     size = raw.get("size")
     if len(raw) != 2 or type(size) is not int or size < 0:
-        raise malformed("a blob must be an address and a size")
+        raise malformed("a blob must be a map of its address and its size")
     return BlobRef(check_address(raw.get("address")), size)
 
 

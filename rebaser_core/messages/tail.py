@@ -66,7 +66,7 @@ def decode_tail(data: bytes) -> tuple[TailRow, ...]:
 
 
 def encode_changes(changes: Iterable[tuple[str, Definition, Definition]]) -> bytes:
-    """The blob with the changes of a branch: ids, each with its definition at the base and its definition here."""
+    """The blob with the changes of a branch: ids, each with its definitions at the base and in the branch."""
     updates: list[Update] = []
     for id_, base, here in changes:
         updates += (base or Remove(id_), here or Remove(id_))
@@ -74,7 +74,10 @@ def encode_changes(changes: Iterable[tuple[str, Definition, Definition]]) -> byt
 
 
 def decode_changes(data: bytes) -> dict[str, tuple[Definition, Definition]]:
-    """Decode a blob of `encode_changes`: by id, the definitions at the base and here. Raises `UnprocessableError`."""
+    """Decode a blob of `encode_changes`: by id, the definitions at the base and in the branch.
+
+    Raises `UnprocessableError`.
+    """
     updates: Sequence[Any] = decode_delta(Kind.REBASE, data)
     bases, heres = updates[::2], updates[1::2]
     if len(bases) != len(heres) or any(base.id != here.id for base, here in zip(bases, heres, strict=True)):

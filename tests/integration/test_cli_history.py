@@ -93,7 +93,7 @@ async def test_the_client_tells_who_changed_what(client: RebaserClient) -> None:
     )
     newest = await client.show("ws", "cs")
     assert (newest.entry.kind, [(one.id, one.value) for one in newest.computed]) == (Kind.DVU, [("total", 20)])
-    with pytest.raises(UnprocessableError, match="had no commit at that position"):
+    with pytest.raises(UnprocessableError, match="ws/cs had no commit at 0"):
         await client.show("ws", "cs", 0)
 
     blamed = await client.blame("ws", "cs", "price", "total", "qty")

@@ -26,7 +26,7 @@ def test_every_limit_is_a_variable_of_its_own(name: str, monkeypatch: pytest.Mon
         ("REBASER_LIMITS__MAX_DEPTH", str(COMMIT_LIMITS.max_depth + 1), "max_depth must be a number from 8 to 256"),
         ("REBASER_LIMITS__MAX_DEPTH", "-1", "max_depth must be a number"),
         ("REBASER_LIMITS__MAX_DEPTH", "deep", "max_depth must be a number"),
-        ("REBASER_LIMITS__MAX_DEPHT", "9", "unknown limit max_depht"),
+        ("REBASER_LIMITS__MAX_DEPHT", "9", "there is no limit max_depht"),
         ("REBASER_LIMITS", "nine", "limits"),
         ("REBASER_ACK_WAIT", "soon", "REBASER_ACK_WAIT"),
         ("REBASER_SPARK", "localhost:15002", r"\(REBASER_SPARK\): 'localhost:15002' is neither a Spark master"),

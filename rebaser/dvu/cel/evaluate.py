@@ -109,7 +109,9 @@ def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length:
     if syntax.repeated:
         bound *= min(formulas.MAX_ITERATIONS, size if syntax.splits else size // 9)
     if bound > _MAX_BYTES:
-        raise FormulaError("the formula could build too large a value from these inputs", faults.TOO_LARGE)
+        raise FormulaError(
+            f"with these inputs, the formula could build values of more than {_MAX_BYTES} bytes", faults.TOO_LARGE
+        )
 
 
 def _plain(result: Any) -> Json:

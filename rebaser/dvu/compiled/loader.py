@@ -54,9 +54,8 @@ def kernel() -> Any:
 def is_cached() -> bool:
     """Whether this machine has the compiled kernel of this release."""
     folder = _cache_folder()
-    return bool(folder) and any(
-        Path(folder).rglob("*sweep*.nbc")
-    )  # not just any file: the folder may hold only the loops of planning
+    # Not just any file counts: the folder may hold only the loops of planning.
+    return bool(folder) and any(Path(folder).rglob("*sweep*.nbc"))
 
 
 def compile_module(functions: Any) -> Any:

@@ -141,7 +141,7 @@ def _length(columns: list[InputColumn], _: Params) -> Any:
     if kinds <= {str, list, dict}:
         return np.array(list(map(len, values)), np.int64)
     if not kinds <= {str, list, dict, type(None)}:
-        raise FunctionError("not all values have a length")
+        raise FunctionError("a value is neither text, a list, a map nor null, so it has no length")
     return [None if value is None else len(value) for value in values]
 
 

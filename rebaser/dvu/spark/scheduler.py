@@ -144,8 +144,10 @@ class JobScheduler:
         return max(1, min(MAX_LARGE_JOBS, self.task_slots - 1))
 
     def job_ended(self, job: Job, now: float) -> None:
-        """Note that `job` has ended. If its only call was slow or had large results, the label of the call counts as
-        slow, until the only call of a job with this label is neither.
+        """Note that `job` has ended.
+
+        If the job had a single call, the label of this call counts as slow from now on if the job was slow or its
+        results were large, and no longer counts as slow otherwise.
         """
         self._running.discard(job)
         seconds, slow_after = now - job.started_at, self._slow_after

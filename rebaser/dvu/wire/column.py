@@ -94,7 +94,7 @@ class Column(Sequence[Item]):
 
     @classmethod
     def from_items(cls, items: Sequence[Item]) -> "Column":
-        """The column of `items`, which is returned itself if it is a column already."""
+        """The column of `items`: `items` itself if that is a column already."""
         if isinstance(items, Column):
             return items
         types = set(map(type, items))

@@ -57,7 +57,7 @@ def unpack(data: bytes | pa.Buffer, what: str) -> tuple[dict[str, Any], dict[str
         magic, length = _START.unpack_from(data)
         offset = _START.size + length
         if magic != _MAGIC or length % 8 or offset > len(data):
-            raise ValueError("wrong start, or truncated")  # noqa: TRY301
+            raise ValueError("its beginning is wrong, or it is truncated")  # noqa: TRY301
         meta, headers = cbor2.loads(bytes(memoryview(data)[_START.size : offset]))
         columns: dict[str, Any] = {}
         for name, code, count in headers:
