@@ -260,7 +260,7 @@ class Server:
         while True:
             now = context.now()
             if now - self._kept_alive_at > ack_wait:
-                log.warning("lease_lost", paused=round(now - self._kept_alive_at, 1), owned=len(self._owners))
+                log.warning("lease_lost", paused_seconds=round(now - self._kept_alive_at, 1), owned=len(self._owners))
                 for owner in list(self._owners.values()):
                     owner.lose_task(hung=True)
                 self._successor_tasks.clear()

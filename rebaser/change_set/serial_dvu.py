@@ -137,7 +137,7 @@ class SerialDvu:
         faults = [(computed.ids[row], fault) for row, fault in computed.faults.items()]
         crashed = [(id_, fault.message) for id_, fault in faults if fault.code == CRASHED]
         for id_, reason in crashed[:CRASHED_NAMED]:
-            self._log.warning("value_crashed", id=id_, reason=reason, crashed=len(crashed))
+            self._log.warning("value_crashed", id=id_, reason=reason, total=len(crashed))
 
     async def _compute(self, view: View) -> ComputedTable:
         context, seconds = self._context, self._context.settings.dvu_timeout

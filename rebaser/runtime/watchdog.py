@@ -41,7 +41,7 @@ class _Watch(threading.Thread):
             gap, checked_at = now - checked_at, now
             paused = gap > self._threshold and used - used_before < gap / 2
             if blocked_at is not None and beat != blocked_at:
-                log.warning("loop_resumed", blocked=round(beat - blocked_at, 1))
+                log.warning("loop_resumed", seconds=round(beat - blocked_at, 1))
                 blocked_at = None
             late = now - beat
             if late < self._threshold or paused or blocked_at is not None or now < quiet_until:

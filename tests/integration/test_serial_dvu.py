@@ -191,7 +191,7 @@ async def test_a_value_whose_function_ended_its_process_is_named_in_the_log(
     await dvu.run()
     told = events.named("value_crashed")
     assert [one["id"] for one in told] == [f"v{at}" for at in range(min(count, serial_dvu.CRASHED_NAMED))]
-    assert {(one["reason"], one["crashed"]) for one in told} == {(why, count)}
+    assert {(one["reason"], one["total"]) for one in told} == {(why, count)}
 
 
 async def test_a_dvu_that_hung_counts_though_its_owner_lives_on(fleet: Fleet) -> None:

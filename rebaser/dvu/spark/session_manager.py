@@ -171,7 +171,7 @@ class SessionManager:
                 process = await anyio.run_process(
                     [sys.executable, "-m", "rebaser.dvu.planning.warm_up"], check=False, stderr=None
                 )
-                _log.info("compiled", ok=process.returncode == 0)
+                _log.info("code_compiled", ok=process.returncode == 0)
             if missed():
                 await to_thread.run_sync(loop_loader.load)
 
