@@ -74,7 +74,7 @@ class ReadOperations:
             )
 
     async def change_sets(self, workspace: str | None = None) -> list[ChangeSetKey]:
-        """List the change sets that ever got a request, sorted, of one workspace or of all."""
+        """List the change sets that ever got a request, sorted, of one workspace or of all. Includes deleted ones."""
         if workspace is not None:
             check_token(workspace, "workspace")
         js, subjects = self._js, self._subjects

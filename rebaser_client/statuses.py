@@ -1,4 +1,4 @@
-"""The operations of the client that close change sets, and reopen them."""
+"""The operations of the client that close or delete change sets, and reopen them."""
 
 from typing import Literal, Unpack
 
@@ -30,5 +30,21 @@ class StatusOperations(ApplyOperations):
     async def reopen_change_set(
         self, workspace: str, change_set: str, **options: Unpack[RevertOptions]
     ) -> EnqueueUpdatesResponse:
-        """Have a closed change set accept edits again, and wait. Raises the errors of `close_change_set`."""
+        """Have a closed change set accept edits again, or bring a deleted one back, and wait.
+
+        Raises the errors of `close_change_set`; the code is `purged` if what was deleted is no longer in the history.
+        """
         return await self._mark(workspace, change_set, Marking(status=BranchStatus.OPEN), **options)
+
+    async def delete_change_set(
+        self, workspace: str, change_set: str, **options: Unpack[RevertOptions]
+    ) -> EnqueueUpdatesResponse:
+        """Delete the values of the change set, have it refuse all requests with code `deleted`, and wait.
+
+        Change sets that were created from it keep their values. As long as its history is kept, `reopen_change_set`
+        brings it back, and its earlier states can be read. A new change set can be created under its name.
+
+        Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`,
+        `protected`, or `deleted` if it is deleted already.
+        """
+        return await self._mark(workspace, change_set, Marking(status=BranchStatus.DELETED), **options)

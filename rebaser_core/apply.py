@@ -27,6 +27,8 @@ def check_source(target: str, source: Source, now: BranchSummary | None, then: B
     Raises `UnprocessableError` with code `closed`, `not_its_target` or `unresolved`.
     """
     name = source.change_set
+    if now is not None and now.status is BranchStatus.DELETED:
+        raise UnprocessableError(f"{name} is deleted: it cannot be applied unless it is brought back", code="deleted")
     if now is not None and now.status is not BranchStatus.OPEN:
         raise UnprocessableError(
             f"{name} is closed ({now.status}): it cannot be applied unless it is reopened", code="closed"

@@ -127,7 +127,8 @@ class Branch:
         changes = len(self.changes)
         if self.target:
             changes += len({update.id for update in edited if update.id not in self.changes})
-        return BranchSummary(self.target, self.base, self.status, changes, 0, self.origin, self.origin_sequence)
+        origin = self.origin, self.origin_sequence
+        return BranchSummary(self.target, self.base, self.status, changes, 0, *origin, self.birth)
 
 
 def differing(changes: Iterable[tuple[str, Definition]], here: Callable[[str], Definition]) -> Iterator[PatchEntry]:

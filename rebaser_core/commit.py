@@ -187,6 +187,7 @@ class BranchStatus(StrEnum):
     CLOSED = "kept"  # closed from the beginning, as a tag is
     APPLIED = "applied"  # the target has all of its edits
     ABANDONED = "abandoned"
+    DELETED = "deleted"  # it has no values, and accepts only requests to create it anew or to bring it back
 
 
 @record
@@ -199,6 +200,10 @@ class Marking:
     protected: bool | None = None
     status: BranchStatus | None = None
 
+    @property
+    def deletes(self) -> bool:
+        return self.status is BranchStatus.DELETED
+
 
 @record
 class BranchSummary:
@@ -206,7 +211,8 @@ class BranchSummary:
 
     `target` is empty if the change set has none. `changes`: how many definitions differ from those at the base, or were
     edited back to them since the last checkpoint. `conflicts`: how many ids are in conflict with the target. `origin`
-    is the parent, as of log sequence `origin_sequence`; empty if the change set began empty.
+    is the parent, as of log sequence `origin_sequence`; empty if the change set began empty. `birth`: the sequence of
+    the `create` commit, 0 if this is that commit, or if there is none.
     """
 
     target: str
@@ -216,6 +222,7 @@ class BranchSummary:
     conflicts: int
     origin: str
     origin_sequence: int
+    birth: int = 0
 
 
 @record

@@ -13,7 +13,8 @@ dead request is decided again.
 from collections.abc import Sequence
 
 from rebaser_core.apply import Offer, check_target
-from rebaser_core.branch import Action, Apply, Fork
+from rebaser_core.branch import Action, Apply, Create, Fork
+from rebaser_core.checkpoint.chain import Chain
 from rebaser_core.commit import (
     Applied,
     Authorship,
@@ -40,6 +41,14 @@ MAX_SIDES_BYTES = 64 * 1024  # bytes of the definitions in these conflicts
 
 
 @record
+class Restored:
+    """The `state` of a change set before it was deleted, and the parts of its newest checkpoint then (`chain`)."""
+
+    state: ChangeSetState
+    chain: Chain
+
+
+@record
 class QueuedRequest:
     """A queued request as it was read: either its `updates`, or the `error` that makes it unprocessable.
 
@@ -51,7 +60,8 @@ class QueuedRequest:
     It comes with what was read for it, or with the reason for its `refusal`: unlike an `error`, a refusal leaves no
     dead letter. A `Create` comes with its `fork`. A revert comes with the `patch` that takes the edits back, and an
     `Apply` with its `offer`, the patch of which is `patch`. This patch is `merged` into the state that is passed to
-    `decide`. `moved`: the result of `defined_after` for `expect_at`; None if that was not looked up yet.
+    `decide`. A `Marking` that brings a deleted change set back comes with what is `restored`. `moved`: the result of
+    `defined_after` for `expect_at`; None if that was not looked up yet.
     """
 
     sequence: int
@@ -72,6 +82,7 @@ class QueuedRequest:
     offer: Offer | None = None
     patch: tuple[PatchEntry, ...] = ()
     merged: Merged | None = None
+    restored: Restored | None = None
     refusal: RebaserError | None = None
     moved: frozenset[str] | None = None
 
@@ -92,6 +103,7 @@ class DecidedBatch:
 
     `delta_blob`: the blob that already holds the delta, if the delta is that of a single request. `authors`, `reverts`,
     `source` and `marking` are those of the commit. `fork`: what the commit creates the change set from, if it does.
+    `restored`: what it brings back, if it does.
 
     `answers` has one entry for each request, in order: its decision, and the log sequence of the commit that contains
     the decision (None: the commit that is to be written now). `skipped`: how many requests an earlier owner skipped.
@@ -109,6 +121,7 @@ class DecidedBatch:
     fork: Fork | None = None
     source: Source | None = None
     marking: Marking | None = None
+    restored: Restored | None = None
 
 
 _NONE = QueuedRequest(0, RequestId(""))
@@ -185,6 +198,7 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
         only.fork,
         None if only.offer is None else only.offer.source,
         only.action if isinstance(only.action, Marking) else None,
+        only.restored,
     )
 
 
@@ -310,9 +324,16 @@ class _PendingState:
     def refusal(self, request: QueuedRequest) -> UnprocessableError | None:
         """Why the change set refuses `request`, whatever its values are; None if it does not."""
         state, action = self._state, request.action
+        if self._status is BranchStatus.DELETED:
+            return self._refusal_as_deleted(request)
         if isinstance(action, Marking):
-            exists = state.edited > 0
-            return None if exists else UnprocessableError("there is no such change set", code="no_such_change_set")
+            if not state.edited:
+                return UnprocessableError("there is no such change set", code="no_such_change_set")
+            if state.protected and action.deletes:
+                return UnprocessableError(
+                    "this change set is protected: end its protection before it is deleted", code="protected"
+                )
+            return None
         if self._closed and (request.edits or request.recompute is not None or isinstance(action, Apply)):
             return UnprocessableError(
                 f"this change set is closed ({self._status}): it accepts no edits unless it is reopened", code="closed"
@@ -322,6 +343,16 @@ class _PendingState:
         if isinstance(action, Apply) and request.offer is not None:
             return check_target(state, action, request.offer)
         return None
+
+    def _refusal_as_deleted(self, request: QueuedRequest) -> UnprocessableError | None:
+        action = request.action
+        if isinstance(action, Create) or request.restored is not None:
+            return None
+        if isinstance(action, Marking) and request.refusal is not None:
+            return None  # it says why the change set cannot be brought back
+        return UnprocessableError(
+            "this change set is deleted: create it anew, or reopen it to bring it back", code="deleted"
+        )
 
     def derives(self, asked: Recompute, updates: Sequence[Update]) -> bool:
         """Whether there is a value to recompute once `updates` are applied."""

@@ -12,9 +12,9 @@ from rebaser_core.state.change_set import ChangeSetState
 def about_branch(
     state: ChangeSetState, kind: Kind, checkpoint: CheckpointRef | None, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the fields about the branch and its edits, for a commit that follows `state` and names `checkpoint`.
+    """Return the fields about the branch and its edits, for a commit that follows `state`, or makes it.
 
-    `fields`: the other fields of that commit.
+    `checkpoint`: the one that the commit names. `fields`: its other fields.
     """
     if kind is Kind.CREATE:
         return {}

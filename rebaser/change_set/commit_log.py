@@ -112,7 +112,8 @@ class CommitLog:
         self._folded: anyio.Event | None = None  # while a commit is being folded: set when it is
         self._settling = anyio.CancelScope(shield=True)
         self._abandoned = False
-        self.handed_over = False  # this owner appended a `create` commit, and must not append anything after it
+        self.handed_over = False  # this owner appended a commit that replaces the state, and must not append another
+        self.left_debt = False  # with that commit, a DVU is due
 
     @property
     def tail_max(self) -> int:
@@ -144,26 +145,29 @@ class CommitLog:
         self._abandoned = True
         self._settling.cancel()
 
-    def draft(self, kind: Kind, *, stored_ms: int = 0, **fields: Any) -> Commit:
+    def draft(self, kind: Kind, *, stored_ms: int = 0, state: ChangeSetState | None = None, **fields: Any) -> Commit:
         """Return a commit that follows the current state; `fields` are the fields of `Commit` that its kind needs.
+
+        `state`: the one that the commit makes of the current one, if it replaces it.
 
         `stored_ms`: when NATS stored the last request that the commit decides (Unix ms). The time of the commit is
         never earlier. Outcomes are forgotten by `stored_ms`, never by a server's clock. So a request that was stored
         twice finds the outcome of its first copy, however late the second copy is decided, even if a clock is wrong.
         """
-        checkpoint = fields.pop("checkpoint", self.state.checkpoint)
+        state = state or self.state
+        checkpoint = fields.pop("checkpoint", state.checkpoint)
         return Commit(
             id=self._new_id(),
             previous=self.state.last,
             kind=kind,
             at_ms=max(self._now_ms(), stored_ms),
             owner=self._owner,
-            applied=fields.pop("applied", self.state.applied),
-            covers=fields.pop("covers", self.state.covers if self.state.owes else None),
+            applied=fields.pop("applied", state.applied),
+            covers=fields.pop("covers", state.covers if state.owes else None),
             checkpoint=checkpoint,
             forget_before_ms=max(stored_ms - self._retry_window_ms, 0),
-            unknown=fields.pop("unknown", None) or missing_functions(self.state),
-            **(about_branch(self.state, kind, checkpoint, fields) if self.history else {}),
+            unknown=fields.pop("unknown", None) or missing_functions(state),
+            **(about_branch(state, kind, checkpoint, fields) if self.history else {}),
             **fields,
         )
 
@@ -253,7 +257,7 @@ class CommitLog:
         except anyio.get_cancelled_exc_class():
             sequence = await self._settle(encoded)  # the cancellation is delivered again at the caller's next await
         weight = len(encoded.payload) + encoded.blob_size + COMMIT_OVERHEAD
-        if encoded.commit.kind is Kind.CREATE:
+        if self.state.replaced_by(encoded.commit):
             self._hand_over(sequence, encoded.commit)
             return sequence
         self.tail_weight += weight
@@ -272,11 +276,11 @@ class CommitLog:
             self._folded = None
             folded.set()
 
-    def _hand_over(self, sequence: int, create: Commit) -> None:
-        """Leave the created change set to the next owner, because this one has not loaded the state of the parent."""
-        self.handed_over = True
+    def _hand_over(self, sequence: int, commit: Commit) -> None:
+        """Leave the change set to the next owner, because the commit made another state of it."""
+        self.handed_over, self.left_debt = True, commit.debt > 0
         self.state = ChangeSetState()
-        self.state.last, self.state.applied = sequence, create.applied
+        self.state.last, self.state.applied = sequence, commit.applied
 
     async def _settle(self, encoded: EncodedCommit) -> int:
         """Repeat an append until it is answered. Its caller was cancelled while it waited for the answer.
@@ -291,7 +295,7 @@ class CommitLog:
         if self._abandoned:
             raise _given_up()
         if self.handed_over:
-            raise FencedError("this owner created the change set; only the next owner may append to its log")
+            raise FencedError("this owner created or deleted the change set; only the next owner may append to its log")
 
     async def _publish(self, encoded: EncodedCommit, *, may_have_landed: bool) -> int:
         commit_id = encoded.commit.id

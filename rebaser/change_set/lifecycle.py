@@ -43,6 +43,7 @@ class Reason(Enum):
 
     SHUTDOWN = "shutdown"
     YIELD = "yield"
+    HANDED_OVER = "handed_over"  # its last commit replaced the state, which the next owner has to load
     QUEUE_BLOCKED = "queue_blocked"  # the first queued request has to wait; a running DVU may continue for a while
     TRANSIENT = "transient"
     FENCED = "fenced"  # the log refuses its appends
@@ -50,7 +51,15 @@ class Reason(Enum):
 
 
 # From mildest to gravest: while an owner ends, a graver reason replaces a milder one.
-_SEVERITY = (Reason.YIELD, Reason.QUEUE_BLOCKED, Reason.TRANSIENT, Reason.SHUTDOWN, Reason.FENCED, Reason.TASK_LOST)
+_SEVERITY = (
+    Reason.YIELD,
+    Reason.HANDED_OVER,
+    Reason.QUEUE_BLOCKED,
+    Reason.TRANSIENT,
+    Reason.SHUTDOWN,
+    Reason.FENCED,
+    Reason.TASK_LOST,
+)
 
 
 # -- events: what happened ---------------------------------------------------------------------------------------------
@@ -330,7 +339,7 @@ def _settle(state: OwnerState) -> Step:
     if state.busy or state.jobs or state.dvu is Dvu.RUNNING:
         return state, ()
     match state.stopping:
-        case Reason.YIELD:
+        case Reason.YIELD | Reason.HANDED_OVER:
             return replace(state, phase=Phase.RELEASING), (Command.ACK,)
         case Reason.FENCED | Reason.TASK_LOST:
             return replace(state, phase=Phase.DONE), (Command.PUBLISH_TASK,)

@@ -6,11 +6,12 @@ with the changes.
 
 from rebaser.runtime.context import Context
 from rebaser_client.cooperative import cooperate
+from rebaser_client.jetstream import StoredMessage
 from rebaser_client.log.branch_changes import STEP, Changes, GapError, read_changes
 from rebaser_client.log.positions import PositionPurged
 from rebaser_core.apply import Offer, check_source
 from rebaser_core.branch import Apply
-from rebaser_core.commit import Source
+from rebaser_core.commit import Commit, Source
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.merge import PatchEntry, same_definition
@@ -55,6 +56,11 @@ async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply
     source = Source(branch.change_set, commit.sequence)
     summary = read_branch(then.headers)
     check_source(key.change_set, source, read_branch(now.headers), summary)
+    if _birth(now, last) != _birth(then, commit):
+        raise UnprocessableError(
+            f"{branch.change_set}@{commit.sequence} is not of this change set, but of a deleted one with its name",
+            code="purged",
+        )
     assert summary is not None  # noqa: S101 - otherwise, it has no target
     edited = read_edited(then.headers, then.sequence)
     covered = last.sequence if last.covers is None else last.covers
@@ -69,6 +75,12 @@ async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply
     except (GapError, PositionPurged):
         return None
     return Offer(source, summary.base, await _patch(changes))
+
+
+def _birth(message: StoredMessage, commit: Commit) -> int:
+    """Return the sequence of the commit that created the change set, 0 if none did."""
+    summary = read_branch(message.headers)
+    return commit.created_by or (0 if summary is None else summary.birth)
 
 
 async def _patch(changes: Changes) -> tuple[PatchEntry, ...]:

@@ -66,6 +66,8 @@ async def read_fork(
 def _check_new(key: ChangeSetKey, state: ChangeSetState) -> None:
     """Raise `UnprocessableError` (`exists`) if `key` has had edits, was created, or has refused too many requests."""
     name, branch = f"{key.workspace}/{key.change_set}", state.branch
+    if state.status is BranchStatus.DELETED:
+        branch = None
     if branch is not None and branch.origin:
         about = f"created from {branch.origin}@{branch.origin_sequence}, {branch.status}"
         raise UnprocessableError(f"{name} exists: {about}", code="exists")

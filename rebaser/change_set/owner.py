@@ -278,10 +278,10 @@ class Owner(Actor):
             return Failed(Reason.QUEUE_BLOCKED, blocked.delay, grace=blocked.time_left / 2)
         except RebaserError as error:
             return self._failure_of("decide_failed", error)
-        if commits.handed_over:  # the next owner loads the state of the parent, if there is anything to do
+        if commits.handed_over:  # the next owner loads the state, if there is anything to do
             # A request that stays in the queue without a task looks stranded, and the sweeper would wake an owner.
             await self._context.deleter.flush()
-            self.post(Stop(Reason.YIELD))
+            self.post(Stop(Reason.HANDED_OVER))
             return Decided(owes=False, more=False)
         # If a DVU is about to run, write the checkpoint after it: while a checkpoint has its view open, no DVU begins.
         if not commits.state.owes or self.lifecycle.dvu is Dvu.WAITING:
@@ -375,7 +375,7 @@ class Owner(Actor):
                 subject = context.subjects.requests(self.key)
                 start = processor.applied.sequence + 1
                 request = await context.js.next(context.subjects.requests_stream, subject, start)
-                work_left = request is not None or commits.state.owes
+                work_left = request is not None or commits.state.owes or commits.left_debt
         except RebaserError as error:
             self.log.warning("recheck_failed", reason=error.message)
         finally:

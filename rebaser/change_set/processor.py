@@ -8,12 +8,14 @@ that cannot be decided yet (of a newer version, or with a blob that is unavailab
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rebaser.change_set.commit_log import CommitLog, UnstorableCommit
 from rebaser.change_set.poison import PoisonDetector, Suspicion
 from rebaser.change_set.replies import inbox_allowed, reply, with_result_read, with_result_stored
 from rebaser.change_set.request_reader import INTERNAL_CODES, HeldRequest, RequestReader
 from rebaser.change_set.retry_budget import RetryBudget
+from rebaser.change_set.tombstones import store_emptied, store_restored
 from rebaser.runtime.context import Context
 from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import Message
@@ -202,7 +204,7 @@ class Processor:
             sequence = state.last
             if decided.decisions and (decided.fork is not None or decided.marking is not None):
                 make = self._marked if decided.fork is None else self._created
-                sequence = await commits.append(make(messages[0], decided))
+                sequence = await commits.append(await make(messages[0], decided))
                 self.applied = decided.applied
             elif decided.decisions:
                 owes = state.owes or await self._wakes(decided.delta) or bool(decided.recompute)
@@ -238,19 +240,27 @@ class Processor:
         answers = [(stored if one is decision else one, commit) for one, commit in decided.answers]
         return replace(decided, decisions=(stored,), answers=tuple(answers))
 
-    def _marked(self, message: Message, decided: DecidedBatch) -> Commit:
-        """Return the commit that protects or closes the change set, or ends either."""
-        return self._commits.draft(
+    async def _marked(self, message: Message, decided: DecidedBatch) -> Commit:
+        """Return the commit that protects, closes or deletes the change set, or ends any of these."""
+        commits, state = self._commits, self._commits.state
+        named: dict[str, Any] = {}
+        if decided.marking is not None and decided.marking.deletes:
+            state, named = await store_emptied(self._context.blobs, state)
+        elif decided.restored is not None:
+            state, named = await store_restored(self._context.blobs, decided.restored, state)
+        return commits.draft(
             Kind.MARK,
             stored_ms=message.timestamp_ns // 1_000_000,
+            state=state,
             applied=decided.applied,
             requests=decided.decisions,
-            debt=self._commits.state.debt,
+            debt=state.debt,
             authors=decided.authors,
             marking=decided.marking,
+            **named,
         )
 
-    def _created(self, message: Message, decided: DecidedBatch) -> Commit:
+    async def _created(self, message: Message, decided: DecidedBatch) -> Commit:
         """Return the commit that creates the change set."""
         commits, state, fork = self._commits, self._commits.state, decided.fork
         assert fork is not None  # noqa: S101 - the caller has checked it

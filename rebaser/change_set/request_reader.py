@@ -16,13 +16,14 @@ from anyio import to_thread
 from rebaser.change_set.offer_reader import read_offer
 from rebaser.change_set.origin_reader import read_fork
 from rebaser.change_set.revert_reader import read_own_patch
+from rebaser.change_set.tombstones import read_deleted
 from rebaser.runtime.context import Context
 from rebaser_client.blobs import BlobMissing
 from rebaser_client.jetstream import Message
 from rebaser_client.log.reader import LASTING_CODES
 from rebaser_core import thresholds
 from rebaser_core.branch import Apply, Create, Rebase
-from rebaser_core.commit import BlobRef, Reverts
+from rebaser_core.commit import BlobRef, BranchStatus, Marking, Reverts
 from rebaser_core.content_digest import digest_of
 from rebaser_core.dead_letter import read_redrive
 from rebaser_core.decide import QueuedRequest
@@ -148,6 +149,8 @@ class RequestReader:
                 return replace(request, offer=offer, patch=offer.patch)
             case Rebase():
                 raise UnprocessableError("this server does not rebase branches", code="unsupported")
+            case Marking(status=BranchStatus.OPEN) if state.status is BranchStatus.DELETED:
+                return replace(request, restored=await read_deleted(context.reader, self._key))
             case Reverts():
                 return replace(request, patch=await read_own_patch(context, self._key, action, state))
         return request

@@ -110,7 +110,7 @@ def source_text(source: "Source", kind: str) -> str:
 
 def marking_text(marking: "Marking") -> str:
     if marking.status is not None:
-        return "reopened" if marking.status == "open" else f"closed ({marking.status})"
+        return {"open": "reopened", "deleted": "deleted"}.get(marking.status.value, f"closed ({marking.status})")
     return "protected" if marking.protected else "no longer protected"
 
 

@@ -230,13 +230,27 @@ def _close() -> Function:
 
 @LazyGroup.command(
     "reopen",
-    "Have a closed change set accept edits again.",
+    "Have a closed change set accept edits again, or bring a deleted one back.",
     examples("rebaser reopen shop dearer"),
 )
 def _reopen() -> Function:
     from rebaser.cli.commands.close import reopen
 
     return with_access(reopen)
+
+
+@LazyGroup.command(
+    "delete",
+    "Delete a change set: it loses its values, and refuses all requests.",
+    examples(
+        "rebaser delete shop dearer",
+        "rebaser delete shop dearer --yes -m 'was a trial'",
+    ),
+)
+def _delete() -> Function:
+    from rebaser.cli.commands.delete import delete
+
+    return with_access(delete)
 
 
 @LazyGroup.command(

@@ -115,6 +115,10 @@ class History:
             # and the branch that was applied can be applied again.
             without_edits = tuple(decision for decision in commit.requests if not decision.performed)
             commit = replace(commit, delta=(), delta_blob=None, requests=without_edits, source=None)
+        if commit.marking is not None and not commit.marking.deletes and state.replaced_by(commit):
+            text = "brings back what was deleted, from a checkpoint that cannot be read"
+            self._report(message, text, Cost.EDITS, summarize_commit(commit))
+            state.restore(state)
         self._known_commits.setdefault(identity, sequence)
         state.fold(sequence, commit)
         if self.findings:

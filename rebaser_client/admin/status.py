@@ -21,6 +21,7 @@ from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
 from rebaser_client.log.commits import CommitReader
 from rebaser_core.errors import TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import is_deleted
 from rebaser_core.subjects import Subjects
 
 MAX_CONCURRENT_READS = 64  # logs
@@ -76,6 +77,8 @@ async def read_overview(
             stored = await js.last(subjects.commits_stream, subjects.commits(key)) if key in commits else None
             last, covers, debt, problem = 0, 0, False, ""
             if stored is not None:
+                if key not in pending and key not in tasks and is_deleted(stored.headers):
+                    return
                 last = stored.sequence
                 try:
                     commit = reader.decode(last, stored.headers, stored.data)

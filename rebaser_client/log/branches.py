@@ -42,7 +42,8 @@ class BranchInfo:
       `origin` is None if this one began empty.
     - `target` and `base`: the change set that this one branches from, and the log sequence up to which it contains the
       commits of the target. `target` is None if it branches from none.
-    - `status`: `open`; `applied` or `abandoned` if it was closed; `kept` if it was closed when it was created.
+    - `status`: `open`; `applied` or `abandoned` if it was closed; `kept` if it was closed when it was created;
+      or `deleted`.
     - `changes`: how many values were edited since the base; some of them may have their definition of the base again.
     - `behind`: whether the target was edited after the base.
     - `protected`: whether edits other than applied branches are refused.

@@ -5,12 +5,13 @@ Invariant: a position before a change set was created is never after the one of 
 
 from contextlib import suppress
 
+from rebaser_client.jetstream import StoredMessage
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.positions import At
 from rebaser_core.commit import BranchSummary
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import read_branch
+from rebaser_core.messages import read_branch, read_edited
 from rebaser_core.messages.commit import check_is_commit
 
 
@@ -21,13 +22,18 @@ async def source_of(commits: CommitReader, key: ChangeSetKey, at: At | None) -> 
     """
     while at is not None:
         found = await commits.newest_commit(key, at)
-        if found is not None and read_branch(found[0].headers) is not None:
+        if found is not None and _is_own(found[0]):
             break
         branch = await _branch(commits, key)
         if branch is None or not branch.origin:
             break
         key, at = ChangeSetKey(key.workspace, branch.origin), await _before(commits, key, at, branch)
     return key, at
+
+
+def _is_own(message: StoredMessage) -> bool:
+    """Whether the change set had values, or was created by a request, when the commit in `message` was appended."""
+    return read_branch(message.headers) is not None or read_edited(message.headers, message.sequence) > 0
 
 
 async def _branch(commits: CommitReader, key: ChangeSetKey) -> BranchSummary | None:

@@ -5,7 +5,7 @@ A reader of these headers does not need the payload. Most commits have none of t
 - `X-Edited`: the log sequence of the newest commit with edits, 0 if there is none. If the header is missing, the newest
   commit with edits is this one or an unknown earlier one.
 - `X-Branch`, in change sets that were created or closed by a request: `<target>@<base> <status> <changes> <conflicts>
-  <origin>@<sequence>`. A name is empty if there is none.
+  <origin>@<sequence> <birth>`. A name is empty if there is none; a `create` commit has no `<birth>`.
 - `X-Protected`: `1` as long as the change set is protected.
 - `X-From`: `<change set>@<sequence>`, the branch whose changes this commit applies.
 - `X-Blobs`: the addresses of all blobs that the log needs from this message on, separated by spaces; or, if they are
@@ -17,9 +17,10 @@ Invariant: the functions that read headers return what was written, or raise `Un
 from collections.abc import Iterable
 
 from rebaser_core.blob_address import check_address
-from rebaser_core.commit import BranchSummary, Commit, Kind, Source
+from rebaser_core.commit import BranchStatus, BranchSummary, Commit, Kind, Source
 from rebaser_core.encoding.envelope import BLOBS, BRANCH, CBOR, EDITED, FROM, PROTECTED, Headers, dumps, loads
 from rebaser_core.encoding.payload import malformed
+from rebaser_core.errors import RebaserError
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.origin import read_status
 
@@ -54,12 +55,22 @@ def read_branch(headers: Headers | None) -> BranchSummary | None:
     if text is None:
         return None
     fields = text.split(" ")
-    if len(fields) != 5:
+    if len(fields) not in (5, 6):
         raise malformed(f"{text[:80]!r} in the header {BRANCH} does not describe a branch")
     target, base = _position(fields[0])
     origin, sequence = _position(fields[4])
     status = read_status(fields[1])
-    return BranchSummary(target, base, status, _natural(fields[2]), _natural(fields[3]), origin, sequence)
+    birth = _natural(fields[5]) if len(fields) == 6 else 0
+    return BranchSummary(target, base, status, _natural(fields[2]), _natural(fields[3]), origin, sequence, birth)
+
+
+def is_deleted(headers: Headers | None) -> bool:
+    """Whether the change set is deleted after a commit. False if the headers are damaged."""
+    try:
+        branch = read_branch(headers)
+    except RebaserError:
+        return False
+    return branch is not None and branch.status is BranchStatus.DELETED
 
 
 def read_protected(headers: Headers | None) -> bool:
@@ -101,7 +112,7 @@ def decode_addresses(data: bytes) -> tuple[str, ...]:
 def _write_summary(branch: BranchSummary) -> str:
     return (
         f"{branch.target}@{branch.base} {branch.status} {branch.changes} {branch.conflicts}"
-        f" {branch.origin}@{branch.origin_sequence}"
+        f" {branch.origin}@{branch.origin_sequence}" + (f" {branch.birth}" if branch.birth else "")
     )
 
 

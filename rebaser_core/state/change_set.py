@@ -10,9 +10,9 @@ read them at the speed of arrays. Commits folded meanwhile are written to an ove
 Once the view is closed, each fold merges a part of the overlay into the columns.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from typing import Any, Self, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from rebaser_core import thresholds
 from rebaser_core.branch import Branch
@@ -20,6 +20,7 @@ from rebaser_core.commit import (
     DVU_ATTEMPT,
     Applied,
     Attempt,
+    BranchStatus,
     CheckpointRef,
     Commit,
     Computed,
@@ -33,6 +34,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.record import record
 from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.state.overlay import UNSET_CELL, Cell, Cells
+from rebaser_core.state.view import View
 from rebaser_core.updates import Derive, Recompute, Remove, Update, functions_of
 from rebaser_core.values import State, Value
 
@@ -62,8 +64,6 @@ REDRIVE_MEMORY_MS = 31 * 24 * 3600 * 1000
 VALUE_BYTES = 258
 INPUT_BYTES = 24
 OUTCOME_BYTES = 600
-
-T = TypeVar("T")
 
 
 class ChangeSetState:
@@ -160,7 +160,10 @@ class ChangeSetState:
 
         All open views are of the same commit: raises `RuntimeError` if a view of an older commit is open.
         """
-        return View(self)
+        if self.pinned and not self.cells.overlay_empty:
+            raise RuntimeError("a view of an older commit is open")
+        self._merge_all()
+        return View(self.cells, self.last, self.covers, dict(self.roots), dict(self.recompute))
 
     @property
     def pinned(self) -> bool:
@@ -200,6 +203,47 @@ class ChangeSetState:
         """Updates that recreate all values and definitions in an empty change set."""
         return self.cells.updates()
 
+    # -- deletion --------------------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> BranchStatus:
+        """Whether the change set accepts edits."""
+        return BranchStatus.OPEN if self.branch is None else self.branch.status
+
+    def replaced_by(self, commit: Commit) -> bool:
+        """Whether `commit`, which follows this state, makes another one of it: it creates, deletes, or brings back."""
+        marking = commit.marking
+        return commit.kind is Kind.CREATE or (marking is not None and marking.deletes) or self._restored_by(commit)
+
+    def _restored_by(self, commit: Commit) -> bool:
+        opens = commit.marking is not None and commit.marking.status is BranchStatus.OPEN
+        return opens and self.status is BranchStatus.DELETED
+
+    def emptied(self) -> "ChangeSetState":
+        """The state without values, as the deletion of the change set leaves it, at the same log sequence.
+
+        What belongs to the queue and the log stays: a request that was decided is not decided again, and the log keeps
+        its history. `target` and `origin` stay, so that others can still read them.
+        """
+        empty = ChangeSetState()
+        empty._take_queue(self)
+        empty.marks, empty.weight = list(self.marks), self.weight
+        empty.checkpoint = self.checkpoint
+        empty.branch = replace(self.branch or Branch(0), changes={}, status=BranchStatus.DELETED)
+        return empty
+
+    def restore(self, deleted: "ChangeSetState") -> None:
+        """Continue, with the values of this state, the log and the queue of the change set as of `deleted`."""
+        self._take_queue(deleted)
+        self.branch = replace(self.branch or Branch(0), status=BranchStatus.OPEN)
+
+    def _take_queue(self, other: "ChangeSetState") -> None:
+        self.last = other.last
+        if not self.owes:
+            self.covers = other.last
+        self.applied, self.attempts = other.applied, dict(other.attempts)
+        self.outcomes, self.redriven = dict(other.outcomes), dict(other.redriven)
+
     # -- folding ---------------------------------------------------------------------------------------------------
 
     def fold(self, sequence: int, commit: Commit, weight: int = 0) -> None:
@@ -214,6 +258,8 @@ class ChangeSetState:
 
     def fold_in_steps(self, sequence: int, commit: Commit, weight: int = 0) -> Iterator[None]:
         """Do what `fold` does, and yield after each `fold_step` edits. In between, the state is that of no commit."""
+        if self._restored_by(commit):
+            raise BrokenChain(f"commit {sequence} brings back what was deleted: its checkpoint has the values")
         if commit.follows != self.last or sequence <= self.last:
             raise BrokenChain(f"commit {sequence} follows {commit.follows}, but the state is at {self.last}")
         if commit.kind is Kind.CREATE:
@@ -313,8 +359,17 @@ class ChangeSetState:
         if marking.protected is not None:
             self.protected = marking.protected
         if marking.status is not None:
-            self.branch = self.branch or Branch(0)
-            self.branch.status = marking.status
+            self.branch = replace(self.branch or Branch(0), status=marking.status)
+        if marking.deletes:
+            self._empty()
+
+    def _empty(self) -> None:
+        """Forget the values, and what is known about them."""
+        self.cells, self.roots, self.recompute = Cells(), {}, {}
+        self.edited = self.untracked = 0
+        self.taken = {}
+        if self.branch is not None:
+            self.branch.changes = {}
 
     def remember(self, recorded: RecordedOutcome) -> None:
         """Record an outcome as the newest; for `fold`, and for readers of checkpoints."""
@@ -331,65 +386,3 @@ def _forget(outcomes: dict[RequestId, RecordedOutcome], before_ms: int) -> None:
         if oldest.at_ms >= before_ms:
             break
         del outcomes[oldest.decision.request_id]
-
-
-class View:
-    """A `ChangeSetState` at the moment when the view was opened.
-
-    `columns` holds all of its values, and does not change until the view is closed. Other threads read it within `run`.
-    A thread that still runs when the view is closed keeps the columns pinned until it ends.
-    """
-
-    def __init__(self, state: ChangeSetState) -> None:
-        cells = state.cells
-        if cells.pins and not cells.overlay_empty:
-            raise RuntimeError("a view of an older commit is open")
-        state._merge_all()  # noqa: SLF001 - view and state share one implementation
-        cells.pins += 1
-        self.sequence = state.last
-        self.covers = state.covers
-        self.roots = dict(state.roots)
-        self.recompute = dict(state.recompute)
-        self.columns = cells.columns
-        self._cells = cells
-        self._open = True
-        self._users: list[None] = []  # threads within `run`; appending and popping are atomic
-        self._pin = [None]  # the thread that pops the element unpins the columns
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Release the columns. What the view returns afterwards is undefined."""
-        self._open = False
-        self._unpin_if_unused()
-
-    def _unpin_if_unused(self) -> None:
-        if self._open or self._users:
-            return
-        with suppress(IndexError):
-            self._pin.pop()
-            self._cells.pins -= 1
-
-    def run(self, function: Callable[..., T], *args: Any) -> T:
-        """Call `function(*args)` and pin the columns until it returns. Raises `RuntimeError` if the view is closed."""
-        self._users.append(None)
-        try:
-            if not self._open:  # safe only now: `close` clears the flag, and then looks whether `_users` is empty
-                raise RuntimeError("the view is closed")
-            return function(*args)
-        finally:
-            self._users.pop()
-            self._unpin_if_unused()
-
-    def cell(self, id_: str) -> Cell | None:
-        """The cell of `id_`, or None."""
-        return self._cells.base_cell(id_)
-
-    def ids(self) -> list[str]:
-        """Every id that exists in this view."""
-        ids = self.columns.ids
-        return [ids[row] for row in self.columns.rows().tolist()]

@@ -36,6 +36,7 @@ REFUSED = {
     "closed": "The change set, or the branch to apply, is closed. Reopen it first.",
     "conflicts": "Values were edited both here and by the branch, or again since the commits to take back. Nothing was"
     " applied.",
+    "deleted": "The change set is deleted. Create it anew, or reopen it to bring it back.",
     "exists": "A change set cannot be created under a name that is in use.",
     "invalid_definition": "A built-in function does not have an input or a parameter that the definition gives it.",
     "moved": "A value of the request was defined or removed after the position that the request expects; for a value"
@@ -50,8 +51,9 @@ REFUSED = {
     " nothing else. A revert in it can only name commits of its target, or its own.",
     "nothing_to_recompute": "A recompute was asked for, and no value is derived, or none by the function named.",
     "poison": "The request killed or hung the servers that tried it.",
-    "protected": "The change set refuses edits and reverts. Branches can be applied to it.",
-    "purged": "The commits that a revert names, or the position to create from or to apply, are no longer readable.",
+    "protected": "The change set refuses edits and reverts, and cannot be deleted. Branches can be applied to it.",
+    "purged": "The commits that a revert names, the position to create from or to apply, or what was deleted, can no"
+    " longer be read.",
     "request_id_reused": "Another request, with other content, was decided under this id before.",
     "self": "A change set cannot be created from itself, or applied to itself.",
     "stale": "The target took an earlier position of the branch after its base, or derived values of the branch are not"

@@ -116,6 +116,32 @@ async def test_a_change_set_is_closed_and_reopened(
         await told(place, "enqueue", "shop", "draft", "--set", "price=1")
 
 
+async def test_a_change_set_is_deleted_and_brought_back(
+    js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any]
+) -> None:
+    async with serving(js, subjects, Engine()):
+        await client.enqueue_updates_with_reply("shop", "main", [Set("price", 9)])
+        await client.create_branch("shop", "draft")
+        ((line,),) = (await told(place, "delete", "shop", "draft", code=2))[-1:]
+        assert "--yes" in line
+        done = await rebaser("delete", "shop", "draft", "--yes", **place)
+        assert done.stdout.startswith("draft: deleted (commit ")
+        assert "`rebaser reopen shop draft` brings it back" in done.stderr
+        ((line,),) = await told(place, "delete", "shop", "draft", "--yes", code=1)
+        assert "rebaser branches shop --all" in line
+        ((line,),) = await told(place, "enqueue", "shop", "draft", "--set", "price=1", code=1)
+        assert "deleted" in line
+    assert [row[0] for row in await told(place, "branches", "shop")] == ["main"]
+    assert [row[4] for row in await told(place, "branches", "shop", "--all")] == ["deleted", ""]
+    assert await told(place, "list", "shop") == [["main"]]
+    assert "`rebaser reopen shop draft`" in (await rebaser("get", "shop", "draft", **place)).stderr
+    async with serving(js, subjects, Engine()):
+        ((line,),) = await told(place, "reopen", "shop", "draft")
+        assert line.startswith("draft: open (commit ")
+    assert [row[0] for row in await told(place, "get", "shop", "draft")] == ["price"]
+    assert await told(place, "list", "shop") == [["draft"], ["main"]]
+
+
 async def test_a_protected_change_set_takes_branches_only(
     js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any]
 ) -> None:

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rebaser_core.branch import Apply
+from rebaser_core.branch import Apply, Create
 from rebaser_core.commit import BranchStatus, Commit, Decision, Marking, Outcome
 from rebaser_core.messages import read_protected, read_source
 from rebaser_core.updates import Remove, Update
 from tests.simulation.book import Book
+from tests.simulation.forks import action_of
 
 if TYPE_CHECKING:
     from tests.simulation.checker import Asked, History
@@ -90,6 +91,8 @@ def wrong_apply_refusal(
             return "" if found else "nothing is in conflict"
         case "no_such_change_set":
             return "" if not places or min(source.times.values()) > asked.at else "it exists"
+        case "deleted":
+            return "" if source.gone else "it is not deleted"
         case "closed":
             return "" if source.closed or history.closed else "both are open"
         case "not_its_target":
@@ -110,17 +113,33 @@ def wrong_mark(history: "History", marking: Marking, decision: Decision) -> str:
     """What is wrong with the decision on a request to protect or close a change set; empty if nothing is."""
     used = history.last_edit or history.birth
     if decision.outcome is Outcome.SUCCESS:
-        return "" if used else f"what does not exist is marked: {marking}"
+        if history.protected and marking.deletes:
+            return "it is protected"
+        return "" if used or history.gone else f"what does not exist is marked: {marking}"
     if decision.outcome is Outcome.DEAD or (decision.code == "no_such_change_set" and not used):
         return ""
+    if decision.code == "protected" and history.protected and marking.deletes:
+        return ""
+    if decision.code == "purged" and history.deleted is not None and marking.status is BranchStatus.OPEN:
+        read_from = history.reads_from[history.deleted.position]
+        return "" if history.purged > read_from else f"what it was is read from {read_from}, and is there"
     return f"it is refused as {decision.code}"
 
 
-def protected_wrongly(history: "History", decision: Decision, edits: bool) -> str:
+def wrong_as_deleted(history: "History", asked: "Asked", decision: Decision) -> str:
+    """What is wrong with a decision on a request to a deleted change set; empty if nothing is."""
+    marking = action_of(asked, Marking)
+    back = marking is not None and marking.status is BranchStatus.OPEN
+    if back or action_of(asked, Create) is not None:
+        return "" if decision.code != "deleted" else "it may be created anew, or brought back"
+    return "" if decision.code in ("deleted", "unsupported") else f"it is deleted: {decision.code or 'applied'}"
+
+
+def protected_wrongly(history: "History", decision: Decision, edits: bool, deletes: bool) -> str:
     """Whether an edit of a protected change set was applied, or another one refused as protected; empty if not."""
     if history.protected and edits and decision.outcome not in (Outcome.DEAD, Outcome.ERROR):
         return f"{decision.request_id} is applied to a protected change set"
-    if decision.code == "protected" and not (history.protected and edits):
+    if decision.code == "protected" and not (history.protected and edits) and not deletes:
         return f"{decision.request_id} is refused as protected"
     return ""
 
@@ -132,14 +151,17 @@ def wrong_apply_headers(history: "History", commit: Commit, headers: dict[str, s
     return f"protected: {read_protected(headers)}" if read_protected(headers) != history.protected else ""
 
 
-def wrong_apply_state(history: "History", state: Any) -> str:
-    """What a checkpoint has otherwise of what was applied, of the protection and the status; empty if nothing."""
-    taken = {name: at for at, name in history.takes if at <= state.last}
+def wrong_apply_state(history: "History", state: Any, at: int) -> str:
+    """What a checkpoint has otherwise of what was applied, of the protection and the status; empty if nothing.
+
+    `at`: the commit whose state it has.
+    """
+    taken = {name: one for one, name in history.takes if one <= at}
     if state.taken != taken:
         return f"it has taken {state.taken}, not {taken}"
-    protected = [on for at, on in history.marks if at <= state.last][-1:] == [True]
+    protected = [on for one, on in history.marks if one <= at][-1:] == [True]
     if state.protected != protected:
         return f"protected: {state.protected}"
-    status = ([BranchStatus.OPEN] + [status for at, status in history.statuses if at <= state.last])[-1]
+    status = history.status_at(at)
     told = BranchStatus.OPEN if state.branch is None else state.branch.status
     return f"status: {told}, not {status}" if told is not status else ""

@@ -41,13 +41,16 @@ from tests.simulation.applies import (
     wrong_apply_headers,
     wrong_apply_refusal,
     wrong_apply_state,
+    wrong_as_deleted,
     wrong_mark,
 )
 from tests.simulation.book import Book, as_null
 from tests.simulation.forks import (
+    Deleted,
     action_of,
     begin,
     closed_wrongly,
+    replaces,
     unlawful,
     wrong_create,
     wrong_headers,
@@ -106,6 +109,8 @@ class History:
     target: tuple[str, int] = "", 0  # what it branches from, and the base
     lineage: list[int] = field(default_factory=list)  # the commits that make it up, of its origins as well
     takes: list[tuple[int, str]] = field(default_factory=list)  # commits that applied a branch, with its name
+    restored: int = 0  # the newest commit that brought it back
+    deleted: "Deleted | None" = None  # what it was
     marks: list[tuple[int, bool]] = field(default_factory=list)  # commits that protected it, or did so no longer
     tries: Tries = field(kw_only=True)
 
@@ -116,6 +121,13 @@ class History:
     @property
     def status(self) -> BranchStatus:
         return self.statuses[-1][1] if self.statuses else BranchStatus.OPEN
+
+    def status_at(self, position: int) -> BranchStatus:
+        return ([BranchStatus.OPEN] + [status for at, status in self.statuses if at <= position])[-1]
+
+    @property
+    def gone(self) -> bool:
+        return self.status is BranchStatus.DELETED
 
     @property
     def closed(self) -> bool:
@@ -147,6 +159,9 @@ class Checker:
         self.forgetful = False  # outcomes may be forgotten while the request is still in the queue
         self.history_for_ms = 0
         self.crowded_at = 0  # bytes of all logs from which on history gives way; 0: never
+        self._replaced: dict[
+            str, int
+        ] = {}  # by checkpoint: the commit whose state it has, 0 if it is that at its sequence
         self._crowded = -math.inf  # when they had as many
         self._newest = 0.0  # when the newest commit of all was stored
         self.sent: set[str] = set()  # ids of requests
@@ -294,6 +309,7 @@ class Checker:
             self._create(history, commit, stored.sequence)
         that(commit.begin == self._begin(history, commit), f"commit {stored.sequence} says it begins at {commit.begin}")
         self._decide(history, commit, stored.sequence, tuple(delta))
+        replaced = replaces(history, commit, stored.sequence)
         history.last = stored.sequence
         history.lineage.append(stored.sequence)
         self._check_needed(stored, commit)
@@ -301,13 +317,17 @@ class Checker:
             wrong = wrong_headers(history, stored.headers, stored.sequence)
             wrong = wrong or wrong_apply_headers(history, commit, stored.headers)
             that(not wrong, f"the headers of commit {stored.sequence} are wrong: {wrong}")
-        if commit.checkpoint is not None and commit.checkpoint.sequence != history.checkpoint:
+        history.book.close(stored.sequence)
+        if replaced:
+            named = commit.checkpoint is not None and commit.checkpoint.sequence == commit.previous
+            that(named, f"commit {stored.sequence} makes another state of it, and names {commit.checkpoint}")
+        if commit.checkpoint is not None and (replaced or commit.checkpoint.sequence != history.checkpoint):
             that(commit.checkpoint.sequence < stored.sequence, "a checkpoint of what is not yet written")
-            self._check_checkpoint(history, commit.checkpoint)
+            self._check_checkpoint(history, commit.checkpoint, stored.sequence if replaced else 0)
             history.checkpoint = commit.checkpoint.sequence
             history.named.append((commit.checkpoint.sequence, commit.at_ms))
-        history.reads_from[stored.sequence] = history.checkpoint
-        history.book.close(stored.sequence)
+        begin = commit.created_by or (stored.sequence if commit.kind is Kind.CREATE else 0)
+        history.reads_from[stored.sequence] = begin - 1 if begin else history.checkpoint
         self._check_values(history, commit, stored)
 
     def _create(self, history: History, commit: Commit, sequence: int) -> None:
@@ -355,14 +375,16 @@ class Checker:
                 needed |= {blob.address for blob in (copied.delta_blob, copied.before_blob) if blob is not None}
         that(needed <= named, f"commit {stored.sequence} needs {needed - named}, and does not say so")
 
-    def _check_checkpoint(self, history: History, checkpoint: CheckpointRef) -> None:
+    def _check_checkpoint(self, history: History, checkpoint: CheckpointRef, instead: int = 0) -> None:
+        """`instead`: the commit whose state it has, if that is not the one that it names."""
+        at = self._replaced.setdefault(checkpoint.address, instead) or checkpoint.sequence
         newest = self._blob(checkpoint.address)
         try:
             parts = open_checkpoint(newest).before
             state = read_checkpoint(newest, [self._blob(part.address) for part in parts])
         except RebaserError as error:
             raise Violation(f"the checkpoint at {checkpoint.sequence} cannot be read: {error.message}") from error
-        wrong = history.book.differs(checkpoint.sequence, state.cells, tracked=self.history_for_ms > 0)
+        wrong = history.book.differs(at, state.cells, tracked=self.history_for_ms > 0)
         that(not wrong, f"the checkpoint at {checkpoint.sequence} ({len(parts) + 1} parts) has other {wrong}")
         size = len(newest) + sum(part.size for part in parts)
         size += 0 if checkpoint.changes is None else checkpoint.changes.size
@@ -370,14 +392,14 @@ class Checker:
         foreign = ({*state.outcomes, *state.redriven} & self.sent) - history.outcomes.keys()
         own = checkpoint.sequence >= history.birth
         that(not foreign or not own, f"the checkpoint at {checkpoint.sequence} knows requests of others: {foreign}")
-        wrong = wrong_apply_state(history, state) if own else ""
+        wrong = wrong_apply_state(history, state, at) if own else ""
         that(not wrong, f"the checkpoint at {checkpoint.sequence} is wrong: {wrong}")
-        if own and history.target[0]:
+        if own and history.target[0] and not history.gone:
             that(checkpoint.changes is not None, "the checkpoint of a branch has no changes")
             assert checkpoint.changes is not None
             target = self.histories[ChangeSetKey(history.key.workspace, history.target[0])]
             changes = decode_changes(self._blob(checkpoint.changes.address))
-            wrong = unlawful(history, target.book, checkpoint.sequence, changes)
+            wrong = unlawful(history, target.book, at, changes)
             that(not wrong, f"the changes at {checkpoint.sequence} are wrong: {wrong}")
 
     def _decide(self, history: History, commit: Commit, sequence: int, delta: tuple[Any, ...]) -> None:
@@ -445,9 +467,16 @@ class Checker:
         create, reverts = action_of(asked, Create), action_of(asked, Reverts)
         if asked.message is not None:
             edits = bool(asked.message.updates or asked.message.updates_address or reverts)
-            wrong = closed_wrongly(history, decision, edits) or protected_wrongly(history, decision, edits)
+            marking = action_of(asked, Marking)
+            deletes = marking is not None and marking.deletes
+            wrong = closed_wrongly(history, decision, edits) or protected_wrongly(history, decision, edits, deletes)
             that(not wrong, wrong)
-        if create is not None:
+        if history.gone and decision.outcome is not Outcome.DEAD:
+            wrong = wrong_as_deleted(history, asked, decision)
+            that(not wrong, f"{decision.request_id}: {wrong}")
+        if decision.code == "deleted" and history.gone:
+            pass
+        elif create is not None:
             self._check_created(history, create, decision, sequence)
         elif action_of(asked, Apply) or action_of(asked, Marking):
             that(not expected, f"{decision.request_id} shares its commit")
@@ -520,7 +549,7 @@ class Checker:
         if request.expect_at is None or request.action is not None:
             that(request.action is not None or decision.code != "moved", f"{request.id} expects nothing, and it moved")
             return
-        if decision.code == "protected":
+        if decision.code in ("protected", "closed", "deleted"):
             return
         book, ids = history.book, {update.id for update in self.updates_of(request)}
         newest = [book.touched[id_] if id_ in book.definitions else history.last_edit for id_ in ids]
@@ -575,12 +604,15 @@ class Checker:
 
     def _commit_removed(self, history: History, stored: Stored) -> None:
         history.purged = max(history.purged, stored.sequence)
-        that(stored.sequence <= history.checkpoint, f"commit {stored.sequence} is gone, and no checkpoint holds it")
+        needs = history.reads_from[history.last]
+        that(stored.sequence <= needs, f"commit {stored.sequence} is gone, and no checkpoint holds it")
         older = history.named[:-1]  # who reads from the newest but one still finds what follows it
         bound = before = max((sequence for sequence, _ in older), default=0)
+        if history.gone or not history.named:  # nobody reads from before it began
+            bound = before = needs
         if self.history_for_ms and self._now() - self._crowded > CROWDED_FOR:
             # The owner goes by when its newest checkpoint was named, the sweeper by when any commit was stored.
-            begin_ms = max(at_ms for _, at_ms in history.named) - self.history_for_ms
+            begin_ms = max((at_ms for _, at_ms in history.named), default=0) - self.history_for_ms
             begin = self._newest - self.history_for_ms / 1000
             then = [at for at in history.reads_from if history.times[at] <= begin]
             read_then = max((history.reads_from[at] for at in then), default=0)

@@ -303,13 +303,19 @@ def draw_applies(rng: random.Random, operations: list[Operation]) -> None:
 
 
 def draw_statuses(rng: random.Random, operations: list[Operation]) -> None:
-    """Have some of them close a change set, or reopen it."""
+    """Have some of them close or delete a change set, or reopen it."""
     keys = [operation.key for operation in operations]
+    closed: list[ChangeSetKey] = []
     for operation in operations:
         chance, key = rng.random(), rng.choice(keys)
-        status = rng.choice((BranchStatus.OPEN, BranchStatus.OPEN, BranchStatus.ABANDONED, BranchStatus.APPLIED))
+        status = rng.choice(list(BranchStatus) + [BranchStatus.OPEN] * 3)
+        status = BranchStatus.DELETED if status is BranchStatus.CLOSED else status
+        if status is BranchStatus.OPEN and closed and chance < 0.2:
+            key = closed.pop()
         if operation.garbage or chance > 0.25:
             continue
+        if status is not BranchStatus.OPEN:
+            closed.append(key)
         _ask_for_action(operation)
         operation.create = operation.apply = None
         operation.key, operation.marking = key, Marking(status=status)

@@ -1,6 +1,7 @@
 """What a `create` commit must be, and what becomes of the books: a change set begins as its parent was."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rebaser_core.branch import Create
@@ -41,9 +42,10 @@ def first_edit(history: "History") -> int:
 
 def wrong_refusal(history: "History", parent: "History | None", create: Create, code: str, now: int) -> str:
     """Why a request to create may not have been refused with `code`; empty if it may. `now`: the newest commit."""
-    used = history.last_edit or history.birth
+    used = (history.last_edit or history.birth) and not history.gone
     until = now if create.at is None else create.at
     exists = parent is not None and 0 < first_edit(parent) <= until
+    exists = exists and parent is not None and parent.status_at(until) is not BranchStatus.DELETED
     match code:
         case "exists":
             return "" if used else "nothing was ever applied there"
@@ -66,7 +68,7 @@ def wrong_create(
     create, origin = action_of(asked, Create), commit.origin
     if create is None:
         return "nobody asked for it"
-    if history.last_edit or history.birth:
+    if (history.last_edit or history.birth) and not history.gone:
         return "the change set exists"
     if commit.status is not (BranchStatus.CLOSED if create.closed else None):
         return f"its status is {commit.status}"
@@ -77,6 +79,8 @@ def wrong_create(
     at = origin.sequence
     if at not in parent.lineage or not 0 < first_edit(parent) <= at:
         return f"{at} is no commit of its parent"
+    if parent.status_at(at) is BranchStatus.DELETED:
+        return f"its parent was deleted at {at}"
     if create.at is not None and at != max(one for one in parent.lineage if one <= create.at):
         return f"it is created from {at}, not from {create.at}"
     if create.at is None and any(one > at and parent.times[one] <= asked.at for one in parent.times):
@@ -105,11 +109,40 @@ def begin(history: "History", parent: "History | None", commit: Commit, sequence
     history.covers = 0
     history.statuses = [(sequence, BranchStatus.OPEN if commit.status is None else commit.status)]
     history.book, history.lineage = Book(), []
-    history.takes, history.marks = [], []
+    history.takes, history.marks, history.named = [], [], []
+    history.deleted = None
     if origin is not None and parent is not None:
         history.book = forked(parent.book, origin.sequence)
         history.lineage = [at for at in parent.lineage if at <= origin.sequence]
         history.target = origin.target, origin.base
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """What a change set was at log sequence `position`, before it was deleted."""
+
+    position: int
+    last_edit: int
+    covers: int
+    takes: list[tuple[int, str]]
+
+
+def replaces(history: "History", commit: Commit, sequence: int) -> bool:
+    """Whether the commit at `sequence`, which was found right, deletes the change set, or brings it back. Do so."""
+    status = None if commit.marking is None else commit.marking.status
+    book, gone = history.book, history.deleted
+    if status is BranchStatus.DELETED:
+        history.deleted = Deleted(commit.previous, history.last_edit, history.covers, history.takes)
+        history.last_edit, history.takes = 0, []
+        book.definitions, book.touched, book.computed = {}, {}, {}
+        return True
+    if status is BranchStatus.OPEN and gone is not None:
+        book.definitions, book.touched = dict(book.as_of[gone.position]), dict(book.edits[gone.position])
+        book.computed = dict(book.found[gone.position])
+        history.last_edit, history.covers, history.takes = gone.last_edit, gone.covers, gone.takes
+        history.deleted, history.restored = None, sequence
+        return True
+    return False
 
 
 def unlawful(history: "History", target: Book, sequence: int, changes: dict[str, tuple[Any, Any]]) -> str:

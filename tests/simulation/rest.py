@@ -64,7 +64,8 @@ class Rest:
                     if asked.sequence in queue:
                         return f"{name} is still in the queue"
             if history.debt:
-                since = max(history.covers, history.birth)  # what it inherited waits until somebody uses it
+                # What it inherited waits until somebody uses it.
+                since = max(history.covers, history.birth, history.restored - 1)
                 began = min(at for sequence, at in history.times.items() if sequence > since)
                 if now - began > COVERED_WITHIN:
                     return f"{history.key} owes an update for {now - began:.1f} s"

@@ -56,4 +56,4 @@ def _ends(commit: Commit, sequence: int) -> bool:
     """Whether a commit ends a try that its own owner is at: of a request, or of an update, which goes on beside it."""
     if commit.attempt is not None:
         return commit.attempt.sequence == sequence
-    return commit.kind in ((Kind.DVU,) if sequence == DVU_ATTEMPT else (Kind.REBASE, Kind.CREATE))
+    return commit.kind in ((Kind.DVU,) if sequence == DVU_ATTEMPT else (Kind.REBASE, Kind.CREATE, Kind.MARK))

@@ -193,6 +193,7 @@ REQUESTS = {
         "rebase-settles": replace(request(), action=Rebase(upto=38, settles=36)),
         "mark": replace(request(), message="reviews only", action=Marking(protected=True)),
         "mark-status": replace(request(), message="no use", action=Marking(status=BranchStatus.ABANDONED)),
+        "delete": replace(request(), action=Marking(status=BranchStatus.DELETED)),
     },
 }
 RESPONSES = {
@@ -301,6 +302,14 @@ COMMITS = {
             marking=Marking(status=BranchStatus.APPLIED),
             edited=7,
             branch=BranchSummary("", 0, BranchStatus.APPLIED, 0, 0, "", 0),
+        ),
+        "deleted": Commit(
+            *(ID, 41, Kind.MARK, AT, OWNER, Applied(STREAM, 12), None),
+            checkpoint=CheckpointRef(ADDRESS, 41, 1_234),
+            marking=Marking(status=BranchStatus.DELETED),
+            edited=0,
+            branch=BranchSummary(BASE, 20, BranchStatus.DELETED, 0, 0, BASE, 20, 21),
+            blobs=(ADDRESS,),
         ),
         "create": create(
             origin=Origin(BASE, 36, BASE, 36, (row(31, UPDATES), row(32, MATCHES), TailRow(35), row(36, ()))),

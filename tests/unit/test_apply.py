@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 
 from rebaser_core.apply import Offer, check_source, check_target
-from rebaser_core.branch import Action, Apply, Branch, Create
+from rebaser_core.branch import Action, Apply, Branch, Create, Fork
+from rebaser_core.checkpoint.chain import Chain
 from rebaser_core.commit import (
     Applied,
     BranchStatus,
     BranchSummary,
     Commit,
+    Decision,
     Kind,
     Marking,
     Outcome,
@@ -18,17 +20,18 @@ from rebaser_core.commit import (
     Source,
 )
 from rebaser_core.content_digest import digest_of
-from rebaser_core.decide import DecidedBatch, QueuedRequest, decide
+from rebaser_core.decide import DecidedBatch, QueuedRequest, Restored, decide
 from rebaser_core.encoding.envelope import CBOR, dumps
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId
 from rebaser_core.merge import Merged, PatchEntry
 from rebaser_core.messages import EnqueueUpdatesRequest, decode
-from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.state.change_set import BrokenChain, ChangeSetState, RecordedOutcome
 from rebaser_core.updates import Derive, Recompute, Set
 
 OPEN = BranchSummary("main", 10, BranchStatus.OPEN, 1, 0, "main", 10)
 CLOSED = BranchSummary("main", 10, BranchStatus.CLOSED, 1, 0, "main", 10)
+DELETED = BranchSummary("main", 10, BranchStatus.DELETED, 0, 0, "main", 10)
 CONFLICTING = BranchSummary("main", 10, BranchStatus.OPEN, 1, 2, "main", 10)
 ELSEWHERE = BranchSummary("other", 10, BranchStatus.OPEN, 1, 0, "other", 10)
 SOURCE = Source("fix", 20)
@@ -44,6 +47,7 @@ def code_of(error: UnprocessableError | None) -> str:
     [
         (OPEN, OPEN, ""),
         (CLOSED, OPEN, "closed"),
+        (DELETED, OPEN, "deleted"),
         (OPEN, None, "not_its_target"),
         (None, None, "not_its_target"),
         (OPEN, ELSEWHERE, "not_its_target"),
@@ -143,7 +147,7 @@ def test_only_what_exists_is_protected_and_a_commit_says_so() -> None:
     assert not state.protected
 
 
-@pytest.mark.parametrize("status", [one for one in BranchStatus if one is not BranchStatus.OPEN])
+@pytest.mark.parametrize("status", [BranchStatus.CLOSED, BranchStatus.APPLIED, BranchStatus.ABANDONED])
 def test_a_closed_change_set_takes_neither_edits_nor_branches(status: BranchStatus) -> None:
     state = target(branch=Branch(5, status=status))
     done = ask(state, action=Apply("fix"), offer=Offer(SOURCE, 10, PATCH), patch=PATCH)
@@ -152,6 +156,57 @@ def test_a_closed_change_set_takes_neither_edits_nor_branches(status: BranchStat
     assert ask(state, action=Reverts(5, 5)).decisions[0].code == "closed"
     assert ask(state, action=Marking(protected=True)).marking is not None
     assert ask(state, action=Marking(status=BranchStatus.OPEN)).marking is not None
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"updates": (Set("a", 2),)},
+        {},
+        {"recompute": Recompute()},
+        {"action": Reverts(5, 5), "refusal": UnprocessableError("gone", code="purged")},
+        {"action": Apply("fix"), "refusal": UnprocessableError("gone", code="no_such_change_set")},
+        {"action": Marking(protected=True)},
+        {"action": Marking(status=BranchStatus.DELETED)},
+        {"action": Marking(status=BranchStatus.ABANDONED)},
+    ],
+)
+def test_a_deleted_change_set_refuses_all_but_to_be_created_or_brought_back(asked: dict[str, Any]) -> None:
+    state = target(branch=Branch(0, status=BranchStatus.DELETED))
+    assert ask(state, **asked).decisions[0].code == "deleted"
+    assert ask(state, action=Create(), fork=Fork(OPEN)).fork is not None
+    restored = Restored(target(), Chain())
+    assert ask(state, action=Marking(status=BranchStatus.OPEN), restored=restored).restored == restored
+    purged = UnprocessableError("gone", code="purged")
+    assert ask(state, action=Marking(status=BranchStatus.OPEN), refusal=purged).decisions[0].code == "purged"
+
+
+def test_what_is_deleted_keeps_its_outcomes_and_nothing_else() -> None:
+    state = target(taken={"fix": 5}, branch=Branch(3, "main", 2, "main", 2, changes={"a": None}))
+    state.remember(RecordedOutcome(Decision(1, RequestId("r"), Outcome.SUCCESS), 5, 0))
+    deletes = Commit("c", 5, Kind.MARK, 0, "o", None, None, marking=Marking(status=BranchStatus.DELETED))
+    emptied = state.emptied()
+    outcomes = dict(state.outcomes)
+    for one in (state, emptied):
+        one.fold(6, deletes)
+        assert (len(one.cells), one.edited, one.taken, one.outcomes) == (0, 0, {}, outcomes)
+        assert (one.last, one.status, one.owes) == (6, BranchStatus.DELETED, False)
+        assert one.branch == Branch(3, "main", 2, "main", 2, BranchStatus.DELETED)
+    back = Commit("c", 6, Kind.MARK, 0, "o", None, None, marking=Marking(status=BranchStatus.OPEN))
+    assert emptied.replaced_by(back)
+    with pytest.raises(BrokenChain):
+        emptied.fold(7, back)
+    before = target()
+    before.restore(emptied)
+    assert (before.last, before.status, before.outcomes, len(before.cells)) == (6, BranchStatus.OPEN, outcomes, 2)
+    before.fold(7, back)
+
+
+def test_a_protected_change_set_cannot_be_deleted() -> None:
+    deleting = {"action": Marking(status=BranchStatus.DELETED)}
+    assert ask(target(protected=True), **deleting).decisions[0].code == "protected"
+    assert ask(target(), **deleting).marking is not None
+    assert ask(ChangeSetState(), **deleting).decisions[0].code == "no_such_change_set"
 
 
 def test_a_mark_closes_a_change_set_and_reopens_it() -> None:
@@ -208,6 +263,7 @@ def test_every_field_of_an_action_is_in_the_digest() -> None:
         Marking(protected=False),
         Marking(status=BranchStatus.OPEN),
         Marking(status=BranchStatus.APPLIED),
+        Marking(status=BranchStatus.DELETED),
         Create("fix"),
     ]
     assert len({digest_of((), None, None, None, action) for action in actions}) == len(actions)

@@ -165,6 +165,7 @@ summaries = st.builds(
         naturals,
         tokens | st.just(""),
         naturals,
+        naturals,
     ),
 )
 statuses_of_branches = st.none() | st.sampled_from(BranchStatus)

@@ -18,7 +18,7 @@ STYLES = {0: "green", 1: "cyan", 4: "yellow"}
 def branches(
     workspace: Workspace,
     *,
-    all_: Annotated[bool, typer.Option("--all", help="Also list closed change sets.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Also list closed and deleted change sets.")] = False,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -60,7 +60,8 @@ def branches(
     )
     hidden = len(found) - len(shown)
     if hidden:
-        console.note(f"{hidden} closed change set{'' if hidden == 1 else 's'} not shown; to show all, use --all")
+        sets = f"change set{'' if hidden == 1 else 's'}"
+        console.note(f"{hidden} closed or deleted {sets} not shown; to show all, use --all")
     return 0
 
 
@@ -85,7 +86,8 @@ def branch_json(info: "BranchInfo") -> dict[str, Any]:
 
 def _row(info: "BranchInfo", now: datetime) -> tuple[str, ...]:
     base = "" if info.target is None else f"{info.target}@{info.base}"
-    closed = ["closed" if info.status == "kept" else f"closed ({info.status})"] * (info.status != "open")
+    named = {"kept": "closed", "deleted": "deleted"}.get(info.status, f"closed ({info.status})")
+    closed = [named] * (info.status != "open")
     words = closed or ["behind"] * info.behind
     status = ", ".join(words + ["protected"] * info.protected)
     age = console.duration_text(max((now - info.time).total_seconds(), 0.0))

@@ -60,7 +60,7 @@ def reopen(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Have a closed change set accept edits again."""
+    """Have a closed change set accept edits again, or bring a deleted one back."""
     key = checked_key(workspace, change_set)
 
     async def mark(client: "RebaserClient") -> "EnqueueUpdatesResponse":
@@ -105,7 +105,10 @@ def send_mark(mark: "Mark", key: "ChangeSetKey", status: str, shown: str, place:
 def _advice(error: "RequestRejected", workspace: str) -> str:
     reason = error.response.status.message  # type: ignore[union-attr] # a rejection is no success
     advice = {
+        "deleted": f"; `rebaser branches {workspace} --all` lists what is deleted",
         "no_such_change_set": f"; `rebaser list {workspace}` shows those that exist",
+        "protected": f"; `rebaser protect {workspace} CS --off` ends the protection",
+        "purged": "; its history is no longer kept",
         "unsupported": "; set REBASER_HISTORY_FOR on the servers",
     }.get(error.code, "")
     return f"nothing was changed: {reason}{advice}"

@@ -73,7 +73,9 @@ def get(
     if missing:
         others = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         raise CommandFailed(f"{name} has no value {', '.join(missing[:5])}{others}")
-    if not state.cells:
+    if state.status == "deleted":
+        console.note(f"{name} is deleted; `rebaser reopen {key.workspace} {key.change_set}` brings it back")
+    elif not state.cells:
         console.note(f"{name} has no values")
     return 0
 

@@ -27,7 +27,8 @@ def list_(
 ) -> int:
     """List workspaces, or the change sets of one.
 
-    A change set exists from its first request on. On a terminal, it prints a table, elsewhere one name per line.
+    A change set exists from its first request on, until it is deleted. On a terminal, it prints a table, elsewhere one
+    name per line.
     """
     from rebaser.cli.runner import run_async
 
@@ -57,7 +58,10 @@ async def _load(nats: str, prefix: str, workspace: str | None, keys: list["Chang
     from rebaser.cli.connect import connect_client
 
     async with connect_client(nats, prefix) as client:
-        keys += await client.change_sets(workspace)
+        found = await client.change_sets(workspace)
+        infos = [] if workspace is None else await client.branches(workspace)
+    deleted = {info.change_set for info in infos if info.status == "deleted"}
+    keys += [key for key in found if key.change_set not in deleted]
 
 
 def _object(key: "ChangeSetKey") -> dict[str, object]:

@@ -1,0 +1,70 @@
+"""Views: a state at one moment, for threads that read it at the speed of arrays while commits are folded."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Self, TypeVar
+
+from rebaser_core.state.overlay import Cell, Cells
+from rebaser_core.updates import Recompute
+
+T = TypeVar("T")
+
+
+class View:
+    """A `ChangeSetState` at the moment when the view was opened.
+
+    `columns` holds all of its values, and does not change until the view is closed. Other threads read it within `run`.
+    A thread that still runs when the view is closed keeps the columns pinned until it ends.
+    """
+
+    def __init__(
+        self, cells: Cells, sequence: int, covers: int, roots: dict[str, int], recompute: dict[Recompute, int]
+    ) -> None:
+        cells.pins += 1
+        self.sequence = sequence
+        self.covers = covers
+        self.roots = roots
+        self.recompute = recompute
+        self.columns = cells.columns
+        self._cells = cells
+        self._open = True
+        self._users: list[None] = []  # threads within `run`; appending and popping are atomic
+        self._pin = [None]  # the thread that pops the element unpins the columns
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the columns. What the view returns afterwards is undefined."""
+        self._open = False
+        self._unpin_if_unused()
+
+    def _unpin_if_unused(self) -> None:
+        if self._open or self._users:
+            return
+        with suppress(IndexError):
+            self._pin.pop()
+            self._cells.pins -= 1
+
+    def run(self, function: Callable[..., T], *args: Any) -> T:
+        """Call `function(*args)` and pin the columns until it returns. Raises `RuntimeError` if the view is closed."""
+        self._users.append(None)
+        try:
+            if not self._open:  # safe only now: `close` clears the flag, and then looks whether `_users` is empty
+                raise RuntimeError("the view is closed")
+            return function(*args)
+        finally:
+            self._users.pop()
+            self._unpin_if_unused()
+
+    def cell(self, id_: str) -> Cell | None:
+        """The cell of `id_`, or None."""
+        return self._cells.base_cell(id_)
+
+    def ids(self) -> list[str]:
+        """Every id that exists in this view."""
+        ids = self.columns.ids
+        return [ids[row] for row in self.columns.rows().tolist()]

@@ -1,0 +1,176 @@
+"""Change sets are deleted, created anew and brought back: through real servers, with checkpoints and purges."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from rebaser.doctor.examination import Stores, examine
+from rebaser.doctor.history import Cost
+from rebaser_client import Derive, RebaserClient, RequestRejected, Set, Update
+from rebaser_client.blobs import open_blobs
+from rebaser_client.jetstream import JetStream
+from rebaser_core.commit import BranchStatus
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.subjects import Subjects
+from tests.support.damage import DamagedLog
+from tests.support.history import check_history, commit_of, commits_of
+from tests.support.owners import Engine, serving
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+
+@pytest.fixture
+async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
+    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
+        yield connected
+
+
+@pytest.fixture
+def engine() -> Engine:
+    engine = Engine()
+    engine.go.set()
+    return engine
+
+
+async def edit(client: RebaserClient, name: str, *updates: Update, request_id: str | None = None) -> int:
+    return commit_of(await client.enqueue_updates_with_reply("ws", name, updates, request_id=request_id))
+
+
+async def stands(client: RebaserClient, name: str, at: int | None = None) -> dict[str, object]:
+    return {id_: value.value for id_, value in (await client.values("ws", name, at=at)).items()}
+
+
+def stores_of(js: JetStream, subjects: Subjects) -> Stores:
+    return Stores(js, subjects, open_blobs(None, js, subjects.blobs_bucket))
+
+
+async def refused(client: RebaserClient, name: str, *updates: Update) -> str:
+    with pytest.raises(RequestRejected) as caught:
+        await edit(client, name, *updates)
+    return caught.value.code
+
+
+async def test_what_is_deleted_is_empty_until_it_is_brought_back(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine, checkpoint_bytes=1024):
+        await edit(client, "main", Set("a", 1))
+        await edit(client, "main", Derive("sum", "sum", {"values": "a"}))
+        for number in range(20):
+            await edit(client, "main", Set("text", "x" * 100 + str(number)))
+        last = await edit(client, "main", Set("b", 2), request_id="once")
+        await client.create_branch("ws", "fix")
+        before = await stands(client, "main")
+        deleted = commit_of(await client.delete_change_set("ws", "main"))
+        assert await stands(client, "main") == {}
+        assert await stands(client, "main", last) == before
+        assert await refused(client, "main", Set("a", 3)) == "deleted"
+        assert await refused(client, "main") == "deleted"
+        with pytest.raises(RequestRejected, match="reopen it"):
+            await client.delete_change_set("ws", "main")
+        with pytest.raises(RequestRejected, match="deleted"):
+            await client.apply("ws", "fix")
+        assert await edit(client, "main", Set("b", 2), request_id="once") == last, "it was decided before"
+        assert (await stands(client, "fix")).keys() == before.keys()
+    async with serving(js, subjects, engine, checkpoint_bytes=1024):
+        info = await client.branch("ws", "main")
+        assert info is not None
+        assert (info.status, info.sequence > deleted) == ("deleted", True)
+        with pytest.raises(RequestRejected) as caught:
+            await client.create_branch("ws", "other", "main")
+        assert caught.value.code == "no_such_change_set"
+        back = commit_of(await client.reopen_change_set("ws", "main"))
+        assert await edit(client, "main", Set("b", 2), request_id="once") == last, "it was decided before"
+        assert await stands(client, "main") == before
+        assert await stands(client, "main", back - 1) == {}
+        await client.enqueue_updates_with_reply("ws", "main", [Set("a", 5)], wait="derived")
+        assert (await stands(client, "main"))["sum"] == 5
+        await client.enqueue_updates_with_reply("ws", "fix", [Set("c", 5)], wait="derived")
+        await client.apply("ws", "fix")
+        assert (await stands(client, "main"))["c"] == 5
+    check_history(await commits_of(client, "ws", "main"))
+    found = await examine(stores_of(js, subjects), ChangeSetKey("ws", "main"))
+    assert (found.findings, found.newer) == ([], "")
+
+
+async def test_the_doctor_finds_that_what_was_brought_back_is_lost(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1))
+        await client.delete_change_set("ws", "main")
+        found = await examine(stores_of(js, subjects), ChangeSetKey("ws", "main"))
+        assert found.findings == []
+        await client.reopen_change_set("ws", "main")
+        await edit(client, "main", Set("b", 1))
+    state = await client.state("ws", "main")
+    assert state.checkpoint is not None
+    await DamagedLog(js, subjects, ChangeSetKey("ws", "main")).lose_blob(state.checkpoint.address)
+    found = await examine(stores_of(js, subjects), ChangeSetKey("ws", "main"))
+    assert [finding.cost for finding in found.findings] == [Cost.NOTHING, Cost.EDITS]
+    assert (found.state.status is BranchStatus.OPEN, set(found.state.cells)) == (True, {"b"})
+
+
+async def test_a_new_change_set_takes_the_name_of_a_deleted_one(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine, checkpoint_bytes=1024):
+        await edit(client, "main", Set("a", 1))
+        await client.create_branch("ws", "fix")
+        last = await edit(client, "fix", Set("a", 2), request_id="once")
+        await client.delete_change_set("ws", "fix")
+        made = await client.create_branch("ws", "fix")
+        assert await stands(client, "fix") == {"a": 1}
+        assert await edit(client, "fix", Set("a", 2), request_id="once") == last, "it was decided before"
+        assert await stands(client, "fix", last) == {"a": 2}
+        with pytest.raises(RequestRejected) as caught:
+            await client.create_branch("ws", "fix")
+        assert caught.value.code == "exists"
+        for number in range(20):
+            await edit(client, "fix", Set("text", "x" * 100 + str(number)))
+        await client.delete_change_set("ws", "fix")
+        await client.reopen_change_set("ws", "fix")
+        assert (await stands(client, "fix")).keys() == {"a", "text"}
+        info = await client.branch("ws", "fix")
+        assert info is not None
+        assert (info.origin_sequence, info.status) == (made.origin_sequence, "open")
+
+
+async def test_a_protected_change_set_is_not_deleted(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1))
+        await client.protect("ws", "main")
+        with pytest.raises(RequestRejected, match="end its protection"):
+            await client.delete_change_set("ws", "main")
+        await client.unprotect("ws", "main")
+        await client.delete_change_set("ws", "main")
+        assert await stands(client, "main") == {}
+
+
+async def test_an_update_that_runs_does_not_keep_a_change_set_from_being_deleted(
+    js: JetStream, subjects: Subjects, client: RebaserClient
+) -> None:
+    engine = Engine()
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1), Derive("sum", "sum", {"values": "a"}))
+        with anyio.fail_after(20):
+            await client.delete_change_set("ws", "main")
+            await client.reopen_change_set("ws", "main")
+            engine.go.set()
+            await client.enqueue_updates_with_reply("ws", "main", [Set("a", 2)], wait="derived")
+        assert await stands(client, "main") == {"a": 2, "sum": 2}
+
+
+async def test_the_overview_shows_a_deleted_change_set_as_long_as_it_has_work(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine, quiescent_period=0.05):
+        await edit(client, "main", Set("a", 1))
+        await edit(client, "other", Set("a", 1))
+        await client.delete_change_set("ws", "main")
+        with anyio.fail_after(30):
+            while [one.change_set for one in (await client.status("ws")).change_sets] != ["other"]:  # noqa: ASYNC110
+                await anyio.sleep(0.05)  # nothing tells when the task is gone
