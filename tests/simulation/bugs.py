@@ -391,7 +391,7 @@ BUGS = (
         "gentle",
         22,
         OWNER,
-        "                work_left = request is not None or commits.state.owes\n",
+        "                work_left = request is not None or commits.state.owes or commits.left_debt\n",
         "                work_left = False\n",
     ),
     bug(
