@@ -430,3 +430,18 @@ async def test_a_branch_that_is_purged_while_it_is_read_is_read_again_or_refused
             await client.enqueue_updates_with_reply("ws", "main", (), action=action)
             assert len(reads) == 2
             assert await stands(client, "main") == {"a": 2, "b": "3" * 2000}
+
+
+async def test_a_branch_that_lacks_one_of_its_commits_is_not_applied(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    """The target would take some of its changes, as if they were all."""
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1))
+        await client.create_branch("ws", "fix")
+        await edit(client, "fix", Set("a", 2))
+        lost = await edit(client, "fix", Set("b", 2))
+        await edit(client, "fix", Set("c", 2))
+        await js.delete_message(subjects.commits_stream, lost)
+        assert await refused(client, "fix") == "purged"
+        assert await stands(client, "main") == {"a": 1}

@@ -485,6 +485,14 @@ async def test_no_stream_is_an_error_at_once(js: JetStream) -> None:
     assert refused.value.err_code == STREAM_NOT_FOUND
 
 
+async def test_a_consumer_that_is_refused_leaves_no_subscription(js: JetStream, stream: str) -> None:
+    before = list(js.connection._subscriptions)
+    with pytest.raises(ApiError):
+        async with OrderedConsumer(js, stream, f"{stream}.k", config={"replay_policy": "nonsense"}):
+            pass
+    assert list(js.connection._subscriptions) == before
+
+
 @pytest.mark.parametrize("recreate", [False, True])
 async def test_a_stream_that_is_gone_ends_the_consumer_after_what_was_queued(
     js: JetStream, stream: str, recreate: bool

@@ -52,6 +52,17 @@ def test_what_exists_matches_in_the_order_of_ids() -> None:
     assert values["named"].value == 8
 
 
+def test_patterns_in_other_places_are_other_definitions() -> None:
+    sizes = {"expr": "size(x) * 100 + size(y)"}
+    book = at_rest(
+        *(Set(f"p/{at}", at) for at in range(3)),
+        Set("a", 1),
+        Derive("first", "cel", {"x": (Match("p/*"), "a"), "y": ("a", "a")}, sizes),
+        Derive("second", "cel", {"x": ("a", "a"), "y": (Match("p/*"), "a")}, sizes),
+    )
+    assert {id_: book.values()[id_].value for id_ in ("first", "second")} == {"first": 402, "second": 204}
+
+
 def by_id(id_: str, *inputs: str | Match) -> Derive:
     return Derive(id_, "by_id", {"x": inputs})
 
