@@ -156,6 +156,13 @@ def test_islands_are_dealt_out_to_as_many_packets_as_run_at_once() -> None:
     assert cut(Book(islands(40, 10)), Thresholds(parallelism=4, task_min_elements=100)) == [[100, 100, 100, 100]]
 
 
+def test_two_packets_are_made_of_enough_work_for_two() -> None:
+    book = Book(islands(40, 10))  # 400 values with an input each
+    assert cut(book, Thresholds(parallelism=2, task_min_elements=401)) == [[400]]
+    book = Book(islands(40, 10))
+    assert cut(book, Thresholds(parallelism=2, task_min_elements=400)) == [[200, 200]]
+
+
 def test_an_island_stays_whole_where_it_fits_into_a_packet() -> None:
     [wave] = cut(Book(islands(10, 10)), Thresholds(packet_bytes=900, parallelism=1, task_min_elements=10))
     assert sum(wave) == 100

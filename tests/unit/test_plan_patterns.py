@@ -113,6 +113,9 @@ def test_ids_that_take_more_than_a_value_may_are_an_error_value() -> None:
     book.edit(*(Remove(f"p/{at:03}{name}") for at in range(20)))
     book.update()
     assert len(book.values()["after"].value[0]) == 505  # type: ignore[arg-type, index]
+    book.edit(by_id("twice", Match("p/*"), Match("p/*")))
+    book.update()
+    assert len(book.values()["twice"].value) == 505  # type: ignore[arg-type] # each id is in it once
 
 
 def test_ids_are_counted_among_what_an_update_has_to_do_with(monkeypatch: pytest.MonkeyPatch) -> None:
