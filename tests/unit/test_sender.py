@@ -2,12 +2,13 @@
 
 import asyncio
 import threading
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from rebaser_client.errors import QueueFull
-from rebaser_client.jetstream import ApiError, NoAnswerError
+from rebaser_client.errors import NotReadyError, QueueFull
+from rebaser_client.jetstream import ApiError, NoAnswerError, NoRespondersError
 from rebaser_client.jetstream.errors import ACCOUNT_FULL
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.requests.backpressure import Backpressure
@@ -19,14 +20,21 @@ from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Derive
 
 FULL = ApiError(400, ACCOUNT_FULL, "resource limits exceeded for account")
+SUBJECT_FULL = ApiError(503, 10077, "maximum messages per subject exceeded")
 NO_ANSWER = NoAnswerError("no answer")
+NOBODY = NoRespondersError("nobody")
 
 
 class Stream:
     """Gives these answers to publishes, the last one from then on."""
 
+    connection = SimpleNamespace()
+
     def __init__(self, *answers: PubAck | Exception) -> None:
         self._answers = list(answers)
+
+    async def stream_info(self, _: str) -> None:
+        raise NOBODY
 
     async def publish(self, *_: object, **__: object) -> PubAck:
         answer = self._answers.pop(0) if self._answers[1:] else self._answers[0]
@@ -35,10 +43,14 @@ class Stream:
         return answer
 
 
+def sending(*answers: PubAck | Exception, backpressure: Backpressure | None = None) -> RequestSender:
+    js, blobs = cast("Any", Stream(*answers)), cast("Any", None)
+    return RequestSender(js, Subjects(""), blobs, DEFAULT_LIMITS, backpressure or Backpressure(lambda: 0.0))
+
+
 async def store(request: OutgoingRequest, *answers: PubAck | Exception) -> None:
     """Store it in a stream with these answers, or give up soon."""
-    js, blobs = cast("Any", Stream(*answers)), cast("Any", None)
-    sender = RequestSender(js, Subjects(""), blobs, DEFAULT_LIMITS, Backpressure(lambda: 0.0))
+    sender = sending(*answers)
     await sender.store(request, asyncio.get_running_loop().time() + 0.2)
 
 
@@ -133,3 +145,47 @@ async def test_a_request_that_may_be_stored_is_not_said_to_have_met_a_full_queue
         await store(outgoing(), FULL)
     with pytest.raises(TimeoutError):
         await store(outgoing(), NO_ANSWER, FULL)
+
+
+@pytest.mark.anyio
+async def test_a_request_that_may_be_stored_is_not_said_to_have_met_no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rebaser_client.requests.sender.NOT_READY_AFTER", -1.0)
+    with pytest.raises(NotReadyError):
+        await store(outgoing(), NOBODY)
+    with pytest.raises(TimeoutError):
+        await store(outgoing(), NO_ANSWER, NOBODY)
+
+
+@pytest.mark.anyio
+async def test_a_request_that_is_stored_ends_what_is_known_of_full_queues() -> None:
+    now = 0.0
+    known = Backpressure(lambda: now)
+    deadline = asyncio.get_running_loop().time() + 10
+    for error in (FULL, SUBJECT_FULL):
+        now = 0.0
+        with pytest.raises(QueueFull):
+            await sending(error, backpressure=known).store(outgoing(), deadline)
+        await sending(PubAck(1, duplicate=False), backpressure=known).store(outgoing(), deadline)
+        now = 20.0
+        with pytest.raises(QueueFull) as full:
+            await sending(error, backpressure=known).store(outgoing(), deadline)
+        assert full.value.retry_after < 1
+
+
+@pytest.mark.anyio
+async def test_the_time_counts_from_the_first_time_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it is not waited for: when that is over, nobody sends it again."""
+    timeouts: list[float] = []
+
+    async def start(_: str, __: bytes, ___: object, seconds: float) -> None:
+        timeouts.append(seconds)
+
+    monkeypatch.setattr(Stream.connection, "start_request", start, raising=False)
+    request, now = outgoing(), asyncio.get_running_loop().time()
+    await sending().start(request, now + 0.5)
+    assert now + REPEAT_FOR <= request.repeat_until <= asyncio.get_running_loop().time() + REPEAT_FOR
+    until = request.repeat_until
+    await sending().start(request, now - 1)
+    assert request.repeat_until == until
+    assert 0 < timeouts[0] <= 0.5
+    assert timeouts[1] == 0
