@@ -12,7 +12,7 @@ from rebaser_core.state.change_set import ChangeSetState
 def about_branch(
     state: ChangeSetState, kind: Kind, checkpoint: CheckpointRef | None, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the fields about the branch and its edits, for a commit that follows `state`, or makes it.
+    """Return the fields about the branch and its edits, for a commit that follows `state`, or that results in it.
 
     `checkpoint`: the one that the commit names. `fields`: its other fields.
     """

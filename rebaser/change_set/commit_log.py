@@ -113,7 +113,7 @@ class CommitLog:
         self._settling = anyio.CancelScope(shield=True)
         self._abandoned = False
         self.handed_over = False  # this owner appended a commit that replaces the state, and must not append another
-        self.left_debt = False  # with that commit, a DVU is due
+        self.left_debt = False  # a DVU is due after that commit
 
     @property
     def tail_max(self) -> int:
@@ -148,7 +148,7 @@ class CommitLog:
     def draft(self, kind: Kind, *, stored_ms: int = 0, state: ChangeSetState | None = None, **fields: Any) -> Commit:
         """Return a commit that follows the current state; `fields` are the fields of `Commit` that its kind needs.
 
-        `state`: the one that the commit makes of the current one, if it replaces it.
+        `state`: the state after the commit, if the commit replaces the current state.
 
         `stored_ms`: when NATS stored the last request that the commit decides (Unix ms). The time of the commit is
         never earlier. Outcomes are forgotten by `stored_ms`, never by a server's clock. So a request that was stored
@@ -277,7 +277,7 @@ class CommitLog:
             folded.set()
 
     def _hand_over(self, sequence: int, commit: Commit) -> None:
-        """Leave the change set to the next owner, because the commit made another state of it."""
+        """Leave the change set to the next owner, which has to load the state: the commit replaced it."""
         self.handed_over, self.left_debt = True, commit.debt > 0
         self.state = ChangeSetState()
         self.state.last, self.state.applied = sequence, commit.applied
@@ -295,7 +295,9 @@ class CommitLog:
         if self._abandoned:
             raise _given_up()
         if self.handed_over:
-            raise FencedError("this owner created or deleted the change set; only the next owner may append to its log")
+            raise FencedError(
+                "this owner created, deleted or restored the change set; only the next owner may append to its log"
+            )
 
     async def _publish(self, encoded: EncodedCommit, *, may_have_landed: bool) -> int:
         commit_id = encoded.commit.id

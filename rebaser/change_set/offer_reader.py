@@ -58,7 +58,7 @@ async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply
     check_source(key.change_set, source, read_branch(now.headers), summary)
     if _birth(now, last) != _birth(then, commit):
         raise UnprocessableError(
-            f"{branch.change_set}@{commit.sequence} is not of this change set, but of a deleted one with its name",
+            f"{branch.change_set}@{commit.sequence} is a position of an earlier change set of this name, now deleted",
             code="purged",
         )
     assert summary is not None  # noqa: S101 - otherwise, it has no target

@@ -1,4 +1,4 @@
-"""Deletes change sets, and brings them back: reads and stores the states that take the place of others.
+"""Deletes change sets, and brings them back: reads and stores the states that replace the present one.
 
 The commit that deletes a change set names a checkpoint without values, and the one that brings it back names a
 checkpoint of what stood before. So whoever loads the change set needs nothing that is older than that checkpoint, and
@@ -32,7 +32,9 @@ async def read_deleted(reader: StateLoader, key: ChangeSetKey) -> Restored:
         if commit.marking is not None and commit.marking.deletes:
             loaded = await reader.load(key, commit.previous)
             return Restored(loaded.state, loaded.chain)
-    raise UnprocessableError(f"{key.workspace}/{key.change_set} is no longer in the log", code="purged")
+    raise UnprocessableError(
+        f"the commit that deleted {key.workspace}/{key.change_set} is no longer in the log", code="purged"
+    )
 
 
 async def store_emptied(blobs: BlobStore, state: ChangeSetState) -> tuple[ChangeSetState, dict[str, Any]]:

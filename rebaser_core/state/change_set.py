@@ -211,7 +211,7 @@ class ChangeSetState:
         return BranchStatus.OPEN if self.branch is None else self.branch.status
 
     def replaced_by(self, commit: Commit) -> bool:
-        """Whether `commit`, which follows this state, makes another one of it: it creates, deletes, or brings back."""
+        """Whether `commit`, which follows this state, replaces it: it creates, deletes or restores the change set."""
         marking = commit.marking
         return commit.kind is Kind.CREATE or (marking is not None and marking.deletes) or self._restored_by(commit)
 
@@ -259,7 +259,7 @@ class ChangeSetState:
     def fold_in_steps(self, sequence: int, commit: Commit, weight: int = 0) -> Iterator[None]:
         """Do what `fold` does, and yield after each `fold_step` edits. In between, the state is that of no commit."""
         if self._restored_by(commit):
-            raise BrokenChain(f"commit {sequence} brings back what was deleted: its checkpoint has the values")
+            raise BrokenChain(f"commit {sequence} restores a deleted change set, whose values are in its checkpoint")
         if commit.follows != self.last or sequence <= self.last:
             raise BrokenChain(f"commit {sequence} follows {commit.follows}, but the state is at {self.last}")
         if commit.kind is Kind.CREATE:
