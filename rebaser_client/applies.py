@@ -33,6 +33,7 @@ class ApplyOperations(BranchOperations):
         strict: bool = False,
         allow_stale: bool = False,
         check: bool = False,
+        keep: bool = False,
         **options: Unpack[RevertOptions],
     ) -> EnqueueUpdatesResponse:
         """Apply the changes of a branch to its target, and wait. Either all changes are applied, or nothing is.
@@ -48,6 +49,10 @@ class ApplyOperations(BranchOperations):
         - `check`: apply nothing if a value is an error in the branch, but not in the target; see `new_errors`. With
           `strict`, this is exact. Otherwise, edits of the target that the branch does not have may cause other errors,
           or avoid them. Not together with `allow_stale`.
+        - `keep`: the branch stays open. Otherwise its status becomes `applied`, unless it has later edits of its own.
+
+        The branch then takes over what its target has by now, so that it can be applied again. This happens soon after
+        the answer, and may find conflicts with edits of the branch that were not applied.
 
         Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` with the definitions at the base of the
         branch (`base`), in the target (`ours`) and in the branch (`theirs`), and `RequestRejected` with code `closed`,
@@ -76,7 +81,7 @@ class ApplyOperations(BranchOperations):
             if errors:
                 raise NewErrors(branch, to or target, errors)
         options["timeout"] = max(deadline - time.monotonic(), 0.001)
-        action = Apply(branch, sequence, strict, allow_stale)
+        action = Apply(branch, sequence, strict, allow_stale, keep)
         return await self.enqueue_updates_with_reply(workspace, to or target, (), action=action, **options)
 
     async def new_errors(

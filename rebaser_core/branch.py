@@ -7,12 +7,21 @@ The state of a branch follows from its commits alone. An id that was edited back
 the next checkpoint, so readers must compare (`differing`).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from rebaser_core.commit import BranchStatus, BranchSummary, CheckpointRef, Marking, Origin, Reverts, Strategy
-from rebaser_core.merge import Definition, PatchEntry, same_definition
+from rebaser_core.commit import (
+    BranchStatus,
+    BranchSummary,
+    CheckpointRef,
+    Commit,
+    Marking,
+    Origin,
+    Reverts,
+    Strategy,
+)
+from rebaser_core.merge import Definition, PatchEntry, definition_of, same_definition
 from rebaser_core.record import record
 from rebaser_core.updates import Update
 
@@ -83,6 +92,32 @@ class Fork:
     blobs: tuple[str, ...] = ()
 
 
+@record
+class Contested:
+    """A conflict of a branch with its target: both sides left the definition `left`, and defined the value differently.
+
+    The definition of the target is the base in `changes`. `told`: log sequence of the replay that recorded the
+    conflict.
+    """
+
+    left: Definition
+    told: int
+
+
+@record
+class Changed:
+    """A value that a branch changed: its definition at the base, and here. `contested`: the conflict, if any."""
+
+    base: Definition
+    here: Definition
+    contested: Contested | None = None
+
+    @property
+    def is_level(self) -> bool:
+        """Whether the value was edited back to its base."""
+        return same_definition(self.base, self.here)
+
+
 @dataclass(slots=True)
 class Branch:
     """The state of a change set that a `create` commit began, at log sequence `birth`.
@@ -91,7 +126,8 @@ class Branch:
 
     `origin`: its parent (empty if it began empty), as of log sequence `origin_sequence`. `target`: what it branches
     from (empty for none), as of log sequence `base`. `changes`: by id, the definition at the base of each value that
-    was edited here.
+    was edited here. `conflicts`: those of these ids that the target defined differently. `own`: the log sequence of the
+    newest commit with edits of its own (not taken over from the target), or `birth`.
     """
 
     birth: int
@@ -101,6 +137,8 @@ class Branch:
     base: int = 0
     status: BranchStatus = BranchStatus.OPEN
     changes: dict[str, Definition] = field(default_factory=dict)
+    conflicts: dict[str, Contested] = field(default_factory=dict)
+    own: int = 0
 
     @classmethod
     def of(cls, sequence: int, origin: Origin | None, status: BranchStatus | None, parent: "Branch | None") -> "Branch":
@@ -111,24 +149,68 @@ class Branch:
         """
         status = BranchStatus.OPEN if status is None else status
         if origin is None:
-            return cls(sequence, status=status)
-        changes: dict[str, Definition] = {}
+            return cls(sequence, status=status, own=sequence)
+        branch = cls(sequence, origin.change_set, origin.sequence, origin.target, origin.base, status, own=sequence)
         if origin.target != origin.change_set and parent is not None:
-            changes = dict(parent.changes)
-        return cls(sequence, origin.change_set, origin.sequence, origin.target, origin.base, status, changes)
+            branch.changes, branch.conflicts = dict(parent.changes), dict(parent.conflicts)
+        return branch
+
+    def set_changes(self, changes: Mapping[str, Changed]) -> None:
+        """Set the changes and conflicts, as a checkpoint has them."""
+        self.changes = {id_: changed.base for id_, changed in changes.items()}
+        self.conflicts = {id_: changed.contested for id_, changed in changes.items() if changed.contested is not None}
 
     def edit(self, id_: str, here: Callable[[str], Definition]) -> None:
         """Record an edit of `id_`. `here` returns its definition before the edit."""
         if self.target and id_ not in self.changes:
             self.changes[id_] = here(id_)
 
-    def summary(self, edited: Iterable[Update] = ()) -> BranchSummary:
-        """What a header says of this branch once `edited` is applied."""
-        changes = len(self.changes)
+    def take(self, id_: str) -> None:
+        """Record that `id_` was taken over from the target: it is neither changed nor in conflict any more."""
+        self.changes.pop(id_, None)
+        self.conflicts.pop(id_, None)
+
+    def fold(self, sequence: int, commit: Commit, here: Callable[[str], Definition], step: int) -> Iterator[None]:
+        """Fold what the commit at log sequence `sequence` says of the branch, after its delta was applied.
+
+        `here` returns the definition of an id. Yields after each `step` ids.
+        """
+        for id_ in commit.settled:
+            self.conflicts.pop(id_, None)
+        replay = commit.replay
+        if replay is None:
+            self.own = sequence if commit.delta else self.own
+            return
+        if replay.strategy is not Strategy.RECORD:
+            self.own = sequence
+        left = {update.id: Contested(definition_of(update), sequence) for update in replay.conflicts}
+        for start in range(0, len(replay.bases), step):
+            if start:
+                yield
+            for update in replay.bases[start : start + step]:
+                self._rebase(update.id, definition_of(update), here(update.id), left.get(update.id))
+        assert commit.source is not None  # noqa: S101 - the decoder gives each `replay` commit one
+        self.target, self.base = commit.source.change_set, commit.source.sequence
+        self.status = self.status if commit.status is None else commit.status
+
+    def _rebase(self, id_: str, base: Definition, ours: Definition, contested: Contested | None) -> None:
+        """Record that `id_` has a new base, and whether it is in conflict now. `ours`: its definition here."""
+        if same_definition(base, ours):
+            self.changes.pop(id_, None)
+        else:
+            self.changes[id_] = base
+        if contested is None:
+            self.conflicts.pop(id_, None)
+        else:
+            self.conflicts[id_] = contested
+
+    def summary(self, edited: Iterable[Update] = (), settled: Sequence[str] = ()) -> BranchSummary:
+        """What a header says of this branch once `edited` is applied, which resolves the conflicts about `settled`."""
+        changes, conflicts = len(self.changes), len(self.conflicts) - len(settled)
         if self.target:
             changes += len({update.id for update in edited if update.id not in self.changes})
-        origin = self.origin, self.origin_sequence
-        return BranchSummary(self.target, self.base, self.status, changes, 0, *origin, self.birth)
+        about = (changes, conflicts, self.origin, self.origin_sequence, self.birth)
+        return BranchSummary(self.target, self.base, self.status, *about)
 
 
 def differing(changes: Iterable[tuple[str, Definition]], here: Callable[[str], Definition]) -> Iterator[PatchEntry]:

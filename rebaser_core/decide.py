@@ -12,9 +12,8 @@ dead request is decided again.
 
 from collections.abc import Sequence
 
-from rebaser_core.apply import Offer, check_target
-from rebaser_core.branch import Action, Apply, Create, Fork
-from rebaser_core.checkpoint.chain import Chain
+from rebaser_core.apply import check_target
+from rebaser_core.branch import Apply, Create, Fork, Rebase
 from rebaser_core.commit import (
     Applied,
     Authorship,
@@ -27,10 +26,12 @@ from rebaser_core.commit import (
     Source,
 )
 from rebaser_core.encoding.payload import CBOR, dumps
-from rebaser_core.errors import REQUEST_ID_REUSED, RebaserError, UnprocessableError
+from rebaser_core.errors import REQUEST_ID_REUSED, UnprocessableError
 from rebaser_core.ids import RequestId
-from rebaser_core.merge import Merged, PatchEntry
+from rebaser_core.merge import Merged
+from rebaser_core.queued_request import QueuedRequest, Restored
 from rebaser_core.record import record
+from rebaser_core.replay import Replayed, refuse_rebase
 from rebaser_core.response import Conflict, Sides
 from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
 from rebaser_core.updates import Derive, Recompute, Remove, Update
@@ -41,69 +42,12 @@ MAX_SIDES_BYTES = 64 * 1024  # bytes of the definitions in these conflicts
 
 
 @record
-class Restored:
-    """The `state` of a change set before it was deleted, and the parts of its newest checkpoint then (`chain`)."""
-
-    state: ChangeSetState
-    chain: Chain
-
-
-@record
-class QueuedRequest:
-    """A queued request as it was read: either its `updates`, or the `error` that makes it unprocessable.
-
-    `request_id` is `@<sequence>` if the message has no readable id, so that two such requests are never confused.
-    `recompute`: what to compute again once the updates are applied. `redrive` and `attempts` are those of `Decision`.
-    `blob`: the blob with the updates, if they are not in the message. `digest`: the `content_digest`, empty if unknown.
-
-    `author`, `message`, `expect_at` and `action` are those of the request. A request with an action is decided alone.
-    It comes with what was read for it, or with the reason for its `refusal`: unlike an `error`, a refusal leaves no
-    dead letter. A `Create` comes with its `fork`. A revert comes with the `patch` that takes the edits back, and an
-    `Apply` with its `offer`, the patch of which is `patch`. This patch is `merged` into the state that is passed to
-    `decide`. A `Marking` that brings a deleted change set back comes with what is `restored`. `moved`: the result of
-    `defined_after` for `expect_at`; None if that was not looked up yet.
-    """
-
-    sequence: int
-    request_id: RequestId
-    updates: tuple[Update, ...] = ()
-    from_change_set: str | None = None
-    error: RebaserError | None = None
-    redrive: int = 0
-    attempts: int = 0
-    recompute: Recompute | None = None
-    blob: BlobRef | None = None
-    digest: bytes = b""
-    author: str = ""
-    message: str = ""
-    expect_at: int | None = None
-    action: Action | None = None
-    fork: Fork | None = None
-    offer: Offer | None = None
-    patch: tuple[PatchEntry, ...] = ()
-    merged: Merged | None = None
-    restored: Restored | None = None
-    refusal: RebaserError | None = None
-    moved: frozenset[str] | None = None
-
-    @property
-    def touched(self) -> tuple[str, ...]:
-        """The ids that the request would change."""
-        return tuple(dict.fromkeys([one.id for one in self.patch or self.updates]))
-
-    @property
-    def edits(self) -> bool:
-        """Whether the request would change values, unless it applies a branch."""
-        return bool(self.updates) or type(self.action) is Reverts
-
-
-@record
 class DecidedBatch:
     """The content of the next commit: `decisions`, `delta` and `recompute`. Without decisions no commit is written.
 
     `delta_blob`: the blob that already holds the delta, if the delta is that of a single request. `authors`, `reverts`,
-    `source` and `marking` are those of the commit. `fork`: what the commit creates the change set from, if it does.
-    `restored`: what it brings back, if it does.
+    `source`, `settled` and `marking` are those of the commit. `fork`: what it creates the change set from, if it does;
+    `restored`: what it brings back; `replayed`: what it replays.
 
     `answers` has one entry for each request, in order: its decision, and the log sequence of the commit that contains
     the decision (None: the commit that is to be written now). `skipped`: how many requests an earlier owner skipped.
@@ -122,6 +66,8 @@ class DecidedBatch:
     source: Source | None = None
     marking: Marking | None = None
     restored: Restored | None = None
+    settled: tuple[str, ...] = ()
+    replayed: Replayed | None = None
 
 
 _NONE = QueuedRequest(0, RequestId(""))
@@ -147,6 +93,7 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
     answers: list[tuple[Decision, int | None]] = []
     decided_here: dict[RequestId, Decision] = {}
     recompute: dict[Recompute, None] = {}
+    settled: dict[str, None] = {}
     pending = _PendingState(state, delta)
     highest, skipped = applied.sequence, 0
     for request in requests:
@@ -172,8 +119,11 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
             )
         else:
             decision = _decide_one(pending, request, delta)
-            if request.recompute is not None and decision.outcome is Outcome.SUCCESS:
-                recompute[request.recompute] = None
+            if decision.outcome is Outcome.SUCCESS:
+                if request.recompute is not None:
+                    recompute[request.recompute] = None
+                if request.expect_at is not None and request.action is None:
+                    settled.update(dict.fromkeys(_in_conflict(state, request)))
             highest = max(highest, request.sequence)
         decisions.append(decision)
         if request.author or request.message:
@@ -196,10 +146,18 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
         tuple(authors),
         only.action if isinstance(only.action, Reverts) else None,
         only.fork,
-        None if only.offer is None else only.offer.source,
+        only.source,
         only.action if isinstance(only.action, Marking) else None,
         only.restored,
+        tuple(settled),
+        only.replayed,
     )
+
+
+def _in_conflict(state: ChangeSetState, request: QueuedRequest) -> list[str]:
+    """The ids of `request` about which there is a conflict. Its author has seen the conflicts: it has `expect_at`."""
+    conflicts = {} if state.branch is None else state.branch.conflicts
+    return [id_ for id_ in request.touched if id_ in conflicts] if conflicts else []
 
 
 def recorded_outcome(
@@ -244,6 +202,8 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
     elif request.expect_at is not None and (moved := pending.defined_after(request.expect_at, request)):
         outcome, code = Outcome.ERROR, "moved"
         message = f"values that were or may have been edited after log sequence {request.expect_at}: {_named(moved)}"
+    elif request.replayed is not None:
+        updates = request.replayed.delta
     elif request.merged is not None:
         updates = request.merged.updates
         if request.merged.conflicts:
@@ -275,13 +235,21 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
         request.attempts if outcome is Outcome.DEAD else 0,
         conflicts,
         request.digest,
+        *(_taken(request) if outcome is Outcome.SUCCESS else (0, 0)),
     )
 
 
+def _taken(request: QueuedRequest) -> tuple[int, int]:
+    """The position of the other change set that an apply or a rebase takes, and the number of conflicts after it."""
+    if request.replayed is not None:
+        return request.replayed.source.sequence, request.replayed.unresolved
+    return 0 if request.offer is None else request.offer.source.sequence, 0
+
+
 def defined_after(state: ChangeSetState, ids: Sequence[str], at: int) -> frozenset[str]:
-    """Those of `ids` that were, or may have been, defined or removed in `state` after log sequence `at`."""
-    defined_by = state.defined_by
-    return frozenset([id_ for id_ in ids if defined_by(id_) > at])
+    """Those of `ids` that were defined or removed in `state`, or about which a conflict was recorded, after `at`."""
+    defined_by, conflicts = state.defined_by, {} if state.branch is None else state.branch.conflicts
+    return frozenset([id_ for id_ in ids if defined_by(id_) > at or (id_ in conflicts and conflicts[id_].told > at)])
 
 
 def _named(ids: Sequence[str]) -> str:
@@ -334,6 +302,8 @@ class _PendingState:
                     "this change set is protected: end its protection before it is deleted", code="protected"
                 )
             return None
+        if isinstance(action, Rebase):
+            return refuse_rebase(state)
         if self._closed and (request.edits or request.recompute is not None or isinstance(action, Apply)):
             return UnprocessableError(
                 f"this change set is closed ({self._status}): it accepts no edits unless it is reopened", code="closed"

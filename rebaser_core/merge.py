@@ -17,6 +17,11 @@ from rebaser_core.values import canonical, same
 Definition: TypeAlias = Update | None
 
 
+def definition_of(update: Update) -> Definition:
+    """The definition after `update`."""
+    return None if type(update) is Remove else update
+
+
 @record
 class PatchEntry:
     """One entry of a patch: it changes the definition of `id` from `base` to `theirs`."""
@@ -87,7 +92,7 @@ class NetEffect:
             id_ = update.id
             if id_ not in self._after:
                 self._before[id_] = stood.get(id_)
-            self._after[id_] = None if type(update) is Remove else update
+            self._after[id_] = definition_of(update)
 
     def inverse(self) -> tuple[PatchEntry, ...]:
         """Return the patch that undoes the net effect: from the definitions after the commits to those before them."""

@@ -139,6 +139,10 @@ class Thresholds:
     """Edits that are checked or folded in one step; other tasks on the event loop get their turns between steps."""
     overlay_merge_step: int = _from(500, 1)
     """Values of the overlay that are merged in one step before and after a view."""
+    replay_min_bytes: int = _from(4 * 1024 * 1024)
+    """Bytes of commits of a target that a rebase reads even if the state of the target is smaller."""
+    replay_max_bytes: int = _from(64 * 1024 * 1024)
+    """Maximum bytes of commits of a target that a rebase reads. If they are more, it compares states instead."""
     on_loop_max_bytes: int = _from(32 * 1024)
     """Maximum bytes of work on the event loop, instead of in a thread, that has no threshold of its own."""
     updates_on_loop_max_bytes: int = _from(256 * 1024)

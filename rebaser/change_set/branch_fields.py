@@ -19,7 +19,7 @@ def about_branch(
     if kind is Kind.CREATE:
         return {}
     branch, marking = state.branch, fields.get("marking")
-    edits = fields.get("delta", ()) if kind is Kind.REBASE else ()
+    edits = fields.get("delta", ()) if kind in (Kind.REBASE, Kind.REPLAY) else ()
     about: dict[str, Any] = {} if edits else {"edited": state.edited}
     if state.protected if marking is None or marking.protected is None else marking.protected:
         about["protected"] = True
@@ -27,5 +27,5 @@ def about_branch(
         branch = replace(branch or Branch(0), status=marking.status)
     if branch is not None:
         inherited = checkpoint is None or checkpoint.sequence < branch.birth
-        about |= {"begin": branch.birth if inherited else 0, "branch": branch.summary(edits)}
+        about |= {"begin": branch.birth if inherited else 0, "branch": branch.summary(edits, fields.get("settled", ()))}
     return about

@@ -9,15 +9,14 @@ other commit is built meanwhile.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import structlog
-from anyio import to_thread
 
 from rebaser.change_set.branch_fields import about_branch
+from rebaser.change_set.commit_parts import with_before_in_blob, with_delta_in_blob, with_replay_in_blob
 from rebaser.change_set.known_functions import load_functions, missing_functions
 from rebaser.change_set.needed_blobs import needs_blobs, with_blobs_named
 from rebaser.runtime.context import Context
@@ -28,10 +27,10 @@ from rebaser_client.jetstream import ApiError, JetStream, NoAnswerError, NoRespo
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
 from rebaser_client.log.reader import COMMIT_OVERHEAD, LoadedState
 from rebaser_core import thresholds
-from rebaser_core.commit import BlobRef, Commit, Kind
+from rebaser_core.commit import Commit, Kind
 from rebaser_core.errors import FencedError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import check_commit, check_delta, decode_commit, encode_commit, encode_delta
+from rebaser_core.messages import check_commit, decode_commit, encode_commit
 from rebaser_core.record import record
 from rebaser_core.state.change_set import ChangeSetState, View
 from rebaser_core.state.computed_table import ComputedTable
@@ -43,7 +42,6 @@ log = structlog.get_logger(__name__)
 APPEND_TIMEOUT = 5.0  # seconds for one attempt
 RETRY = 0.02  # seconds until an append is repeated; doubled each time
 RETRY_MAX = 1.0  # seconds
-MAX_BEFORE = 64 * 1024 * 1024  # bytes of replaced definitions: a small request can remove many large values
 PINNED_CHECK = 0.05  # seconds between checks for threads that still read the state
 
 
@@ -58,7 +56,7 @@ class UnstorableCommit(RebaserError):  # noqa: N818 - a state of the commit
 
 @record
 class EncodedCommit:
-    """A commit and its bytes, verified by decoding them. `blob_size`: bytes of its delta, if that is in a blob."""
+    """A commit and its bytes, verified by decoding them. `blob_size`: bytes of its parts that are folded from blobs."""
 
     commit: Commit
     headers: dict[str, str]
@@ -167,8 +165,7 @@ class CommitLog:
             checkpoint=checkpoint,
             forget_before_ms=max(stored_ms - self._retry_window_ms, 0),
             unknown=fields.pop("unknown", None) or missing_functions(state),
-            **(about_branch(state, kind, checkpoint, fields) if self.history else {}),
-            **fields,
+            **((about_branch(state, kind, checkpoint, fields) if self.history else {}) | fields),
         )
 
     async def before(self, delta: Sequence[Update]) -> tuple[Update, ...] | None:
@@ -204,40 +201,25 @@ class CommitLog:
         inline_rows = limits.inline_table_max_rows if is_table else limits.inline_max_updates
         try:
             if len(commit.delta) > inline_rows:
-                commit = await self._with_delta_in_blob(commit)
+                commit = await with_delta_in_blob(self._blobs, commit)
             if commit.before and len(commit.before) > limits.inline_max_updates:
-                commit = await self._with_before_in_blob(commit)
+                commit = await with_before_in_blob(self._blobs, commit)
+            if commit.replay and len(commit.replay.bases) > limits.inline_max_updates:
+                commit = await with_replay_in_blob(self._blobs, commit)
             headers, payload = encode_commit(commit)
             # Folding does not need the replaced definitions, so they are the first to go to a blob.
-            for move in (self._with_before_in_blob, self._with_delta_in_blob):
+            for move in (with_before_in_blob, with_delta_in_blob, with_replay_in_blob):
                 if len(payload) > min(self._inline_max, limits.inline_max_bytes):
-                    commit = await move(commit)
+                    commit = await move(self._blobs, commit)
                     headers, payload = encode_commit(commit)
             if self.history and needs_blobs(commit):
                 commit = await with_blobs_named(self._blobs, commit, self.tail_max)
                 headers, payload = encode_commit(commit)
             check_commit(commit, headers, payload)
-            return EncodedCommit(commit, headers, payload, commit.delta_blob.size if commit.delta_blob else 0)
+            blobs = (commit.delta_blob, commit.replay.blob if commit.replay else None)
+            return EncodedCommit(commit, headers, payload, sum(blob.size for blob in blobs if blob is not None))
         except (UnprocessableError, UnsupportedVersion) as error:
             raise self._unreadable(commit, error.message) from error
-
-    async def _with_delta_in_blob(self, commit: Commit) -> Commit:
-        if commit.delta_blob is not None or not commit.delta:
-            return commit
-        data = await to_thread.run_sync(_encode_delta, commit)
-        return replace(commit, delta_blob=BlobRef(await self._blobs.put(data), len(data)))
-
-    async def _with_before_in_blob(self, commit: Commit) -> Commit:
-        if commit.before_blob is not None or not commit.before:
-            return commit
-        try:
-            data = await to_thread.run_sync(_encode_before, commit.before)
-        except UnprocessableError as error:
-            if error.code != "too_large":
-                raise
-            self.logger.warning("history_too_large", commit=commit.id, ids=len(commit.before))
-            return replace(commit, before=None)
-        return replace(commit, before_blob=BlobRef(await self._blobs.put(data), len(data)))
 
     def _unreadable(self, commit: Commit, reason: str) -> UnstorableCommit:
         self.logger.error("commit_unreadable", commit=commit.id, kind=commit.kind, reason=reason)
@@ -357,18 +339,6 @@ class CommitLog:
 
 def _given_up() -> FencedError:
     return FencedError("the append was not answered before the shutdown ran out of time")
-
-
-def _encode_delta(commit: Commit) -> bytes:
-    data = encode_delta(commit.delta)
-    check_delta(commit.kind, data, commit.delta)
-    return data
-
-
-def _encode_before(before: tuple[Update, ...]) -> bytes:
-    data = encode_delta(before, MAX_BEFORE)
-    check_delta(Kind.REBASE, data, before)
-    return data
 
 
 async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:

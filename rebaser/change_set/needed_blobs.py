@@ -33,6 +33,7 @@ async def with_blobs_named(blobs: BlobStore, commit: Commit, max_bytes: int) -> 
 def _parts(commit: Commit) -> list[BlobRef]:
     """The blobs that `commit` itself refers to, but for its checkpoint."""
     parts = [commit.delta_blob, commit.before_blob, commit.origin.tail_blob if commit.origin else None]
+    parts += [commit.replay.blob] if commit.replay else []
     parts += [decision.result for decision in commit.requests]
     parts += [outcome.decision.result for outcome in commit.carried]
     return [part for part in parts if part is not None]

@@ -14,7 +14,7 @@ from rebaser_core.branch import Apply
 from rebaser_core.commit import Commit, Source
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.merge import PatchEntry, same_definition
+from rebaser_core.merge import PatchEntry
 from rebaser_core.messages import read_branch, read_edited
 
 MAX_BYTES = 128 * 1024 * 1024  # bytes of the blobs that one request may read
@@ -53,7 +53,7 @@ async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply
         text = f"there is no change set {name}" if newest is None else f"{name} had no commit at position {apply.at}"
         raise UnprocessableError(text, code="no_such_change_set")
     (now, last), (then, commit) = newest, named
-    source = Source(branch.change_set, commit.sequence)
+    source = Source(branch.change_set, commit.sequence, apply.keep)
     summary = read_branch(then.headers)
     check_source(key.change_set, source, read_branch(now.headers), summary)
     if _birth(now, last) != _birth(then, commit):
@@ -88,9 +88,5 @@ async def _patch(changes: Changes) -> tuple[PatchEntry, ...]:
     entries = list(changes.items())
     for start in range(0, len(entries), STEP):
         await cooperate()
-        patch += [
-            PatchEntry(id_, base, here)
-            for id_, (base, here) in entries[start : start + STEP]
-            if not same_definition(base, here)
-        ]
+        patch += [PatchEntry(id_, one.base, one.here) for id_, one in entries[start : start + STEP] if not one.is_level]
     return tuple(patch)

@@ -109,8 +109,9 @@ class _Parent:
             rows, blob = (), None
             checkpoint, needed = await self._own_checkpoint(commit.sequence, sibling)
         origin = Origin(self._parent.change_set, commit.sequence, target, base, rows, blob)
-        changes = branch.changes if sibling and branch is not None else 0
-        summary = BranchSummary(target, base, _status(self._create), changes, 0, origin.change_set, origin.sequence)
+        inherited = (branch.changes, branch.conflicts) if sibling and branch is not None else (0, 0)
+        about = (*inherited, origin.change_set, origin.sequence)
+        summary = BranchSummary(target, base, _status(self._create), *about)
         return Fork(summary, origin, checkpoint, commit.covers, commit.unknown, needed)
 
     async def _newest(self) -> tuple[StoredMessage, Commit]:

@@ -8,26 +8,29 @@ that cannot be decided yet (of a newer version, or with a blob that is unavailab
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from rebaser.change_set.commit_drafts import created, marked, of_replay
 from rebaser.change_set.commit_log import CommitLog, UnstorableCommit
 from rebaser.change_set.poison import PoisonDetector, Suspicion
 from rebaser.change_set.replies import inbox_allowed, reply, with_result_read, with_result_stored
 from rebaser.change_set.request_reader import INTERNAL_CODES, HeldRequest, RequestReader
 from rebaser.change_set.retry_budget import RetryBudget
-from rebaser.change_set.tombstones import store_emptied, store_restored
+from rebaser.change_set.settling import request_settling
 from rebaser.runtime.context import Context
-from rebaser_client.cooperative import cooperate
+from rebaser_client.cooperative import cooperate, run_in_steps
 from rebaser_client.jetstream import Message
 from rebaser_core import thresholds
 from rebaser_core.backoff import exponential_delay
-from rebaser_core.branch import Apply
-from rebaser_core.commit import Applied, Attempt, BranchStatus, CarriedOutcome, Commit, Decision, Kind, Outcome, Reverts
-from rebaser_core.decide import DecidedBatch, QueuedRequest, decide, defined_after, recorded_outcome
+from rebaser_core.branch import Apply, Rebase
+from rebaser_core.commit import Applied, Attempt, Decision, Kind, Outcome, Reverts
+from rebaser_core.decide import DecidedBatch, decide, defined_after, recorded_outcome
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.merge import Merged
+from rebaser_core.queued_request import QueuedRequest
 from rebaser_core.record import record
+from rebaser_core.replay import Replayed
 from rebaser_core.updates import Update
 
 BLOCKED_RETRY = 0.5  # seconds until a blocked queue is tried again; doubled after each attempt
@@ -197,19 +200,22 @@ class Processor:
             state = commits.state
             if isinstance(requests[0].action, (Reverts, Apply)):
                 requests[0] = await self._merged(requests[0])
+            elif isinstance(requests[0].action, Rebase):
+                requests[0] = await self._replayed(requests[0])
             for number, request in enumerate(requests):
                 if request.expect_at is not None and len(request.patch or request.updates) > thresholds.now.fold_step:
                     requests[number] = await self._with_moved(request)
             decided = await self._with_result(decide(state, self.applied, requests))
             sequence = state.last
             if decided.decisions and (decided.fork is not None or decided.marking is not None):
-                make = self._marked if decided.fork is None else self._created
-                sequence = await commits.append(await make(messages[0], decided))
+                make = marked if decided.fork is None else created
+                sequence = await commits.append(await make(self._context.blobs, commits, messages[0], decided))
                 self.applied = decided.applied
             elif decided.decisions:
                 owes = state.owes or await self._wakes(decided.delta) or bool(decided.recompute)
+                replayed = decided.replayed
                 commit = commits.draft(
-                    Kind.REBASE,
+                    Kind.REBASE if replayed is None else Kind.REPLAY,
                     stored_ms=messages[len(requests) - 1].timestamp_ns // 1_000_000,
                     applied=decided.applied,
                     requests=decided.decisions,
@@ -222,12 +228,22 @@ class Processor:
                     authors=decided.authors if commits.history else (),
                     reverts=decided.reverts,
                     source=decided.source,
+                    settled=decided.settled,
+                    **({} if replayed is None else of_replay(replayed)),
                 )
                 sequence = await commits.append(commit)
                 self.applied = decided.applied
                 if decided.skipped:
                     self._log.error("requests_skipped", commit=commit.id, count=decided.skipped)
+        await self._settle(requests[0], *decided.answers[0], sequence)
         return await self._answer_all(messages, decided.answers, sequence)
+
+    async def _settle(self, request: QueuedRequest, decision: Decision, earlier: int | None, sequence: int) -> None:
+        """If the request applied a branch, ask the branch to go on from there. `earlier`: as in `DecidedBatch`."""
+        if isinstance(request.action, Apply) and decision.outcome is Outcome.SUCCESS and decision.position:
+            branch = ChangeSetKey.of(self._key.workspace, request.action.source)
+            commit = sequence if earlier is None else earlier
+            await request_settling(self._context, branch, decision.position, commit)
 
     async def _with_result(self, decided: DecidedBatch) -> DecidedBatch:
         """Store the conflicts of the reply if they have sides. Only a request that is decided alone can have such."""
@@ -240,46 +256,14 @@ class Processor:
         answers = [(stored if one is decision else one, commit) for one, commit in decided.answers]
         return replace(decided, decisions=(stored,), answers=tuple(answers))
 
-    async def _marked(self, message: Message, decided: DecidedBatch) -> Commit:
-        """Return the commit that protects, closes or deletes the change set, or ends any of these."""
-        commits, state = self._commits, self._commits.state
-        named: dict[str, Any] = {}
-        if decided.marking is not None and decided.marking.deletes:
-            state, named = await store_emptied(self._context.blobs, state)
-        elif decided.restored is not None:
-            state, named = await store_restored(self._context.blobs, decided.restored, state)
-        return commits.draft(
-            Kind.MARK,
-            stored_ms=message.timestamp_ns // 1_000_000,
-            state=state,
-            applied=decided.applied,
-            requests=decided.decisions,
-            debt=state.debt,
-            authors=decided.authors,
-            marking=decided.marking,
-            **named,
-        )
-
-    async def _created(self, message: Message, decided: DecidedBatch) -> Commit:
-        """Return the commit that creates the change set."""
-        commits, state, fork = self._commits, self._commits.state, decided.fork
-        assert fork is not None  # noqa: S101 - the caller has checked it
-        outcomes = [*state.outcomes.values(), *state.redriven.values()]
-        return commits.draft(
-            Kind.CREATE,
-            stored_ms=message.timestamp_ns // 1_000_000,
-            applied=decided.applied,
-            requests=decided.decisions,
-            covers=fork.covers,
-            checkpoint=fork.checkpoint,
-            authors=decided.authors,
-            origin=fork.origin,
-            status=None if fork.branch.status is BranchStatus.OPEN else fork.branch.status,
-            carried=tuple([CarriedOutcome(one.decision, one.commit, one.at_ms) for one in outcomes]),
-            unknown=fork.unknown,
-            branch=fork.branch,
-            blobs=fork.blobs,
-        )
+    async def _replayed(self, request: QueuedRequest) -> QueuedRequest:
+        """Return the request with what it read compared with the current state. Call within the append lock."""
+        branch, theirs, action = self._commits.state.branch, request.theirs, request.action
+        if branch is None or theirs is None or not isinstance(action, Rebase):
+            return request  # it is refused
+        replayed = Replayed(branch, theirs, action.strategy)
+        await run_in_steps(replayed.compare(self._commits.state.cells.edit_of, thresholds.now.overlay_merge_step))
+        return replace(request, replayed=replayed)
 
     async def _answer_all(
         self, messages: Sequence[Message], answers: Sequence[tuple[Decision, int | None]], sequence: int

@@ -59,7 +59,7 @@ def response(
     """Return the content of the reply to a request that was decided by the commit at log sequence `commit`."""
     status: Success | Conflicts | Failure
     if decision.outcome is Outcome.SUCCESS:
-        status = Success(decision.performed, commit)
+        status = Success(decision.performed, commit, decision.position, decision.unresolved)
     elif decision.outcome is Outcome.CONFLICTS:
         status = Conflicts(decision.message, commit, decision.conflicts)
     else:

@@ -16,6 +16,7 @@ from anyio import to_thread
 from rebaser.change_set.offer_reader import read_offer
 from rebaser.change_set.origin_reader import read_fork
 from rebaser.change_set.revert_reader import read_own_patch
+from rebaser.change_set.target_reader import read_theirs
 from rebaser.change_set.tombstones import read_deleted
 from rebaser.runtime.context import Context
 from rebaser_client.blobs import BlobMissing
@@ -26,11 +27,11 @@ from rebaser_core.branch import Apply, Create, Rebase
 from rebaser_core.commit import BlobRef, BranchStatus, Marking, Reverts
 from rebaser_core.content_digest import digest_of
 from rebaser_core.dead_letter import read_redrive
-from rebaser_core.decide import QueuedRequest
 from rebaser_core.definitions import check_definitions
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey, sequence_id
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob
+from rebaser_core.queued_request import QueuedRequest
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Update
 
@@ -148,7 +149,7 @@ class RequestReader:
                 offer = await read_offer(context, self._key, action)
                 return replace(request, offer=offer, patch=offer.patch)
             case Rebase():
-                raise UnprocessableError("this server does not rebase branches", code="unsupported")
+                return replace(request, theirs=await read_theirs(context, self._key, action, state))
             case Marking(status=BranchStatus.OPEN) if state.status is BranchStatus.DELETED:
                 return replace(request, restored=await read_deleted(context.reader, self._key))
             case Reverts():

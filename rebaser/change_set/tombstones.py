@@ -16,9 +16,9 @@ from rebaser_client.cooperative import run_offloaded
 from rebaser_client.log.reader import StateLoader
 from rebaser_core.checkpoint.chain import Chain
 from rebaser_core.checkpoint.writer import CheckpointDraft
-from rebaser_core.decide import Restored
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.queued_request import Restored
 from rebaser_core.state.change_set import ChangeSetState
 
 

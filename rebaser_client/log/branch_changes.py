@@ -9,17 +9,18 @@ from typing import Any, TypeAlias
 
 from rebaser_client.cooperative import cooperate, run_offloaded
 from rebaser_client.log.commits import DAMAGED, CommitReader
-from rebaser_core.commit import BlobRef, Commit, Kind
+from rebaser_core.branch import Changed, Contested
+from rebaser_core.commit import BlobRef, Commit, Kind, Replay
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.merge import definition_of
 from rebaser_core.messages import decode_changes, read_row
-from rebaser_core.updates import Remove
 
 STEP = 500  # updates that are folded before other tasks run
 NO_LIMIT = 2**62
 
-Changes: TypeAlias = dict[str, tuple[Any, Any]]
-"""By id, the definition at the base of the branch, and the one at a position of the branch."""
+Changes: TypeAlias = dict[str, Changed]
+"""By id, the definition at the base of the branch, the one at a position of the branch, and the conflict, if any."""
 
 
 class GapError(Exception):
@@ -29,7 +30,8 @@ class GapError(Exception):
 async def read_changes(
     commits: CommitReader, key: ChangeSetKey, sequence: int, *, max_bytes: int = NO_LIMIT, max_changes: int = NO_LIMIT
 ) -> Changes:
-    """Return the ids edited in the branch `key` as of its commit `sequence`; some may be edited back to the base.
+    """Return the values edited in the branch `key` as of its commit `sequence`, and their conflicts with the target.
+    Some may be edited back to the base.
 
     Raises `GapError` if a commit is gone, or does not say what it replaced, and `UnprocessableError` (`too_large`) for
     more than `max_changes`, or blobs of more than `max_bytes`, which are then not read. Raises `TransientError` if a
@@ -109,20 +111,45 @@ class _Fold:
             if origin is None or origin.target == origin.change_set:
                 self.changes.clear()
             return
-        if commit.kind is not Kind.REBASE or not (commit.delta or commit.delta_blob):
-            return
+        if commit.kind is Kind.REPLAY:
+            await self._add_replay(commit)
+        elif commit.has_edits:
+            await self._add_edits(commit)
+        self._check()
+
+    async def _add_edits(self, commit: Commit) -> None:
         self.take(commit.delta_blob, commit.before_blob)
         loaded = await self._commits.with_before(await self._commits.with_delta(commit))
         if loaded.before is None:
             raise GapError
         before = {update.id: update for update in loaded.before}
+        settled = set(commit.settled)
         delta: Any = loaded.delta
         for start in range(0, len(delta), STEP):
             await cooperate()
             for update in delta[start : start + STEP]:
-                base = self.changes[update.id][0] if update.id in self.changes else before.get(update.id)
-                self.changes[update.id] = base, None if type(update) is Remove else update
-        self._check()
+                id_, known = update.id, self.changes.get(update.id)
+                base = before.get(id_) if known is None else known.base
+                contested = None if known is None or id_ in settled else known.contested
+                self.changes[id_] = Changed(base, definition_of(update), contested)
+
+    async def _add_replay(self, commit: Commit) -> None:
+        self.take(commit.delta_blob, None if commit.replay is None else commit.replay.blob)
+        loaded = await self._commits.with_delta(commit)
+        delta: Any = loaded.delta
+        for start in range(0, len(delta), STEP):
+            await cooperate()
+            for update in delta[start : start + STEP]:
+                self.changes.pop(update.id, None)
+        replay = loaded.replay or Replay()
+        left = {update.id: Contested(definition_of(update), commit.sequence) for update in replay.conflicts}
+        for start in range(0, len(replay.bases), STEP):
+            await cooperate()
+            for update in replay.bases[start : start + STEP]:
+                known = self.changes.get(update.id)
+                if known is not None:  # otherwise the new base is what stands here
+                    base = definition_of(update)
+                    self.changes[update.id] = Changed(base, known.here, left.get(update.id))
 
     def _check(self) -> None:
         if self._room < 0 or len(self.changes) > self._max_changes:

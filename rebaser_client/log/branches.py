@@ -8,16 +8,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 
 from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import JetStream, OrderedConsumer
-from rebaser_client.log.branch_changes import GapError, read_changes
+from rebaser_client.log.branch_changes import Changes, GapError, read_changes
 from rebaser_client.log.changes import Definition
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.positions import At
+from rebaser_core.branch import Changed
 from rebaser_core.commit import BranchStatus, BranchSummary
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
@@ -45,6 +46,7 @@ class BranchInfo:
     - `status`: `open`; `applied` or `abandoned` if it was closed; `kept` if it was closed when it was created;
       or `deleted`.
     - `changes`: how many values were edited since the base; some of them may have their definition of the base again.
+    - `conflicts`: how many values are in conflict with the target.
     - `behind`: whether the target was edited after the base.
     - `protected`: whether edits other than applied branches are refused.
     """
@@ -61,6 +63,21 @@ class BranchInfo:
     changes: int = 0
     behind: bool = False
     protected: bool = False
+    conflicts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BranchConflict:
+    """A value that a branch and its target defined differently: both replaced the definition `base`.
+
+    `ours`: the definition in the branch. `theirs`: that in the target as of the base of the branch. None in place of a
+    definition means that the value does not exist.
+    """
+
+    id: str
+    base: Definition | None
+    ours: Definition | None
+    theirs: Definition | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,33 +168,53 @@ class BranchReader:
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raises `PositionPurged` if `at` is no longer readable.
         """
+        info, of = await self._branch(key, at)
+        changes = await self._changes(key, info.sequence)
+        differing = {id_: changed for id_, changed in changes.items() if not changed.is_level}
+        target = ChangeSetKey(key.workspace, of)
+        newest, theirs = await self._theirs(target, info.base, differing) if info.behind else (info.base, {})
+        return BranchDiff(
+            info,
+            newest,
+            tuple(
+                BranchChange(id_, one.base, one.here, theirs.get(id_, one.base))  # type: ignore[arg-type] # no removal
+                for id_, one in sorted(differing.items())
+            ),
+        )
+
+    async def conflicts(self, key: ChangeSetKey, at: At | None = None) -> tuple[BranchInfo, tuple[BranchConflict, ...]]:
+        """Return the branch `key`, and its conflicts with its target, by id. Raises the errors of `diff`."""
+        info, _ = await self._branch(key, at)
+        if not info.conflicts:
+            return info, ()
+        changes = await self._changes(key, info.sequence)
+        found = [(id_, one, one.contested) for id_, one in sorted(changes.items())]
+        return info, tuple(
+            BranchConflict(id_, contested.left, one.here, one.base)  # type: ignore[arg-type] # no removal
+            for id_, one, contested in found
+            if contested is not None
+        )
+
+    async def _branch(self, key: ChangeSetKey, at: At | None) -> tuple[BranchInfo, str]:
+        """Return the branch `key` as of the position `at`, and its target."""
         info = await self.one(key, at)
         name = f"{key.workspace}/{key.change_set}"
         if info is None:
             raise UnprocessableError(f"there is no change set {name}", code="no_such_change_set")
         if info.target is None:
             raise UnprocessableError(f"{name} is not a branch of another change set", code="not_a_branch")
-        changes = await self._changes(key, info.sequence)
-        differing = {id_: pair for id_, pair in changes.items() if not same_definition(*pair)}
-        target = ChangeSetKey(key.workspace, info.target)
-        newest, theirs = await self._theirs(target, info.base, differing) if info.behind else (info.base, {})
-        return BranchDiff(
-            info,
-            newest,
-            tuple(
-                BranchChange(id_, base, ours, theirs.get(id_, base)) for id_, (base, ours) in sorted(differing.items())
-            ),
-        )
+        return info, info.target
 
-    async def _changes(self, key: ChangeSetKey, sequence: int) -> dict[str, tuple[Any, Any]]:
-        """Return the ids edited in the branch as of its commit `sequence`, each with its definitions at the base
-        and at that commit."""
+    async def _changes(self, key: ChangeSetKey, sequence: int) -> Changes:
+        """Return the values edited in the branch as of its commit `sequence`, and their conflicts with the target."""
         for _ in range(ATTEMPTS):
             with suppress(GapError):  # the log was purged meanwhile, or a commit does not say what it replaced
                 return await read_changes(self._commits, key, sequence)
         state = (await (await self._loader()).load(key, sequence)).state
-        changes = {} if state.branch is None else state.branch.changes
-        return {id_: (base, state.cells.edit_of(id_)) for id_, base in changes.items()}
+        if state.branch is None:
+            return {}
+        conflicts, here = state.branch.conflicts, state.cells.edit_of
+        return {id_: Changed(base, here(id_), conflicts.get(id_)) for id_, base in state.branch.changes.items()}
 
     async def _theirs(
         self, target: ChangeSetKey, base: int, ids: Mapping[str, object]
@@ -226,6 +263,7 @@ def _info(workspace: str, name: str, sequence: int, time: datetime, headers: Map
         branch.base,
         branch.changes,
         protected=protected,
+        conflicts=branch.conflicts,
     )
 
 

@@ -15,11 +15,11 @@ from rebaser_client.cooperative import cooperate, run_offloaded
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer, StoredMessage
 from rebaser_client.log.positions import At, PositionPurged, check_at
 from rebaser_client.logs import get_logger
-from rebaser_core.commit import Commit
+from rebaser_core.commit import BlobRef, Commit
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.history import readable
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import decode_commit, decode_delta, decode_tail
+from rebaser_core.messages import decode_commit, decode_delta, decode_replay, decode_tail
 from rebaser_core.subjects import Subjects
 
 log = get_logger(__name__)
@@ -283,8 +283,12 @@ class CommitReader:
             return None
 
     async def with_delta(self, commit: Commit) -> Commit:
-        """Return `commit` with its delta, fetched if it is in a blob. Raises `TransientError` if the blob cannot be
-        read or is damaged."""
+        """Return `commit` with its delta and what else folding needs of it, fetched if it is in a blob.
+
+        Raises `TransientError` if a blob cannot be read or is damaged.
+        """
+        if commit.replay is not None and commit.replay.blob is not None:
+            commit = await self._with_replay(commit, commit.replay.blob)
         if commit.delta_blob is None or commit.delta:
             return commit
         data = await self._blobs.get(commit.delta_blob.address, max_bytes=MAX_BLOB)
@@ -292,6 +296,18 @@ class CommitReader:
             return replace(commit, delta=await run_offloaded(len(data), decode_delta, commit.kind, data))
         except UnprocessableError as error:
             raise _damaged(commit.sequence, error) from error
+
+    async def _with_replay(self, commit: Commit, blob: BlobRef) -> Commit:
+        assert commit.replay is not None  # noqa: S101 - the caller has checked it
+        if commit.replay.bases:
+            return commit
+        strategy = commit.replay.strategy
+        data = await self._blobs.get(blob.address, max_bytes=MAX_BLOB)
+        try:
+            found = await run_offloaded(len(data), decode_replay, data, strategy)
+        except UnprocessableError as error:
+            raise _damaged(commit.sequence, error) from error
+        return replace(commit, replay=replace(found, blob=blob))
 
     async def with_before(self, commit: Commit) -> Commit:
         """Return `commit` with the definitions that it replaced (`before`), fetched if they are in a blob.

@@ -106,7 +106,7 @@ class StateLoader(CommitReader):
             text = f"checkpoint {checkpoint.address} is damaged: {error.message}"
             raise TransientError(text, code="damaged_checkpoint") from error
         if state.branch is not None:
-            state.branch.changes = {id_: base for id_, (base, _) in found.items()}
+            state.branch.set_changes(found)
         return state, chain
 
     async def _load(self, key: ChangeSetKey, at: At | None) -> LoadedState:

@@ -237,11 +237,11 @@ class _Head:
         self.counts = [natural(raw.get("values")), natural(raw.get("roots")), self.outcomes]
         self.base, self.deltas = _parts(raw.get("base")), _parts(raw.get("deltas"))
         self.weight, self.marks = _history(raw.get("history"))
-        self.branch = read_branch(raw.get("branch"))
         self.taken, self.protected = read_taken(raw.get("taken")), read_flag(raw.get("protected"))
         self.edited = self.untracked = self.last  # older formats record neither; no later commit defined a value
         if file.version > schema.UNTRACKED_VERSION:
             self.edited, self.untracked = natural(raw.get("edited")), natural(raw.get("untracked"))
+        self.branch = read_branch(raw.get("branch"), self.edited)
 
 
 def _history(raw: object) -> tuple[int, list[Mark]]:

@@ -92,16 +92,21 @@ def listed(item: object, exactly: int | None = None) -> list[Any]:
 def write_branch(branch: Branch) -> list[Any]:
     """The JSON of a branch without its changes, which have a blob of their own."""
     origin, target = [branch.origin, branch.origin_sequence], [branch.target, branch.base]
-    return [branch.birth, origin, target, branch.status.value]
+    return [branch.birth, origin, target, branch.status.value, branch.own]
 
 
-def read_branch(raw: object) -> Branch | None:
-    """The inverse of `write_branch`; raises `UnprocessableError`, or `UnsupportedVersion` for an unknown status."""
+def read_branch(raw: object, edited: int) -> Branch | None:
+    """The inverse of `write_branch`; raises `UnprocessableError`, or `UnsupportedVersion` for an unknown status.
+
+    `edited`: the newest commit with edits. In checkpoints of servers that could not replay, this is `own`.
+    """
     if raw is None:
         return None
-    birth, origin, target, status = listed(raw, 4)
+    birth, origin, target, status, *own = listed(raw)
     (parent, sequence), (name, base) = listed(origin, 2), listed(target, 2)
-    return Branch(natural(birth), text(parent), natural(sequence), text(name), natural(base), read_status(text(status)))
+    about = (natural(sequence), text(name), natural(base), read_status(text(status)))
+    (newest,) = own or (edited,)
+    return Branch(natural(birth), text(parent), *about, own=natural(newest))
 
 
 def read_taken(raw: object) -> dict[str, int]:

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from rebaser_core import thresholds
 from rebaser_core.blob_address import address_of
-from rebaser_core.branch import differing
+from rebaser_core.branch import Changed
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, PartRef
 from rebaser_core.checkpoint.part_rows import PartRows, make_batch
 from rebaser_core.checkpoint.schema import SCHEMAS, write_branch, write_json, write_template
 from rebaser_core.ids import RequestId
-from rebaser_core.merge import Definition
 from rebaser_core.messages.decision import write_decision, write_digests
 from rebaser_core.messages.tail import encode_changes
 from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome, View
@@ -70,7 +69,8 @@ class CheckpointDraft:
         self._branch |= {"taken": dict(state.taken)} if state.taken else {}
         self._branch |= {"protected": True} if state.protected else {}
         self._changes_at_base = None if branch is None or not branch.target else list(branch.changes.items())
-        self._changed: list[tuple[str, Definition, Definition]] | None = None
+        self._conflicts = {} if branch is None else dict(branch.conflicts)
+        self._changed: list[tuple[str, Changed]] | None = None
         self._copied: PartRows | None = None
         self._values = view.columns.size
 
@@ -83,8 +83,8 @@ class CheckpointDraft:
         self._copied = PartRows(self._view, *self._select(), version=self._version)
         here = self._columns.edit_of
         if self._changes_at_base is not None:
-            patch = differing(self._changes_at_base, here)
-            self._changed = [(entry.id, entry.base, entry.theirs) for entry in patch]
+            changed = [(id_, Changed(base, here(id_), self._conflicts.get(id_))) for id_, base in self._changes_at_base]
+            self._changed = [(id_, one) for id_, one in changed if one.contested or not one.is_level]
 
     def write(self) -> WrittenCheckpoint:
         """Encode the checkpoint; `copy` must have run."""

@@ -5,18 +5,20 @@ has the same address for all change sets that are created from one position.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
+from rebaser_core.branch import Changed, Contested
 from rebaser_core.commit import Commit, Kind, TailRow
 from rebaser_core.encoding.envelope import CBOR, Headers, MessageRegistry, dumps, loads, unwrap
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS
-from rebaser_core.merge import Definition
+from rebaser_core.merge import definition_of
 from rebaser_core.messages.commit import COMMIT, check_is_commit
 from rebaser_core.messages.delta import check_version, decode_delta, encode_updates_blob
 from rebaser_core.messages.origin import read_tail, write_tail
-from rebaser_core.updates import Remove, Update
+from rebaser_core.updates import Remove, Set, Update
 
 # Fields that concern only the parent's queue. A change set created from the parent does not need them.
 _OF_QUEUE = {"requests", "authors", "reverts", "attempt", "forgetBeforeMs", "applied", "debt", "checkpoint", "carried"}
@@ -65,28 +67,38 @@ def decode_tail(data: bytes) -> tuple[TailRow, ...]:
     return read_tail(body["commits"])
 
 
-def encode_changes(changes: Iterable[tuple[str, Definition, Definition]]) -> bytes:
-    """The blob with the changes of a branch: ids, each with its definitions at the base and in the branch."""
+def encode_changes(changes: Iterable[tuple[str, Changed]]) -> bytes:
+    """The blob with the changes of a branch by id.
+
+    It is a blob of updates, two for each id: its definition at the base, and here (a removal if it has none). If the id
+    is in conflict, two more follow: the definition that both sides left, and a number, the sequence of the replay that
+    recorded the conflict.
+    """
     updates: list[Update] = []
-    for id_, base, here in changes:
-        updates += (base or Remove(id_), here or Remove(id_))
+    for id_, changed in changes:
+        updates += (changed.base or Remove(id_), changed.here or Remove(id_))
+        if changed.contested is not None:
+            updates += (changed.contested.left or Remove(id_), Set(id_, changed.contested.told))
     return encode_updates_blob(updates)
 
 
-def decode_changes(data: bytes) -> dict[str, tuple[Definition, Definition]]:
-    """Decode a blob of `encode_changes`: by id, the definitions at the base and in the branch.
-
-    Raises `UnprocessableError`.
-    """
+def decode_changes(data: bytes) -> dict[str, Changed]:
+    """Decode a blob of `encode_changes`; raises `UnprocessableError`."""
     updates: Sequence[Any] = decode_delta(Kind.REBASE, data)
-    bases, heres = updates[::2], updates[1::2]
-    if len(bases) != len(heres) or any(base.id != here.id for base, here in zip(bases, heres, strict=True)):
-        raise malformed("a blob of a branch's changes must have two definitions for each id")
-    return {base.id: (_definition(base), _definition(here)) for base, here in zip(bases, heres, strict=True)}
+    changes: dict[str, Changed] = {}
+    for id_, group in groupby(updates, lambda update: update.id):
+        found = list(group)
+        if len(found) not in (2, 4) or id_ in changes:
+            raise malformed("changes must be two or four updates of each id")
+        contested = Contested(definition_of(found[2]), _sequence(found[3])) if len(found) == 4 else None
+        changes[id_] = Changed(definition_of(found[0]), definition_of(found[1]), contested)
+    return changes
 
 
-def _definition(update: Update) -> Definition:
-    return None if type(update) is Remove else update
+def _sequence(update: Update) -> int:
+    if type(update) is not Set or type(update.value) is not int or update.value < 1:
+        raise malformed("the sequence of a conflict is not a positive number")
+    return update.value
 
 
 def check_tail(rows: Sequence[TailRow], after: int, until: int) -> list[Commit]:

@@ -229,7 +229,7 @@ class ChangeSetState:
         empty._take_queue(self)
         empty.marks, empty.weight = list(self.marks), self.weight
         empty.checkpoint = self.checkpoint
-        empty.branch = replace(self.branch or Branch(0), changes={}, status=BranchStatus.DELETED)
+        empty.branch = replace(self.branch or Branch(0), changes={}, conflicts={}, status=BranchStatus.DELETED)
         return empty
 
     def restore(self, deleted: "ChangeSetState") -> None:
@@ -299,16 +299,21 @@ class ChangeSetState:
         self.cells.merge_overlay(thresholds.now.overlay_merge_per_commit)
         apply, roots, branch, step = self.cells.apply, self.roots, self.branch, thresholds.now.fold_step
         delta: Sequence[Any] = commit.delta  # that of all commits but a DVU has updates
+        takes_over = branch.take if branch is not None and commit.kind is Kind.REPLAY else None
         for start in range(0, len(delta), step):
             if start:
                 yield
             for update in delta if len(delta) <= step else delta[start : start + step]:
-                if branch is not None:
+                if takes_over:
+                    takes_over(update.id)
+                elif branch is not None:
                     branch.edit(update.id, self.cells.edit_of)
                 if apply(update, sequence):
                     roots[update.id] = sequence
         if commit.delta:
             self.edited = sequence
+        if branch is not None:
+            yield from branch.fold(sequence, commit, self.cells.edit_of, step)
         for recompute in commit.recompute:
             if recompute.function is None:
                 self.recompute.clear()  # "all functions" includes the functions requested before
@@ -339,7 +344,7 @@ class ChangeSetState:
             self.attempts.pop(DVU_ATTEMPT, None)
         for decision in commit.requests:
             self.remember(RecordedOutcome(decision, sequence, commit.at_ms))
-        if commit.source is not None:
+        if commit.source is not None and commit.kind is Kind.REBASE:
             self.taken[commit.source.change_set] = sequence
         if commit.marking is not None:
             self._mark(commit.marking)

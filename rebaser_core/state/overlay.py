@@ -5,7 +5,7 @@ hides the value in the columns. The entry None means that the value was removed.
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, KeysView, Mapping
 from dataclasses import field
 
 import numpy as np
@@ -204,6 +204,11 @@ class Cells(Mapping[str, Cell]):
     def overlay_empty(self) -> bool:
         """Whether all values are in the columns."""
         return not self._overlay
+
+    @property
+    def overlaid(self) -> KeysView[str]:
+        """The ids whose cells are not those in the columns, or do not exist any more."""
+        return self._overlay.keys()
 
     def apply(self, update: Update, edited: int = 0) -> bool:
         """Apply an edit of the commit at log sequence `edited`.

@@ -39,7 +39,8 @@ REFUSED = {
     "deleted": "The change set is deleted. Create it anew, or reopen it to bring it back.",
     "exists": "A change set cannot be created under a name that is in use.",
     "invalid_definition": "A built-in function does not have an input or a parameter that the definition gives it.",
-    "moved": "A value of the request was defined or removed after the position that the request expects; for a value"
+    "moved": "A value of the request was defined or removed, or in conflict, after the position that the request"
+    " expects; for a value"
     " that does not exist, the newest edit of the change set counts. Or an apply is strict, and the target was edited"
     " after the base of the branch. Or the target was created after the base, because it replaces an earlier change"
     " set of its name. Or a revert in a branch names commits of the target after the base.",
@@ -49,15 +50,17 @@ REFUSED = {
     "no_such_request": "A revert names a request that this commit did not decide.",
     "not_its_target": "A change set branches from its parent or from the target of its parent, and can be applied to"
     " nothing else. A revert in it can only name commits of its target, or its own.",
+    "not_a_branch": "A change set without a target cannot be rebased.",
     "nothing_to_recompute": "A recompute was asked for, and no value is derived, or none by the function named.",
     "poison": "The request killed or hung the servers that tried it.",
     "protected": "The change set refuses edits and reverts, and cannot be deleted. Branches can be applied to it.",
     "purged": "The commits that a revert names, the position to create from or to apply, or what was deleted, can no"
     " longer be read.",
     "request_id_reused": "Another request, with other content, was decided under this id before.",
-    "self": "A change set cannot be created from itself, or applied to itself.",
+    "self": "A change set cannot be created from itself, applied to itself, or rebased onto itself.",
     "stale": "The target took an earlier position of the branch after its base, or derived values of the branch are not"
     " up to date.",
+    "target_is_open": "A branch is rebased onto the target of its target only if its target is closed.",
     "too_large": "The changes of a branch, or the commits to take back, are too many for one request.",
     "unresolved": "The branch has conflicts.",
     "unsupported": "The server keeps no history (`REBASER_HISTORY_FOR=0`), which reverts and branches need.",

@@ -21,7 +21,7 @@ from rebaser_core.messages import read_blobs
 from rebaser_core.response import Sides
 from rebaser_core.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
-from tests.support.history import check_history, commit_of, commits_of
+from tests.support.history import check_history, commit_of, commits_of, replayed
 from tests.support.owners import Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
@@ -175,14 +175,15 @@ async def test_what_cannot_be_applied_is_refused_and_says_why(
         assert (await client.branch("ws", "main", at=first)) is not None
         await edit(client, "main", Set("m", 1))
         assert await refused(client, "fix", strict=True) == "moved"
-        await client.apply("ws", "fix", at=at)
+        applied = await client.apply("ws", "fix", at=at)
         assert await stands(client, "main") == {"a": 2, "m": 1}
         assert await refused(client, "fix", at=later) == "stale"
         assert await refused(client, "fix", at=at) == "stale"
         await client.create_branch("ws", "child", "fix")
         await edit(client, "child", Set("c", 1))
         await client.apply("ws", "child")
-        assert [one.id for one in (await client.changes("ws", "fix")).changes] == ["a", "b", "c"]
+        await replayed(client, "ws", "fix", commit_of(applied))
+        assert [one.id for one in (await client.changes("ws", "fix")).changes] == ["b", "c"]
         await client.create_branch("ws", "quiet")
         await edit(client, "quiet", Set("q", 1))
         await client.apply("ws", "quiet", strict=True)
@@ -237,14 +238,14 @@ async def test_an_owner_that_ends_around_its_append_applies_it_once(
         await client.create_branch("ws", "fix")
         at = await edit(client, "fix", Set("a", 2))
         monkeypatch.setattr(CommitLog, "publish", publish)
-        applied = await client.apply("ws", "fix", request_id="one")
+        applied = await client.apply("ws", "fix", request_id="one", keep=True)
         assert not failures
         await edit(client, "fix", Set("a", 3))
         await edit(client, "main", Set("a", 9))
-        again = await client.apply("ws", "fix", at=at, request_id="one")  # answered from the log
+        again = await client.apply("ws", "fix", at=at, request_id="one", keep=True)  # answered from the log
         assert again.status == applied.status
         sources = [one.source for one in await commits_of(client, "ws", "main") if one.source is not None]
-    assert sources == [Source("fix", at)]
+    assert sources == [Source("fix", at, keep=True)]
     assert await stands(client, "main") == {"a": 9}
 
 
@@ -292,7 +293,7 @@ async def test_what_the_target_took_and_its_protection_survive_checkpoints(
             await edit(client, "main", Set("a", 3))
         with pytest.raises(RequestRejected, match="protected"):
             await client.revert("ws", "main", taken)
-        assert await refused(client, "fix") == "stale"
+        assert await refused(client, "fix") == "closed"
         state = await client.state("ws", "main")
         assert state.checkpoint is not None
         assert state.checkpoint.sequence > taken

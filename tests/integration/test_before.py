@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rebaser.change_set import commit_log
+from rebaser.change_set import commit_parts
 from rebaser_client.jetstream import JetStream
 from rebaser_core import thresholds
 from rebaser_core.encoding.envelope import MESSAGE_VERSION
@@ -85,7 +85,7 @@ async def test_what_stood_before_is_unknown_where_it_would_take_too_much(
     open_log: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few small requests can remove all of a large change set."""
-    monkeypatch.setattr(commit_log, "MAX_BEFORE", 2_000)
+    monkeypatch.setattr(commit_parts, "MAX_BEFORE", 2_000)
     log = await open_log().load()
     log.inline_max = 500
     await log.load()

@@ -1,10 +1,11 @@
 """What the decision on a request to apply a branch must be, and on one to protect a change set."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rebaser_core.branch import Apply, Create
-from rebaser_core.commit import BranchStatus, Commit, Decision, Marking, Outcome
+from rebaser_core.commit import BranchStatus, Commit, Decision, Kind, Marking, Outcome
 from rebaser_core.messages import read_protected, read_source
 from rebaser_core.updates import Remove, Update
 from tests.simulation.book import Book
@@ -54,12 +55,14 @@ def wrong_apply(
     at = commit.source
     if at is None or at.change_set != apply.source or source is None:
         return f"it says it applied {at}, not {apply.source}", []
-    target, base = source.target
+    target, base = source.target_at(at.sequence)
+    if at.keep != apply.keep:
+        return f"it keeps the branch open: {at.keep}", []
     if at.sequence not in positions(source, apply, asked) or at.sequence < source.birth:
         return f"it applied {at.sequence}, not {apply.at}", []
     if target != history.key.change_set:
         return f"the target of {apply.source} is {target}", []
-    if source.closed or history.closed:
+    if (source.closed and source.closed_at(asked.at)) or history.closed:
         return "one of both is closed", []
     if history.taken_at(base=base, name=apply.source):
         return f"{apply.source} was applied after {base} already", []
@@ -69,7 +72,13 @@ def wrong_apply(
         return f"it was edited by {history.last_edit}, after {base}", []
     if not apply.allow_stale and source.covers < edited(source, at.sequence):
         return "derived values of the branch are not up to date", []
+    if source.disputed_at[at.sequence]:
+        return f"{sorted(source.disputed_at[at.sequence])} are in conflict in {apply.source}", []
     edits, conflicts = merged(source.book, at.sequence, history.book, base)
+    if not conflicts:
+        theirs, stood = source.book.as_of[at.sequence], history.book.as_of[base]
+        changed = {id_ for id_ in {*theirs, *stood} if repr(theirs.get(id_)) != repr(stood.get(id_))}
+        source.patches[at.sequence] = changed, {update.id for update in edits}
     return (f"{conflicts} are in conflict" if conflicts else ""), edits
 
 
@@ -81,12 +90,13 @@ def wrong_apply_refusal(
         return "" if apply.source == history.key.change_set else "it is another one"
     if source is None or not source.times:
         return "" if decision.code in ("no_such_change_set", "closed") else "nothing of that name exists"
-    target, base = source.target
     places = list(positions(source, apply, asked))
     match decision.code:
         case "conflicts":
-            found = target == history.key.change_set and any(
-                merged(source.book, one, history.book, base)[1] for one in places if one >= source.birth
+            found = any(
+                merged(source.book, one, history.book, source.target_at(one)[1])[1]
+                for one in places
+                if one >= source.birth and source.target_at(one)[0] == history.key.change_set
             )
             return "" if found else "nothing is in conflict"
         case "no_such_change_set":
@@ -94,15 +104,19 @@ def wrong_apply_refusal(
         case "deleted":
             return "" if source.gone else "it is not deleted"
         case "closed":
-            return "" if source.closed or history.closed else "both are open"
+            return "" if source.closed or source.closed_at(asked.at) or history.closed else "both are open"
         case "not_its_target":
             before = any(one < source.birth for one in places)
-            return "" if before or target != history.key.change_set or not source.birth else "it is its target"
+            right = any(source.target_at(one)[0] != history.key.change_set for one in places)
+            return "" if before or right or not source.birth else "it is its target"
+        case "unresolved":
+            return "" if any(source.disputed_at[one] for one in places) else "nothing is in conflict there"
         case "stale":
-            late = history.taken_at(base=base, name=apply.source)
+            late = any(history.taken_at(base=source.target_at(one)[1], name=apply.source) for one in places)
             return "" if late or not apply.allow_stale else "it was not applied since its base"
         case "moved":
-            moved = history.birth > base or (apply.strict and history.last_edit > base)
+            bases = [source.target_at(one)[1] for one in places]
+            moved = any(history.birth > base or (apply.strict and history.last_edit > base) for base in bases)
             return "" if moved else "nothing was edited since the base"
         case "purged":
             return "" if source.purged else "nothing is purged"
@@ -146,7 +160,8 @@ def protected_wrongly(history: "History", decision: Decision, edits: bool, delet
 
 def wrong_apply_headers(history: "History", commit: Commit, headers: dict[str, str]) -> str:
     """What the headers of a commit say otherwise than it is; empty if nothing."""
-    if read_source(headers) != commit.source:
+    applied = replace(commit.source, keep=False) if commit.source and commit.kind is Kind.REBASE else None
+    if read_source(headers) != applied:
         return f"it applied {read_source(headers)}"
     return f"protected: {read_protected(headers)}" if read_protected(headers) != history.protected else ""
 
@@ -156,7 +171,7 @@ def wrong_apply_state(history: "History", state: Any, at: int) -> str:
 
     `at`: the commit whose state it has.
     """
-    taken = {name: one for one, name in history.takes if one <= at}
+    taken = {name: one for one, name, _, _ in history.takes if one <= at}
     if state.taken != taken:
         return f"it has taken {state.taken}, not {taken}"
     protected = [on for one, on in history.marks if one <= at][-1:] == [True]

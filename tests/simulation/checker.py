@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rebaser_core.branch import Apply, Create
+from rebaser_core.branch import Apply, Create, Rebase
 from rebaser_core.checkpoint import open_checkpoint, read_checkpoint
 from rebaser_core.commit import Applied, BranchStatus, CheckpointRef, Commit, Decision, Kind, Marking, Outcome, Reverts
 from rebaser_core.encoding.envelope import REDRIVE
@@ -27,6 +27,7 @@ from rebaser_core.messages import (
     decode_changes,
     decode_commit,
     decode_delta,
+    decode_replay,
     decode_tail,
     decode_updates_blob,
     peek,
@@ -57,6 +58,15 @@ from tests.simulation.forks import (
     wrong_refusal,
 )
 from tests.simulation.model.store import Stored, Stream
+from tests.simulation.rebases import (
+    SETTLES,
+    Disputed,
+    wrong_asked,
+    wrong_disputes,
+    wrong_rebase_refusal,
+    wrong_replay,
+    wrong_settled,
+)
 from tests.simulation.tries import MAX_DEATHS, Strikes, Tries
 
 CROWDED_FOR = 10.0  # virtual seconds from when logs were too large until history that gave way is gone, at most
@@ -106,9 +116,15 @@ class History:
     writer: str = ""
     birth: int = 0  # the commit that created it
     statuses: list[tuple[int, BranchStatus]] = field(default_factory=list)  # commits that gave it a status
-    target: tuple[str, int] = "", 0  # what it branches from, and the base
+    targets: list[tuple[int, tuple[str, int]]] = field(default_factory=list)  # commits that gave it a target and a base
+    own: int = 0  # the newest commit with edits of its own
+    disputes: dict[str, Disputed] = field(default_factory=dict)  # conflicts with the target
+    disputed_at: dict[int, dict[str, Disputed]] = field(default_factory=dict)  # by commit
+    patches: dict[int, tuple[set[str], set[str]]] = field(default_factory=dict)  # by position: ids changed, ids taken
+    replays: set[int] = field(default_factory=set)  # commits that took over what the target did
     lineage: list[int] = field(default_factory=list)  # the commits that make it up, of its origins as well
-    takes: list[tuple[int, str]] = field(default_factory=list)  # commits that applied a branch, with its name
+    # Commits that applied a branch, with its name, its position, and whether it stays open.
+    takes: list[tuple[int, str, int, bool]] = field(default_factory=list)
     restored: int = 0  # the newest commit that brought it back
     deleted: "Deleted | None" = None  # what it was
     marks: list[tuple[int, bool]] = field(default_factory=list)  # commits that protected it, or did so no longer
@@ -135,7 +151,21 @@ class History:
 
     def taken_at(self, *, base: int, name: str) -> bool:
         """Whether the branch `name` was applied after `base`."""
-        return any(at > base and one == name for at, one in self.takes)
+        return any(at > base and one == name for at, one, _, _ in self.takes)
+
+    @property
+    def target(self) -> tuple[str, int]:
+        """What it branches from, and the base."""
+        return self.targets[-1][1] if self.targets else ("", 0)
+
+    def target_at(self, sequence: int) -> tuple[str, int]:
+        """The same as of one of its commits."""
+        return next((target for at, target in reversed(self.targets) if at <= sequence), ("", 0))
+
+    def closed_at(self, time: float) -> bool:
+        """Whether it was closed at that time."""
+        known = [status for at, status in self.statuses if self.times[at] <= time]
+        return known[-1:] != [] and known[-1] is not BranchStatus.OPEN
 
 
 class Checker:
@@ -166,6 +196,7 @@ class Checker:
         self._newest = 0.0  # when the newest commit of all was stored
         self.sent: set[str] = set()  # ids of requests
         self.good: set[str] = set()  # those that nothing is wrong with
+        self._seen: set[str] = set()  # ids that a commit edits for who saw what stood there
 
     def history(self, key: ChangeSetKey) -> History:
         if key not in self.histories:
@@ -224,6 +255,7 @@ class Checker:
             return
         for decision, commit in history.answers[request_id]:
             if type(status) is OUTCOMES[decision.outcome] and status.commit == commit:
+                self._check_settling(history, decision, commit)
                 dead = decision.outcome is Outcome.DEAD
                 that(
                     not dead or decision.sequence in history.dead,
@@ -231,6 +263,15 @@ class Checker:
                 )
                 return
         raise Violation(f"{request_id} is answered {status}, and was decided {history.answers[request_id]}")
+
+    def _check_settling(self, history: History, decision: Decision, commit: int) -> None:
+        """Before it is answered that a branch was applied, the branch is asked to go on from there."""
+        asked = history.asked[decision.sequence]
+        apply = action_of(asked, Apply)
+        if apply is not None and decision.outcome is Outcome.SUCCESS:
+            branch = self.history(ChangeSetKey(history.key.workspace, apply.source))
+            told = any(one.request_id == f"{SETTLES}{commit}" for one in branch.asked.values())
+            that(told, f"{decision.request_id} is answered before {branch.key} is asked to take over {commit}")
 
     def dvu_began(self, who: str, label: str) -> None:
         running = self.dvus[who, label] = self.dvus.get((who, label), 0) + 1
@@ -252,6 +293,10 @@ class Checker:
             pass  # nobody could read it
         history.asked[stored.sequence] = asked
         known = not asked.request_id or asked.request_id in self.sent
+        if not known and asked.request_id.startswith(SETTLES):
+            wrong = wrong_asked(self.histories, history, asked)
+            that(not wrong, f"request {stored.sequence} of {history.key} is {asked.request_id}: {wrong}")
+            return
         that(known, f"request {stored.sequence} is {asked.request_id}, which nobody sent")
 
     def _request_removed(self, history: History, stored: Stored) -> None:
@@ -291,6 +336,11 @@ class Checker:
         if commit.before_blob is not None:
             before: Any = decode_delta(commit.kind, self._blob(commit.before_blob.address))
             commit = replace(commit, before=before)
+        if commit.replay is not None and commit.replay.blob is not None:
+            data = self._blob(commit.replay.blob.address)
+            commit = replace(commit, replay=decode_replay(data, commit.replay.strategy))
+        if commit.kind is Kind.REPLAY:
+            commit = replace(commit, delta=delta)
         decisions = [f"{one.sequence}:{one.request_id}:{one.outcome}" for one in commit.requests]
         self._tell(
             commit.owner,
@@ -362,6 +412,7 @@ class Checker:
             named = {address[1:], *decode_addresses(self._blob(address[1:]))}
         blobs = [commit.delta_blob, commit.before_blob, commit.origin.tail_blob if commit.origin else None]
         blobs += [decision.result for decision in commit.requests]
+        blobs += [commit.replay.blob] if commit.replay is not None else []
         needed = {blob.address for blob in blobs if blob is not None}
         if commit.kind in (Kind.CHECKPOINT, Kind.CREATE) and commit.checkpoint is not None:
             newest = commit.checkpoint
@@ -372,7 +423,8 @@ class Checker:
             if commit.origin.tail_blob is not None:
                 tail = decode_tail(self._blob(commit.origin.tail_blob.address))
             for copied in filter(None, map(read_row, tail)):
-                needed |= {blob.address for blob in (copied.delta_blob, copied.before_blob) if blob is not None}
+                parts = (copied.delta_blob, copied.before_blob, copied.replay.blob if copied.replay else None)
+                needed |= {blob.address for blob in parts if blob is not None}
         that(needed <= named, f"commit {stored.sequence} needs {needed - named}, and does not say so")
 
     def _check_checkpoint(self, history: History, checkpoint: CheckpointRef, instead: int = 0) -> None:
@@ -394,12 +446,14 @@ class Checker:
         that(not foreign or not own, f"the checkpoint at {checkpoint.sequence} knows requests of others: {foreign}")
         wrong = wrong_apply_state(history, state, at) if own else ""
         that(not wrong, f"the checkpoint at {checkpoint.sequence} is wrong: {wrong}")
-        if own and history.target[0] and not history.gone:
+        name, base = history.target_at(at)
+        if own and name and not history.gone:
             that(checkpoint.changes is not None, "the checkpoint of a branch has no changes")
             assert checkpoint.changes is not None
-            target = self.histories[ChangeSetKey(history.key.workspace, history.target[0])]
+            target = self.histories[ChangeSetKey(history.key.workspace, name)]
             changes = decode_changes(self._blob(checkpoint.changes.address))
-            wrong = unlawful(history, target.book, at, changes)
+            wrong = unlawful(history, target.book, at, base, changes)
+            wrong = wrong or wrong_disputes(history, at, changes)
             that(not wrong, f"the changes at {checkpoint.sequence} are wrong: {wrong}")
 
     def _decide(self, history: History, commit: Commit, sequence: int, delta: tuple[Any, ...]) -> None:
@@ -416,17 +470,22 @@ class Checker:
                 history.book.note(item)
             return
         expected: list[Update] = []
+        self._seen = set()
         for decision in commit.requests:
             self._decide_one(history, decision, sequence, expected, commit)
         self._check_said(history, commit)
+        wrong = wrong_settled(history, commit, self._seen)
+        that(not wrong, f"commit {sequence} is wrong: {wrong}")
         done = list(delta) if commit.reverts is None else [as_null(update) for update in delta]
         if commit.source is not None:
             done = sorted([as_null(update) for update in delta], key=lambda update: update.id)
-            history.takes.append((sequence, commit.source.change_set))
+        if commit.source is not None and commit.kind is Kind.REBASE:
+            source = commit.source
+            history.takes.append((sequence, source.change_set, source.sequence, source.keep))
         that(done == expected, f"commit {sequence} does not do what its requests ask for")
         if not self.history_for_ms:
             that(commit.before is None, f"commit {sequence} says what stood before, and no history is kept")
-        elif commit.kind is Kind.REBASE:
+        elif commit.kind in (Kind.REBASE, Kind.REPLAY):
             wrong = history.book.stood_otherwise({update.id for update in expected}, commit.before)
             that(not wrong, f"commit {sequence} does not say what stood before: {wrong}")
         for update in expected:
@@ -434,6 +493,10 @@ class Checker:
         if expected:
             history.deltas[sequence] = commit.previous, expected
             history.last_edit = sequence
+        if commit.kind is Kind.REPLAY:
+            history.replays.add(sequence)
+        elif expected:
+            history.own = sequence
         self._check_applied(history, commit)
 
     def _decide_one(
@@ -467,6 +530,7 @@ class Checker:
         create, reverts = action_of(asked, Create), action_of(asked, Reverts)
         if asked.message is not None:
             edits = bool(asked.message.updates or asked.message.updates_address or reverts)
+            edits |= isinstance(asked.message.action, Rebase)
             marking = action_of(asked, Marking)
             deletes = marking is not None and marking.deletes
             wrong = closed_wrongly(history, decision, edits) or protected_wrongly(history, decision, edits, deletes)
@@ -478,7 +542,7 @@ class Checker:
             pass
         elif create is not None:
             self._check_created(history, create, decision, sequence)
-        elif action_of(asked, Apply) or action_of(asked, Marking):
+        elif action_of(asked, Apply) or action_of(asked, Marking) or action_of(asked, Rebase):
             that(not expected, f"{decision.request_id} shares its commit")
             expected.extend(self._check_action(history, asked, decision, commit, sequence))
         elif reverts is not None:
@@ -490,6 +554,8 @@ class Checker:
         elif decision.outcome is Outcome.SUCCESS:
             assert asked.message is not None
             expected.extend(self.updates_of(asked.message))
+            if asked.message.expect_at is not None:
+                self._seen |= {update.id for update in self.updates_of(asked.message)}
         history.decided[decision.sequence] = decision, sequence
         if asked.request_id:
             history.outcomes[asked.request_id] = decision, sequence
@@ -507,8 +573,9 @@ class Checker:
         if decision.outcome is Outcome.DEAD:
             return []
         if not self.history_for_ms:
-            refused = decision.code == "unsupported" or (marking and decision.code == "no_such_change_set")
-            that(bool(refused), f"{decision.request_id} needs history: {decision.outcome}")
+            told = "no_such_change_set" if marking else "not_a_branch" if action_of(asked, Rebase) else "unsupported"
+            refused = decision.code in ("unsupported", told)
+            that(refused, f"{decision.request_id} needs history: {decision.outcome}")
             return []
         if marking is not None:
             wrong = wrong_mark(history, marking, decision)
@@ -519,7 +586,7 @@ class Checker:
             if success and marking.status is not None:
                 history.statuses.append((sequence, marking.status))
         if apply is None:
-            return []
+            return self._check_rebase(history, asked, decision, commit, sequence)
         source = self.histories.get(ChangeSetKey(history.key.workspace, apply.source))
         if success:
             wrong, edits = wrong_apply(history, source, apply, asked, commit)
@@ -528,6 +595,26 @@ class Checker:
         wrong = wrong_apply_refusal(history, source, apply, asked, decision)
         that(not wrong, f"{decision.request_id} is refused as {decision.code}: {wrong}")
         return []
+
+    def _check_rebase(
+        self, history: History, asked: Asked, decision: Decision, commit: Commit, sequence: int
+    ) -> list[Update]:
+        """Check the decision on a rebase, if it is one; return the edits that it must have made."""
+        rebase = action_of(asked, Rebase)
+        if rebase is None:
+            return []
+        if decision.outcome is not Outcome.SUCCESS:
+            wrong = wrong_rebase_refusal(history, rebase, decision)
+            that(not wrong, f"{decision.request_id} is refused as {decision.code}: {wrong}")
+            return []
+        target = self.histories[ChangeSetKey(history.key.workspace, history.target[0])]
+        wrong, edits = wrong_replay(history, target, asked, commit, sequence)
+        that(not wrong, f"commit {sequence} rebases {history.key}: {wrong}")
+        count = len(history.disputes)
+        that(
+            decision.unresolved == count, f"{decision.request_id} tells of {decision.unresolved} conflicts, not {count}"
+        )
+        return edits
 
     def _check_created(self, history: History, create: Create, decision: Decision, sequence: int) -> None:
         if decision.outcome is Outcome.SUCCESS:
@@ -553,7 +640,7 @@ class Checker:
             return
         book, ids = history.book, {update.id for update in self.updates_of(request)}
         newest = [book.touched[id_] if id_ in book.definitions else history.last_edit for id_ in ids]
-        newest.append(history.birth)
+        newest += [history.birth, *(history.disputes[id_].told for id_ in ids & history.disputes.keys())]
         moved = max(newest, default=0) > request.expect_at or not ids.isdisjoint(update.id for update in expected)
         refused = decision.code == "moved"
         # Without history, checkpoints do not say when a value was defined, and it may be refused needlessly.
@@ -569,8 +656,9 @@ class Checker:
             that(told == authors, f"a commit names {told}, and {authors} sent its requests")
         done = [reverts for one in asked if (reverts := action_of(one, Reverts)) is not None]
         success = len(commit.requests) == 1 and commit.requests[0].outcome is Outcome.SUCCESS
-        told_apply = len(asked) == 1 and success and action_of(asked[0], Apply) is not None
-        that((commit.source is not None) == told_apply, f"a commit says that it applies {commit.source}")
+        action = asked[0].message.action if len(asked) == 1 and success and asked[0].message is not None else None
+        that((commit.source is not None) == isinstance(action, (Apply, Rebase)), f"a commit applies {commit.source}")
+        that((commit.kind is Kind.REPLAY) == isinstance(action, Rebase), f"{action} is decided by a {commit.kind}")
         that(
             commit.reverts == (done[0] if done and success else None), f"a commit reverts {commit.reverts}, not {done}"
         )
@@ -624,6 +712,7 @@ class Checker:
 def reverted(history: History, reverts: Reverts, decision: Decision) -> list[Update]:
     """The edits that `decision` on a revert must have made; raises `Violation` if it must have been another."""
     found = {at: delta for at, delta in history.deltas.items() if reverts.first <= at <= reverts.last}
+    found = {at: delta for at, delta in found.items() if at not in history.replays}
     ids = list({update.id: None for _, delta in found.values() for update in delta})
     if reverts.first <= history.birth:
         right = decision.code in ("purged", "closed", "protected") or decision.outcome is Outcome.DEAD
@@ -635,8 +724,9 @@ def reverted(history: History, reverts: Reverts, decision: Decision) -> list[Upd
         that(reverts.first <= history.purged, f"{decision.request_id} is refused as purged, and nothing is")
         return []
     as_of, here = history.book.as_of, history.book.definitions
-    stood = as_of[found[min(found)][0]] if found else {}
-    left = as_of[max(found)] if found else {}
+    touching = {id_: [at for at, (_, delta) in found.items() if any(one.id == id_ for one in delta)] for id_ in ids}
+    stood = {id_: as_of[found[min(at)][0]].get(id_) for id_, at in touching.items()}
+    left = {id_: as_of[max(at)].get(id_) for id_, at in touching.items()}
     moved = [id_ for id_ in ids if repr(stood.get(id_)) != repr(left.get(id_))]
     moved = [id_ for id_ in moved if repr(here.get(id_)) != repr(stood.get(id_))]
     conflicts = [id_ for id_ in moved if repr(here.get(id_)) != repr(left.get(id_))]

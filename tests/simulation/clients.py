@@ -11,8 +11,8 @@ from rebaser_client import RebaserClient
 from rebaser_client.client import Wait
 from rebaser_client.errors import RequestRejected
 from rebaser_client.requests.task_publisher import publish_task
-from rebaser_core.branch import Apply, Create
-from rebaser_core.commit import BranchStatus, Marking, Reverts
+from rebaser_core.branch import Action, Apply, Create, Rebase
+from rebaser_core.commit import BranchStatus, Marking, Reverts, Strategy
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesResponse, Success
@@ -56,11 +56,16 @@ class Operation:
     revert: Reverts | None = None
     create: Create | None = None
     apply: Apply | None = None
+    rebase: Rebase | None = None
     marking: Marking | None = None
     of_old: bool = False  # it is created from a commit that its client knows of, if any
     pick: int = 0
     told: Told = Told.NOTHING
     begun: bool = False
+
+    @property
+    def action(self) -> Action | None:
+        return self.revert or self.create or self.apply or self.rebase or self.marking
 
 
 @dataclass
@@ -166,7 +171,7 @@ class Programme:
                     recompute=operation.recompute,
                     author=operation.author,
                     expect_at=operation.expect_at,
-                    action=operation.revert or operation.create or operation.apply or operation.marking,
+                    action=operation.action,
                     timeout=TIMEOUT,
                 )
             except RequestRejected as rejected:
@@ -317,8 +322,26 @@ def draw_statuses(rng: random.Random, operations: list[Operation]) -> None:
         if status is not BranchStatus.OPEN:
             closed.append(key)
         _ask_for_action(operation)
-        operation.create = operation.apply = None
+        operation.create = operation.apply = operation.rebase = None
         operation.key, operation.marking = key, Marking(status=status)
+
+
+def draw_rebases(rng: random.Random, operations: list[Operation]) -> None:
+    """Have some of them rebase branches, or edit these as who has seen them; some applies keep their branches open."""
+    branches = [operation.key for operation in operations if operation.key.change_set[0] in "xy"]
+    strategies = (*Strategy, Strategy.RECORD, Strategy.RECORD)
+    for operation in operations:
+        chance, key, strategy = rng.random(), rng.choice(branches or [operation.key]), rng.choice(strategies)
+        if operation.garbage:
+            continue
+        if operation.apply is not None:
+            operation.apply = replace(operation.apply, keep=chance < 0.5)
+        elif operation.create is None and chance < 0.3:
+            _ask_for_action(operation)
+            operation.marking = None
+            operation.key, operation.rebase = key, Rebase(strategy=strategy)
+        elif operation.updates and chance < 0.6:
+            operation.key, operation.expects = key, True
 
 
 def _ask_for_action(operation: Operation) -> None:

@@ -34,9 +34,9 @@ from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.planning import warm_up
 from rebaser_client.jetstream import Connection, Message
 from rebaser_core import thresholds
-from rebaser_core.decide import QueuedRequest
 from rebaser_core.encoding.envelope import MESSAGE_ID
 from rebaser_core.messages import REGISTRY
+from rebaser_core.queued_request import QueuedRequest
 from rebaser_core.thresholds import Thresholds
 from tests.simulation.left import Left
 from tests.simulation.loop import PROCESS, SimLoop, scope_hash

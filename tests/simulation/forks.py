@@ -1,13 +1,14 @@
 """What a `create` commit must be, and what becomes of the books: a change set begins as its parent was."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from rebaser_core.branch import Create
+from rebaser_core.branch import Changed, Create
 from rebaser_core.commit import BranchStatus, Commit, Decision, Outcome
 from rebaser_core.messages import decode_tail, read_branch, read_edited, read_row
 from tests.simulation.book import Book, as_null
+from tests.simulation.rebases import Disputed
 
 if TYPE_CHECKING:
     from tests.simulation.checker import Asked, History
@@ -88,7 +89,7 @@ def wrong_create(
     if create.target in (None, create.parent):
         target, base = create.parent, at
     else:
-        target, base = parent.target
+        target, base = parent.target_at(at)
     if (origin.target, origin.base) != (target, base):
         return f"it branches from {origin.target}@{origin.base}, not {target}@{base}"
     after = 0 if commit.checkpoint is None else commit.checkpoint.sequence
@@ -111,10 +112,13 @@ def begin(history: "History", parent: "History | None", commit: Commit, sequence
     history.book, history.lineage = Book(), []
     history.takes, history.marks, history.named = [], [], []
     history.deleted = None
+    history.targets, history.own, history.disputes = [], sequence, {}
     if origin is not None and parent is not None:
         history.book = forked(parent.book, origin.sequence)
         history.lineage = [at for at in parent.lineage if at <= origin.sequence]
-        history.target = origin.target, origin.base
+        history.targets = [(sequence, (origin.target, origin.base))]
+        if origin.target != origin.change_set:
+            history.disputes = dict(parent.disputed_at[origin.sequence])
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,8 @@ class Deleted:
     position: int
     last_edit: int
     covers: int
-    takes: list[tuple[int, str]]
+    takes: list[tuple[int, str, int, bool]]
+    disputes: dict[str, Disputed]
 
 
 def replaces(history: "History", commit: Commit, sequence: int) -> bool:
@@ -132,34 +137,39 @@ def replaces(history: "History", commit: Commit, sequence: int) -> bool:
     status = None if commit.marking is None else commit.marking.status
     book, gone = history.book, history.deleted
     if status is BranchStatus.DELETED:
-        history.deleted = Deleted(commit.previous, history.last_edit, history.covers, history.takes)
+        history.deleted = Deleted(
+            commit.previous, history.last_edit, history.covers, history.takes, dict(history.disputes)
+        )
         history.last_edit, history.takes = 0, []
+        history.disputes = {}
         book.definitions, book.touched, book.computed = {}, {}, {}
         return True
     if status is BranchStatus.OPEN and gone is not None:
         book.definitions, book.touched = dict(book.as_of[gone.position]), dict(book.edits[gone.position])
         book.computed = dict(book.found[gone.position])
         history.last_edit, history.covers, history.takes = gone.last_edit, gone.covers, gone.takes
+        history.disputes = gone.disputes
         history.deleted, history.restored = None, sequence
         return True
     return False
 
 
-def unlawful(history: "History", target: Book, sequence: int, changes: dict[str, tuple[Any, Any]]) -> str:
+def unlawful(history: "History", target: Book, sequence: int, base: int, changes: Mapping[str, Changed]) -> str:
     """What is wrong with the changes of a branch as of log sequence `sequence`; empty if nothing is.
 
     Undoing them has to give the definitions of the target at the base.
     """
-    here, stood = history.book.as_of[sequence], target.as_of[history.target[1]]
+    here, stood = history.book.as_of[sequence], target.as_of[base]
     undone = dict(here)
-    for id_, (base, ours) in changes.items():
+    for id_, changed in changes.items():
+        old, ours = changed.base, changed.here
         if repr(ours and as_null(ours)) != repr(here.get(id_)):
             return f"{id_} is {here.get(id_)}, not {ours}"
         undone.pop(id_, None)
-        if base is not None:
-            undone[id_] = as_null(base)  # type: ignore[assignment] # no removal
+        if old is not None:
+            undone[id_] = as_null(old)  # type: ignore[assignment] # no removal
     wrong = [id_ for id_ in sorted({*undone, *stood}) if repr(undone.get(id_)) != repr(stood.get(id_))]
-    return f"{wrong} are not as in {history.target[0]}@{history.target[1]}" if wrong else ""
+    return f"{wrong} are not as in the target at {base}" if wrong else ""
 
 
 def wrong_headers(history: "History", headers: dict[str, str], sequence: int) -> str:
@@ -173,6 +183,8 @@ def wrong_headers(history: "History", headers: dict[str, str], sequence: int) ->
         return ""
     if (told.target, told.base, told.status) != (*history.target, history.status):
         return f"the branch is {told}, not of {history.target}, {history.status}"
+    if told.conflicts != len(history.disputes):
+        return f"it tells of {told.conflicts} conflicts, not of {sorted(history.disputes)}"
     return ""
 
 

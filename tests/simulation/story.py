@@ -17,6 +17,7 @@ from tests.simulation.clients import (
     draw_forks,
     draw_history,
     draw_operations,
+    draw_rebases,
     draw_statuses,
 )
 from tests.simulation.environment import prepare, replaced
@@ -40,6 +41,7 @@ FORK_SHARE = 0.2  # of the worlds whose clients create change sets from others
 READER_SHARE = 0.15  # of the worlds in which somebody reads the past while others edit
 POSITIONS = 4  # of each change set that are read at rest
 APPLY_SHARE = 0.8  # of these, whose clients also apply branches and protect change sets
+REBASE_SHARE = 0.6  # of these, whose clients also rebase branches
 STATUS_SHARE = 0.4  # of these, whose clients also close change sets
 REST = 120.0  # virtual seconds in which everything has to come to rest
 # After the last fault: the dead were started, the links of lost machines were cut, and a new sweeper is pinned.
@@ -79,6 +81,7 @@ class Story:
         self._calm = world.setup.mode is Mode.CALM
         self._forks = random.Random(f"forks {world.seed}").random() < FORK_SHARE
         self._applies = random.Random(f"applies {world.seed}").random() < APPLY_SHARE
+        self._rebases = random.Random(f"rebases {world.seed}").random() < REBASE_SHARE
         self._statuses = random.Random(f"statuses {world.seed}").random() < STATUS_SHARE
 
     def run(self) -> Result:
@@ -141,6 +144,8 @@ class Story:
                     draw_forks(random.Random(f"forks {name} {lane[0].id} {world.seed}"), lane)
                     if self._applies:
                         draw_applies(random.Random(f"applies {name} {lane[0].id} {world.seed}"), lane)
+                    if self._applies and self._rebases:
+                        draw_rebases(random.Random(f"rebases {name} {lane[0].id} {world.seed}"), lane)
                     if self._statuses:
                         draw_statuses(random.Random(f"statuses {name} {lane[0].id} {world.seed}"), lane)
             stubborn = setup.mode is not Mode.HARSH or rng.random() < 0.5

@@ -91,8 +91,16 @@ WAYS = [
     Way("a request in a blob", "rebaser_client.requests.sender:encode_updates_blob"),
     Way("a commit with its delta", f"{LOG}encode_commit", lambda given, _: given[0].delta),
     Way("a commit with a table", f"{LOG}encode_commit", lambda given, _: isinstance(given[0].delta, ComputedTable)),
-    Way("a delta in a blob", f"{LOG}encode_delta", lambda given, _: not isinstance(given[0], ComputedTable)),
-    Way("a table in a blob", f"{LOG}encode_delta", lambda given, _: isinstance(given[0], ComputedTable)),
+    Way(
+        "a delta in a blob",
+        "rebaser.change_set.commit_parts:encode_delta",
+        lambda given, _: not isinstance(given[0], ComputedTable),
+    ),
+    Way(
+        "a table in a blob",
+        "rebaser.change_set.commit_parts:encode_delta",
+        lambda given, _: isinstance(given[0], ComputedTable),
+    ),
     Way(
         "a blob decoded here",
         "rebaser.change_set.request_reader:decode_updates_blob",

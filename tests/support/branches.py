@@ -320,7 +320,8 @@ class World:
         if self.holds("theirs takes conflicts"):
             for id_, conflict in book.conflicts.items():
                 untouched = book.cells.get(id_) == conflict.base and self.holds("equal to its base is not edited")
-                if strategy != "record" or untouched:
+                level = book.cells.get(id_) == book.theirs(id_)
+                if strategy != "record" or untouched or level:
                     theirs.setdefault(id_, book.theirs(id_))
         commit = Commit(0, "replay")
         for id_, their in theirs.items():

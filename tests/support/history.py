@@ -6,6 +6,7 @@ from itertools import pairwise
 import anyio
 
 from rebaser_client import Commit, RebaserClient
+from rebaser_core.commit import Kind
 from rebaser_core.messages import EnqueueUpdatesResponse, Success
 
 
@@ -55,3 +56,11 @@ def check_replies(commits: Sequence[Commit], replies: Sequence[EnqueueUpdatesRes
     answered = {reply.id: commit_of(reply) for reply in replies}
     assert answered == decided
     assert len(answered) == len(replies)
+
+
+async def replayed(client: RebaserClient, workspace: str, branch: str, commit: int) -> None:
+    """Return when the branch has taken over `commit` of its target."""
+    with anyio.fail_after(60):
+        async for one in client.watch(workspace, branch, after=0):
+            if one.kind is Kind.REPLAY and one.source is not None and one.source.sequence >= commit:
+                break

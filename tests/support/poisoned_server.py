@@ -13,7 +13,8 @@ from rebaser.change_set import processor, request_reader, serial_dvu
 from rebaser.cli import main
 from rebaser.dvu import update as run
 from rebaser.runtime import context
-from rebaser_core.decide import DecidedBatch, QueuedRequest
+from rebaser_core.decide import DecidedBatch
+from rebaser_core.queued_request import QueuedRequest
 from tests.support.sparkless_server import Engine
 
 decode, decide, plan = request_reader.decode, processor.decide, run.plan  # type: ignore[attr-defined]

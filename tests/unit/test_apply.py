@@ -20,12 +20,13 @@ from rebaser_core.commit import (
     Source,
 )
 from rebaser_core.content_digest import digest_of
-from rebaser_core.decide import DecidedBatch, QueuedRequest, Restored, decide
+from rebaser_core.decide import DecidedBatch, decide
 from rebaser_core.encoding.envelope import CBOR, dumps
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId
 from rebaser_core.merge import Merged, PatchEntry
 from rebaser_core.messages import EnqueueUpdatesRequest, decode
+from rebaser_core.queued_request import QueuedRequest, Restored
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState, RecordedOutcome
 from rebaser_core.updates import Derive, Recompute, Set
 

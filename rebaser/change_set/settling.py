@@ -1,0 +1,41 @@
+"""Asks a branch to take over the commit in which its target applied it, so that it goes on from there, or is closed.
+
+Invariant: the request is stored before the apply is answered, and again for each message that repeats the apply. It has
+the same id each time, so it is decided once.
+"""
+
+import structlog
+
+from rebaser.runtime.context import Context
+from rebaser_client.jetstream import ApiError
+from rebaser_client.requests.task_publisher import publish_task
+from rebaser_core.branch import Rebase
+from rebaser_core.encoding.envelope import MESSAGE_ID
+from rebaser_core.ids import ChangeSetKey, RequestId
+from rebaser_core.messages import EnqueueUpdatesRequest, encode
+
+log = structlog.get_logger(__name__)
+
+
+async def request_settling(context: Context, branch: ChangeSetKey, applied: int, commit: int) -> None:
+    """Store a request to rebase `branch`, which its target has applied as of log sequence `applied` in `commit`.
+
+    Raises `TransientError` if NATS does not answer. If NATS refuses the request, for example because the stream is
+    full, this only logs it: the next rebase of the branch does the same.
+    """
+    request_id = RequestId(f"settle-{commit}")
+    action = Rebase(upto=commit, settles=applied)
+    request = EnqueueUpdatesRequest(request_id, branch.workspace, branch.change_set, None, action=action)
+    headers, payload = encode(request)
+    headers[MESSAGE_ID] = f"{branch}.{request_id}"
+    try:
+        await context.js.publish(context.subjects.requests(branch), payload, headers)
+        await publish_task(context.js, context.subjects, branch)
+    except ApiError as error:
+        log.warning(
+            "settle_refused",
+            workspace=branch.workspace,
+            change_set=branch.change_set,
+            commit=commit,
+            reason=error.message,
+        )

@@ -1,0 +1,60 @@
+"""Compares the definitions of a branch with those of its target, without the commits that led there.
+
+Invariant: what is found is where the target differs from its own state at the base of the branch. By the law of
+branches, that state is the one of the branch with its changes undone.
+"""
+
+from collections.abc import Container, Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebaser_core.merge import Definition, same_definition
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.state.columns import Columns
+from rebaser_core.state.kinds import OTHER
+from rebaser_core.state.overlay import Cells
+
+SLOW = 100  # definitions that are made and compared before the caller gets a turn
+
+
+def definitions_that_differ(
+    branch: ChangeSetState, changes: Mapping[str, Definition], target: ChangeSetState, step: int
+) -> Iterator[dict[str, Definition]]:
+    """Yield, some ids at a time, the definitions in `target` that are not those at the base, None if there is none.
+
+    `changes`: those of the branch. No edit of the branch may be folded meanwhile; results of dependent values updates
+    may. Among each `step` ids, those with the same plain value are found by columns, the others one by one.
+    """
+    cells, theirs = branch.cells, target.cells
+
+    def stood(id_: str) -> Definition:
+        return changes[id_] if id_ in changes else cells.edit_of(id_)
+
+    rows = theirs.columns.rows()
+    for start in range(0, len(rows), step):
+        some = _doubtful(cells, changes, theirs.columns, rows[start : start + step])
+        for first in range(0, len(some), SLOW):
+            part = [(id_, theirs.edit_of(id_)) for id_ in some[first : first + SLOW]]
+            yield {id_: their for id_, their in part if not same_definition(stood(id_), their)}
+    for ids in (list(changes), list(cells.overlaid), *_ids(cells.columns, step)):
+        for first in range(0, len(ids), step):
+            gone = [id_ for id_ in ids[first : first + step] if id_ not in theirs]
+            yield {id_: None for id_ in gone if stood(id_) is not None}
+
+
+def _ids(columns: Columns, step: int) -> Iterator[list[str]]:
+    rows, ids = columns.rows(), columns.ids
+    for start in range(0, len(rows), step):
+        yield [ids[row] for row in rows[start : start + step].tolist()]
+
+
+def _doubtful(cells: Cells, changes: Container[str], theirs: Columns, rows: NDArray[np.intp]) -> list[str]:
+    """The ids of those `rows` of the target that may differ: the others have the same plain value in the branch."""
+    mine = cells.columns
+    index, ids, over = mine.index, [theirs.ids[row] for row in rows.tolist()], cells.overlaid
+    at = np.array([index.get(id_, -1) for id_ in ids], np.intp)
+    plain = (at >= 0) & (mine.template[at] < 0) & (theirs.template[rows] < 0) & (theirs.kind[rows] != OTHER)
+    equal = (mine.state[at] == theirs.state[rows]) & (mine.kind[at] == theirs.kind[rows])
+    equal &= plain & (mine.bits[at] == theirs.bits[rows])
+    return [id_ for id_, same in zip(ids, equal.tolist(), strict=True) if not same or id_ in over or id_ in changes]
