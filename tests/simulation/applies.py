@@ -72,7 +72,7 @@ def wrong_apply(
         return f"it was edited by {history.last_edit}, after {base}", []
     if not apply.allow_stale and source.covers < edited(source, at.sequence):
         return "derived values of the branch are not up to date", []
-    if source.disputed_at[at.sequence]:
+    if source.disputed_at.get(at.sequence):
         return f"{sorted(source.disputed_at[at.sequence])} are in conflict in {apply.source}", []
     edits, conflicts = merged(source.book, at.sequence, history.book, base)
     if not conflicts:
@@ -110,7 +110,7 @@ def wrong_apply_refusal(
             right = any(source.target_at(one)[0] != history.key.change_set for one in places)
             return "" if before or right or not source.birth else "it is its target"
         case "unresolved":
-            return "" if any(source.disputed_at[one] for one in places) else "nothing is in conflict there"
+            return "" if any(source.disputed_at.get(one) for one in places) else "nothing is in conflict there"
         case "stale":
             late = any(history.taken_at(base=source.target_at(one)[1], name=apply.source) for one in places)
             return "" if late or not apply.allow_stale else "it was not applied since its base"

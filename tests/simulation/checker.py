@@ -368,6 +368,7 @@ class Checker:
             wrong = wrong or wrong_apply_headers(history, commit, stored.headers)
             that(not wrong, f"the headers of commit {stored.sequence} are wrong: {wrong}")
         history.book.close(stored.sequence)
+        history.disputed_at[stored.sequence] = dict(history.disputes)
         if replaced:
             named = commit.checkpoint is not None and commit.checkpoint.sequence == commit.previous
             that(named, f"commit {stored.sequence} makes another state of it, and names {commit.checkpoint}")

@@ -118,7 +118,7 @@ def begin(history: "History", parent: "History | None", commit: Commit, sequence
         history.lineage = [at for at in parent.lineage if at <= origin.sequence]
         history.targets = [(sequence, (origin.target, origin.base))]
         if origin.target != origin.change_set:
-            history.disputes = dict(parent.disputed_at[origin.sequence])
+            history.disputes = dict(parent.disputed_at.get(origin.sequence, {}))
 
 
 @dataclass(frozen=True)
