@@ -1,5 +1,6 @@
 """Positions as people write them, and the rule that says which of them can be read."""
 
+import time
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -15,7 +16,7 @@ NOW = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("text", "time"),
+    ("text", "meant"),
     [
         ("90s", NOW - timedelta(seconds=90)),
         ("10m", NOW - timedelta(minutes=10)),
@@ -27,9 +28,17 @@ NOW = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
         ("2026-01-31T12:00:00+02:00", datetime(2026, 1, 31, 10, tzinfo=UTC)),
     ],
 )
-def test_times(text: str, time: datetime) -> None:
-    assert parse_time(text, NOW) == time
-    assert parse_position(f"draft@{text}", NOW) == NamedPosition("draft", time)
+def test_times(text: str, meant: datetime) -> None:
+    assert parse_time(text, NOW) == meant
+    assert parse_position(f"draft@{text}", NOW) == NamedPosition("draft", meant)
+
+
+def test_a_time_without_a_zone_is_utc_wherever_the_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        assert parse_time("2026-01-31T12:00", NOW) == datetime(2026, 1, 31, 12, tzinfo=UTC)
+    time.tzset()
 
 
 @pytest.mark.parametrize("text", ["", "10", "10 minutes", "-5m", "999999999d", "9999-99-99", "0001-01-01T00:00+23:59"])

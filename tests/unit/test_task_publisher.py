@@ -8,7 +8,8 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from rebaser_client.jetstream import Msg
+from rebaser_client.errors import NotAllowed
+from rebaser_client.jetstream import ApiError, Msg
 from rebaser_client.requests import task_publisher
 from rebaser_client.requests.task_publisher import TaskPublisher
 from rebaser_core.errors import TransientError
@@ -157,3 +158,54 @@ async def test_slow_answers_are_waited_for_longer_before_an_owner_is_woken(publi
     due, _, reply = publisher._deferred[0]
     assert due >= now + 0.3
     reply.set_result(Msg("inbox", "", b"", {}))
+
+
+async def test_all_that_wait_for_an_answer_in_vain_wake_owners_at_once(
+    publisher: TaskPublisher, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    async def look(_: float) -> None:
+        nonlocal looks
+        looks += 1
+        await checkpoint()
+
+    monkeypatch.setattr(task_publisher, "PATIENCE", 0.0)
+    monkeypatch.setattr(anyio, "sleep", look)
+    keys = [ChangeSetKey("ws", f"cs{number}") for number in range(5)]
+    for key in keys:
+        publisher.record_answer(key, asyncio.get_running_loop().time())
+        publisher.start_unless_answered(key, asyncio.get_running_loop().create_future())
+    await tasks.begin(5)
+    assert (tasks.keys, looks) == (keys, 1)
+    for _ in keys:
+        tasks.may_end.release()
+
+
+@pytest.mark.parametrize(
+    ("error", "give_up", "tries"),
+    [
+        (NotAllowed("publish", "subject"), 30.0, 1),
+        (ApiError(503, 10077, "maximum bytes exceeded"), 30.0, 1),
+        (TransientError("away"), -1.0, 1),
+        (TransientError("away"), 30.0, 3),
+    ],
+)
+async def test_a_task_that_is_refused_is_left_to_the_sweeper_and_one_that_fails_is_not(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, give_up: float, tries: int
+) -> None:
+    tried = 0
+
+    async def publish(_: object, __: object, ___: ChangeSetKey) -> bool:
+        nonlocal tried
+        tried += 1
+        if tried < 3:
+            raise error
+        return True
+
+    monkeypatch.setattr(task_publisher, "publish_task", publish)
+    monkeypatch.setattr(task_publisher, "GIVE_UP", give_up)
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            await TaskPublisher(cast("Any", None), Subjects(""), group).publish(KEY)
+    assert tried == tries
