@@ -159,13 +159,19 @@ async def test_an_append_that_nobody_answers_is_given_up_when_a_shutdown_runs_ou
             given_up = True
 
 
-async def test_a_large_delta_goes_through_a_blob(js: JetStream, subjects: Subjects) -> None:
+async def test_a_large_delta_goes_through_a_blob(js: JetStream, subjects: Subjects, nats_url: str) -> None:
     log = await Log(js, subjects, inline_max=1000).load()
     await log.append(*(Set(f"v{number}", "x" * 50) for number in range(100)))
     stored = await log.reader.last(KEY)
     assert stored is not None
     assert stored.delta_blob is not None
     assert len((await log.reader.load(KEY)).state.cells) == 100
+    async with (
+        RebaserClient.connect(nats_url, prefix=subjects.prefix) as client,
+        aclosing(client.watch(KEY.workspace, KEY.change_set, after=0)) as commits,
+    ):
+        with anyio.fail_after(30):
+            assert len((await anext(commits)).delta) == 100
 
 
 async def test_a_foreign_message_counts_for_the_sequence_and_is_skipped(open_log: Open, js: JetStream) -> None:
@@ -208,6 +214,22 @@ async def test_a_watcher_from_now_on_gets_no_old_commit_where_the_newest_message
                 group.start_soon(watch)
                 await begun.wait()
                 await log.append(Set("b", 2))
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 3])
+async def test_a_watcher_gets_what_came_after_the_commit_that_it_names(
+    open_log: Open, nats_url: str, after: int
+) -> None:
+    log = await open_log().load()
+    for number in (1, 2, 3):
+        await log.append(Set("a", number))
+    first = log.commits.state.last - 2
+    async with RebaserClient.connect(nats_url, prefix=log.subjects.prefix) as client:
+        with anyio.fail_after(30):
+            async with aclosing(client.watch(KEY.workspace, KEY.change_set, after=first - 1 + after)) as commits:
+                expected = [Set("a", number) for number in range(after + 1, 5)]
+                await log.append(Set("a", 4))
+                assert [(await anext(commits)).delta for _ in expected] == [(one,) for one in expected]
 
 
 async def test_a_damaged_commit_is_never_skipped(open_log: Open, js: JetStream) -> None:
