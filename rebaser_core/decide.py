@@ -201,7 +201,10 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
         outcome, code, message = Outcome.ERROR, request.refusal.code, request.refusal.message
     elif request.expect_at is not None and (moved := pending.defined_after(request.expect_at, request)):
         outcome, code = Outcome.ERROR, "moved"
-        message = f"values that were or may have been edited after log sequence {request.expect_at}: {_named(moved)}"
+        message = (
+            "values that were or may have been edited, or came into conflict, after log sequence"
+            f" {request.expect_at}: {_named(moved)}"
+        )
     elif request.replayed is not None:
         updates = request.replayed.delta
     elif request.merged is not None:
@@ -247,7 +250,10 @@ def _taken(request: QueuedRequest) -> tuple[int, int]:
 
 
 def defined_after(state: ChangeSetState, ids: Sequence[str], at: int) -> frozenset[str]:
-    """Those of `ids` that were defined or removed in `state`, or about which a conflict was recorded, after `at`."""
+    """Those of `ids` that were, or may have been, defined or removed in `state` after log sequence `at`.
+
+    An id about which a conflict was recorded after `at` counts, too.
+    """
     defined_by, conflicts = state.defined_by, {} if state.branch is None else state.branch.conflicts
     return frozenset([id_ for id_ in ids if defined_by(id_) > at or (id_ in conflicts and conflicts[id_].told > at)])
 

@@ -35,11 +35,15 @@ class Theirs:
 
 
 def refuse_rebase(state: ChangeSetState) -> UnprocessableError | None:
-    """The reason why the change set cannot replay a target, with code `closed`, `not_a_branch` or `protected`; None if
-    it can."""
+    """Return why the change set cannot replay its target; None if it can.
+
+    The code is `closed`, `not_a_branch` or `protected`.
+    """
     branch = state.branch
     if branch is not None and branch.status is not BranchStatus.OPEN:
-        return UnprocessableError(f"this change set is closed ({branch.status}): it takes nothing", code="closed")
+        return UnprocessableError(
+            f"this change set is closed ({branch.status}): it cannot be rebased unless it is reopened", code="closed"
+        )
     if branch is None or not branch.target:
         return UnprocessableError("this change set is not a branch of another", code="not_a_branch")
     if state.protected:
@@ -55,7 +59,8 @@ def check_moves(branch: Branch, born: int, source: Source) -> None:
     """
     if born > branch.base:
         raise UnprocessableError(
-            f"{source.change_set} was created again in commit {born}, after the base {branch.base}", code="moved"
+            f"{source.change_set} was created again in commit {born}, after the base {branch.base} of the branch",
+            code="moved",
         )
 
 

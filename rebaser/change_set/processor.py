@@ -239,7 +239,7 @@ class Processor:
         return await self._answer_all(messages, decided.answers, sequence)
 
     async def _settle(self, request: QueuedRequest, decision: Decision, earlier: int | None, sequence: int) -> None:
-        """If the request applied a branch, ask the branch to go on from there. `earlier`: as in `DecidedBatch`."""
+        """If the request applied a branch, ask the branch to take that over. `earlier`: as in `DecidedBatch`."""
         if isinstance(request.action, Apply) and decision.outcome is Outcome.SUCCESS and decision.position:
             branch = ChangeSetKey.of(self._key.workspace, request.action.source)
             commit = sequence if earlier is None else earlier

@@ -1,4 +1,4 @@
-"""Asks a branch to take over the commit in which its target applied it, so that it goes on from there, or is closed.
+"""Asks a branch that was applied to take over the commit that applied it: it continues from there, or is closed.
 
 Invariant: the request is stored before the apply is answered, and again for each message that repeats the apply. It has
 the same id each time, so it is decided once.

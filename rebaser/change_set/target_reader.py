@@ -40,7 +40,7 @@ async def read_theirs(context: Context, key: ChangeSetKey, rebase: Rebase, state
         raise refusal or UnprocessableError("this change set is not a branch of another", code="not_a_branch")
     if rebase.settles is not None and rebase.settles < branch.birth:
         raise UnprocessableError(
-            f"what was applied at {rebase.settles} is an earlier change set of this name", code="moved"
+            f"commit {rebase.settles}, which was applied, is one of an earlier change set of this name", code="moved"
         )
     return await _Target(context, key, rebase, state, branch).read()
 
@@ -99,7 +99,9 @@ class _Target:
             raise UnprocessableError(f"{onto} is not the target of {present.change_set}", code="not_its_target")
         if branch.status is BranchStatus.OPEN:
             raise UnprocessableError(
-                f"{present.change_set} is open: it can be rebased, and its branches with it", code="target_is_open"
+                f"{present.change_set}, the present target, is open: only a branch whose target is closed can get"
+                " another one",
+                code="target_is_open",
             )
 
     async def _by_commits(self, newest: Commit) -> TargetCommits | None:
@@ -142,8 +144,10 @@ class _Target:
         return found
 
     async def _newest_apply(self) -> tuple[Source | None, int]:
-        """Return the branch as of the position that the target applied last, if it did after the base, and in which
-        commit. If that commit is gone, nobody knows the position."""
+        """Return the branch as of the position that the target applied last, and the commit that applied it.
+
+        Returns None and 0 if the target applied nothing after the base, or if that commit is gone.
+        """
         taken = self._taken
         if taken > self._branch.base:
             try:
@@ -159,8 +163,8 @@ class _Target:
     async def _agreed(self, applied: Source | None, applied_in: int) -> dict[str, Definition]:
         """Return the changes of the branch as of the position that the target applied.
 
-        If the own log does not reach back so far, return those that the target had to make. A value that both had
-        changed in the same way is then compared by the older base, and may be in conflict.
+        If the log of the branch does not reach back that far, return only the edits of the commit that applied it. A
+        value that both sides had changed in the same way is then compared with the older base, and may be in conflict.
         """
         if applied is None:
             return {}

@@ -70,9 +70,9 @@ def decode_tail(data: bytes) -> tuple[TailRow, ...]:
 def encode_changes(changes: Iterable[tuple[str, Changed]]) -> bytes:
     """The blob with the changes of a branch by id.
 
-    It is a blob of updates, two for each id: its definition at the base, and here (a removal if it has none). If the id
-    is in conflict, two more follow: the definition that both sides left, and a number, the sequence of the replay that
-    recorded the conflict.
+    It is a blob of updates, two for each id: its definitions at the base and in the branch (a removal if none).
+    If the id is in conflict, two more follow: the definition that both sides left, and a number, the sequence of the
+    replay that recorded the conflict.
     """
     updates: list[Update] = []
     for id_, changed in changes:
@@ -89,7 +89,7 @@ def decode_changes(data: bytes) -> dict[str, Changed]:
     for id_, group in groupby(updates, lambda update: update.id):
         found = list(group)
         if len(found) not in (2, 4) or id_ in changes:
-            raise malformed("changes must be two or four updates of each id")
+            raise malformed("the changes of a branch must have two or four updates for each id")
         contested = Contested(definition_of(found[2]), _sequence(found[3])) if len(found) == 4 else None
         changes[id_] = Changed(definition_of(found[0]), definition_of(found[1]), contested)
     return changes
