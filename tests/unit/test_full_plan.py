@@ -131,7 +131,7 @@ def compiled_forms() -> int:
 def test_no_update_compiles_what_was_not_compiled_ahead(
     seed: int, functions: Sequence[str], result_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would wait for a second, whatever the values and however many of them changed."""
+    """It would wait for the compiler, whatever the values and however many of them changed."""
     assert loader.load()
     warm()
     ahead = compiled_forms()
