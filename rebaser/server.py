@@ -51,11 +51,10 @@ class Server:
     def __init__(self, context: Context) -> None:
         self._context = context
         unroutable = UnroutableMessages(context.js, context.subjects, context.dead_letters, context.now_ms)
-        interval, on_stream_error = context.settings.sweep_interval, context.stream_watch.check_soon
-        history = OldHistory(context.js, context.subjects, context.reader, context.settings.history_for)
-        self._sweeper = Sweeper(
-            context.js, context.subjects, interval, unroutable, history, on_stream_error=on_stream_error
-        )
+        settings, on_stream_error = context.settings, context.stream_watch.check_soon
+        history = OldHistory(context.js, context.subjects, context.reader, settings.history_for)
+        parts = context.js, context.subjects, settings.sweep_interval, unroutable, history
+        self._sweeper = Sweeper(*parts, closed_for=settings.closed_for, on_stream_error=on_stream_error)
         self._updates_reporter = ProgressReporter(context, self._updates)
         self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # any call of an owner may change the order
         self._held: dict[ChangeSetKey, Task] = {}  # tasks without an owner, because no slot is free

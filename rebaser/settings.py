@@ -157,6 +157,12 @@ class Settings(BaseModel):
         ge=0,
         description="Maximum size of the history of a change set, in bytes; the oldest part of a larger one is purged.",
     )
+    closed_for: float = Field(
+        30 * 86_400.0,
+        ge=0,
+        description="How long after its last commit a closed change set is deleted, unless it was closed when it was"
+        " created; 0: never. It can be brought back as long as its history is kept.",
+    )
     dvu_timeout: float = Field(
         600.0, gt=0, description="How long one DVU may take; a single Spark job may take half of it."
     )

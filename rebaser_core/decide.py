@@ -301,6 +301,8 @@ class _PendingState:
         if self._status is BranchStatus.DELETED:
             return self._refusal_as_deleted(request)
         if isinstance(action, Marking):
+            if request.expect_at is not None and state.last > request.expect_at:
+                return UnprocessableError(f"commit {state.last} is after {request.expect_at}", code="moved")
             if not state.edited:
                 return UnprocessableError("there is no such change set", code="no_such_change_set")
             if state.protected and action.deletes:

@@ -43,15 +43,23 @@ class Retention:
     max_bytes: int
 
 
+def read_after(checkpoint: CheckpointRef | None, begin: int = 0) -> int:
+    """The sequence after which the log is read for the state after a commit that names `checkpoint`.
+
+    `begin`: the sequence of the `create` commit if the checkpoint is that of the parent, otherwise 0.
+    """
+    if begin:
+        return begin - 1
+    return 0 if checkpoint is None else checkpoint.sequence
+
+
 def readable(checkpoint: CheckpointRef | None, begins_after: int, begin: int = 0) -> bool:
     """Whether the state after a commit that names `checkpoint` can be read from a log that begins after `begins_after`.
 
-    `begins_after`: the sequence that the oldest commit in the log follows, 0 if the log was never purged. `begin`: the
-    sequence of the `create` commit if the checkpoint is that of the parent, otherwise 0.
+    `begins_after`: the sequence that the oldest commit in the log follows, 0 if the log was never purged. `begin` as in
+    `read_after`.
     """
-    if begin:
-        return begin > begins_after
-    return (0 if checkpoint is None else checkpoint.sequence) >= begins_after
+    return read_after(checkpoint, begin) >= begins_after
 
 
 def add_mark(marks: list[Mark], checkpoint: CheckpointRef, named: int, at_ms: int, weight: int) -> None:

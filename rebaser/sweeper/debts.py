@@ -1,24 +1,39 @@
 """Finds change sets that need an owner although no request is queued, from the headers of their logs.
 
 A change set needs an owner if its newest commit records debt, or if the writer of that commit lacked a function that
-this server has.
+this server has. The headers also say which change sets are closed, and so may be deleted some day (`closed`).
 """
 
 import anyio
 from anyio import lowlevel
 
 from rebaser.change_set.known_functions import any_available, load_functions
-from rebaser_client.jetstream import JetStream, OrderedConsumer
+from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
+from rebaser_core.commit import BranchStatus
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.messages import read_sweep_headers, read_unknown
+from rebaser_core.messages import read_protected, read_status_after, read_sweep_headers, read_unknown
+from rebaser_core.record import record
 from rebaser_core.subjects import Subjects
 
+EXPIRING = (BranchStatus.APPLIED, BranchStatus.ABANDONED)
 CHUNK = 512  # commits whose headers are read before other tasks run
 SILENCE = 1.0  # seconds without a header until the tracker asks NATS whether there are more
 
 
+@record
+class ClosedSince:
+    """The newest commit of a closed change set, and when it was stored (Unix time)."""
+
+    sequence: int
+    stored_ns: int
+
+
 class DebtTracker:
-    """Keeps track of the change sets that need an owner because of their newest commit."""
+    """Keeps track of the change sets that need an owner because of their newest commit.
+
+    `closed`: by name (`ws.cs`), the newest commit of each change set that is closed, unless it is protected, or was
+    closed when it was created. `newest_ns`: when the newest commit of all was stored (Unix time).
+    """
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
         self._js = js
@@ -27,6 +42,8 @@ class DebtTracker:
         self._created = ""
         self._read = 0  # log sequence up to which headers have been read
         self._names: set[str] = set()
+        self.closed: dict[str, ClosedSince] = {}
+        self.newest_ns = 0
 
     async def read(self) -> set[str]:
         """Return the change sets that need an owner, as `ws.cs`.
@@ -36,7 +53,8 @@ class DebtTracker:
         """
         info = await self._js.stream_info(self._subjects.commits_stream)
         if info.created != self._created or info.last_sequence < self._read:
-            self._created, self._read, self._names = info.created, 0, set()
+            self._created, self._read, self._names, self.closed = info.created, 0, set(), {}
+            self.newest_ns = 0
         if info.messages and info.last_sequence > self._read:
             await self._read_to(info.last_sequence)
         return self._names
@@ -57,19 +75,25 @@ class DebtTracker:
                 if not consumer.pending and await self._at_end():
                     self._read = last  # the remaining commits were deleted
                 for message in consumer.take(CHUNK):
-                    self._record(message.subject, message.headers)
+                    self._record(message)
                     self._read = message.stream_sequence
+                    self.newest_ns = max(self.newest_ns, message.timestamp_ns)
                 await lowlevel.checkpoint()
 
     async def _at_end(self) -> bool:
         return await self._js.next(self._subjects.commits_stream, self._all, self._read + 1) is None
 
-    def _record(self, subject: str, headers: dict[str, str]) -> None:
+    def _record(self, message: Message) -> None:
+        headers = message.headers
         try:
             _, debt = read_sweep_headers(headers)
         except UnprocessableError:
             return  # not a commit: those who load the state skip it as well
-        name = subject[len(self._all) - len("*.*") :]
+        name = message.subject[len(self._all) - len("*.*") :]
+        if read_status_after(headers) in EXPIRING and not read_protected(headers):
+            self.closed[name] = ClosedSince(message.stream_sequence, message.timestamp_ns)
+        else:
+            self.closed.pop(name, None)
         if debt or any_available(read_unknown(headers)):
             self._names.add(name)
         else:

@@ -27,7 +27,9 @@ from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.positions import MAX_SEQUENCE
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError, UnprocessableError
+from rebaser_core.history import read_after
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import is_deleted
 from rebaser_core.subjects import Subjects
 
 log = structlog.get_logger(__name__)
@@ -125,21 +127,30 @@ class OldHistory:
     async def _purge_log(self, key: ChangeSetKey, begin: datetime | None) -> tuple[int, bool]:
         """Return how many messages were purged, and whether there is nothing else to purge until the log grows."""
         stream, subject = self._subjects.commits_stream, self._subjects.commits(key)
-        newest = self._commit(key, await self._js.last(stream, subject))
-        if newest is None or newest.checkpoint is None:
-            return 0, True
-        # The commit whose state is in the newest checkpoint names the checkpoint before that one.
-        covered = self._commit(key, await self._js.get(stream, newest.checkpoint.sequence))
-        if covered is None or covered.checkpoint is None:
-            return 0, True
-        through = covered.checkpoint.sequence
-        if begin is not None:
+        at_most = through = await self._unneeded(key, await self._js.last(stream, subject))
+        if begin is not None and through:
             through = min(through, await self._needed_since(key, begin))
         first = await self._js.next(stream, subject, 1)
-        settled = through == covered.checkpoint.sequence
+        settled = through == at_most
         if first is None or first.sequence > through:
             return 0, settled
         return await self._js.purge(stream, subject, sequence=through + 1), settled
+
+    async def _unneeded(self, key: ChangeSetKey, message: StoredMessage | None) -> int:
+        """Return the log sequence up to which the log can do without history. `message`: its newest one.
+
+        The checkpoint before the newest one remains, for readers that started from it. If the change set was created or
+        deleted, no reader needs what is older than that.
+        """
+        newest = self._commit(key, message)
+        if newest is None or message is None:
+            return 0
+        after = read_after(newest.checkpoint, newest.created_by)
+        if newest.created_by or is_deleted(message.headers):
+            return after
+        # The commit whose state is in the newest checkpoint names the checkpoint before that one.
+        covered = self._commit(key, await self._js.get(self._subjects.commits_stream, after)) if after else None
+        return 0 if covered is None else read_after(covered.checkpoint, covered.created_by)
 
     async def _needed_since(self, key: ChangeSetKey, begin: datetime) -> int:
         """Return the log sequence of the checkpoint from which the state at `begin` is read.
@@ -155,7 +166,7 @@ class OldHistory:
         if first is None or not first.previous:
             return 0
         commit = self._commit(key, await self._js.get(stream, first.previous))
-        return 0 if commit is None or commit.checkpoint is None else commit.checkpoint.sequence
+        return 0 if commit is None else read_after(commit.checkpoint, commit.created_by)
 
     def _commit(self, key: ChangeSetKey, message: StoredMessage | None) -> Commit | None:
         """Return the commit in `message`; None if it is not a readable commit of `key`: nothing is purged then."""

@@ -10,7 +10,8 @@ next sweep. If the pinned server dies, it loses the pin, and the message goes to
 sweep nevertheless, no harm is done, because NATS refuses a second task for a change set.
 
 The sweeper also moves messages whose subject names no change set to the dead letters (see `unroutable`), and purges
-history that owners leave in the log (see `old_history`).
+history that owners leave in the log (see `old_history`), and has change sets deleted that were closed long ago (see
+`closed`).
 """
 
 from collections.abc import Callable, Iterable
@@ -20,6 +21,7 @@ import structlog
 from anyio import lowlevel
 
 from rebaser.runtime.concurrency import run_concurrently
+from rebaser.sweeper.closed import ClosedChangeSets
 from rebaser.sweeper.debts import DebtTracker
 from rebaser.sweeper.old_history import OldHistory
 from rebaser.sweeper.unroutable import UnroutableMessages
@@ -41,6 +43,8 @@ GIVE_BACK_TIMEOUT = 2.0  # seconds for giving the message or the pin back
 class Sweeper:
     """Sweeps every `interval` (seconds) while this server is pinned; call `run` in a task group.
 
+    Change sets that were closed for `closed_for` seconds are deleted; 0: none.
+
     `on_stream_error` is called when a call fails in a way that a missing stream would explain.
     """
 
@@ -52,6 +56,7 @@ class Sweeper:
         unroutable: UnroutableMessages,
         history: OldHistory,
         *,
+        closed_for: float = 0.0,
         on_stream_error: Callable[[], None] = lambda: None,
     ) -> None:
         self._js = js
@@ -61,6 +66,7 @@ class Sweeper:
         self._debts = DebtTracker(js, subjects)
         self._unroutable = unroutable
         self._history = history
+        self._closed = ClosedChangeSets(js, subjects, closed_for)
         self._on_stream_error = on_stream_error
         self._old_sweep_retired = False  # whether the sweep message of older releases, among the tasks, is deleted
         self.pinned = False
@@ -142,6 +148,7 @@ class Sweeper:
                 try:
                     await self.sweep()
                     await self._history.purge()
+                    await self._closed.delete(self._debts.closed, self._debts.newest_ns)
                     await self._retire_old()
                 except RebaserError as error:
                     self._on_stream_error()

@@ -21,6 +21,7 @@ from rebaser_core.messages.branch_headers import (
     read_edited,
     read_protected,
     read_source,
+    read_status_after,
 )
 from rebaser_core.messages.commit import COMMIT, check_is_commit
 from rebaser_core.messages.decision import add_digests
@@ -92,6 +93,7 @@ __all__ = [
     "read_protected",
     "read_row",
     "read_source",
+    "read_status_after",
     "read_sweep_headers",
     "read_unknown",
 ]

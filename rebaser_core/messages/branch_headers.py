@@ -64,13 +64,18 @@ def read_branch(headers: Headers | None) -> BranchSummary | None:
     return BranchSummary(target, base, status, _natural(fields[2]), _natural(fields[3]), origin, sequence, birth)
 
 
-def is_deleted(headers: Headers | None) -> bool:
-    """Whether the change set is deleted after a commit. False if the headers are damaged."""
+def read_status_after(headers: Headers | None) -> BranchStatus:
+    """The status of the change set after a commit; open if the headers are damaged."""
     try:
         branch = read_branch(headers)
     except RebaserError:
-        return False
-    return branch is not None and branch.status is BranchStatus.DELETED
+        branch = None
+    return BranchStatus.OPEN if branch is None else branch.status
+
+
+def is_deleted(headers: Headers | None) -> bool:
+    """Whether the change set is deleted after a commit."""
+    return read_status_after(headers) is BranchStatus.DELETED
 
 
 def read_protected(headers: Headers | None) -> bool:

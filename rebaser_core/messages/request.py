@@ -35,8 +35,8 @@ class EnqueueUpdatesRequest:
 
     `author` and `message`: who sends it, and why, as the sender claims. `expect_at`: the log sequence that the sender
     saw; the request is refused if one of its ids was defined or removed after it. `action`: what it asks for instead of
-    edits. A request with an action has no updates and asks for nothing else. Only a revert or an apply may have
-    `expect_at`.
+    edits. A request with an action has no updates and asks for nothing else. Only a revert, an
+    apply or a mark may have `expect_at`; a mark is refused if the log has any later commit.
     """
 
     id: RequestId
@@ -144,8 +144,8 @@ def _read(body: RequestV4, limits: Limits, version: int) -> EnqueueUpdatesReques
     if actions:
         if len(actions) > 1:
             raise malformed("a request must have only one of revert, create, apply, rebase and mark")
-        if body.expect is not None and type(actions[0]) in (CreateV4, RebaseV4, MarkV4):
-            raise malformed("a request to create, to rebase or to mark must not have expect")
+        if body.expect is not None and type(actions[0]) in (CreateV4, RebaseV4):
+            raise malformed("a request to create or to rebase must not have expect")
         if (body.updates, body.updates_address, body.from_change_set_id, body.recompute) != (None,) * 4:
             raise malformed("a request with an action must not have updates, fromChangeSetId or recompute")
     elif (body.updates is None) == (body.updates_address is None):

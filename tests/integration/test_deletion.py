@@ -7,10 +7,14 @@ import pytest
 
 from rebaser.doctor.examination import Stores, examine
 from rebaser.doctor.history import Cost
+from rebaser.sweeper.closed import ClosedChangeSets
+from rebaser.sweeper.debts import DebtTracker
+from rebaser.sweeper.old_history import OldHistory
 from rebaser_client import Derive, RebaserClient, RequestRejected, Set, Update
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
-from rebaser_core.commit import BranchStatus
+from rebaser_client.log.reader import StateLoader
+from rebaser_core.commit import BranchStatus, Kind
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 from tests.support.damage import DamagedLog
@@ -174,3 +178,62 @@ async def test_the_overview_shows_a_deleted_change_set_as_long_as_it_has_work(
         with anyio.fail_after(30):
             while [one.change_set for one in (await client.status("ws")).change_sets] != ["other"]:  # noqa: ASYNC110
                 await anyio.sleep(0.05)  # nothing tells when the task is gone
+
+
+async def test_what_was_deleted_is_purged_when_its_history_is_over(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    """As the sweeper does it, which goes by the time of the newest commit of all logs."""
+    async with serving(js, subjects, engine, checkpoint_bytes=1024):
+        first = await edit(client, "main", Set("a", 1))
+        for number in range(20):
+            await edit(client, "main", Set("text", "x" * 100 + str(number)))
+        deleted = commit_of(await client.delete_change_set("ws", "main"))
+        await edit(client, "other", Set("a", 1))
+    reader = StateLoader(js, subjects, stores_of(js, subjects).blobs)
+    assert await OldHistory(js, subjects, reader, 1e9).purge() == 0
+    assert set(await stands(client, "main", first)) == {"a"}
+    assert await OldHistory(js, subjects, reader, 0.0).purge() > 20
+    assert await stands(client, "main") == {}
+    (tombstone,) = await commits_of(client, "ws", "main")
+    assert tombstone.sequence == deleted
+    async with serving(js, subjects, engine):
+        with pytest.raises(RequestRejected) as caught:
+            await client.reopen_change_set("ws", "main")
+        assert caught.value.code == "purged"
+        await client.create_branch("ws", "main", "other")
+        await edit(client, "main", Set("b", 1))
+        await edit(client, "other", Set("b", 1))
+    assert await OldHistory(js, subjects, reader, 0.0).purge() > 1  # the tombstone, and the refusal
+    assert (await commits_of(client, "ws", "main"))[0].kind is Kind.CREATE
+    assert await stands(client, "main") == {"a": 1, "b": 1}
+    assert (await examine(stores_of(js, subjects), ChangeSetKey("ws", "main"))).findings == []
+
+
+async def test_what_is_closed_for_long_is_deleted_unless_it_is_reopened_or_protected(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    """As the sweeper does it, which goes by the time of the newest commit of all logs."""
+    async with serving(js, subjects, engine):
+        for name in ("main", "kept", "again", "fixed"):
+            await edit(client, name, Set("a", 1))
+        await client.create_branch("ws", "tag", closed=True)
+        for name in ("main", "again", "fixed"):
+            await client.close_change_set("ws", name)
+        await client.protect("ws", "fixed")
+        debts = DebtTracker(js, subjects)
+        await debts.read()
+        assert debts.closed.keys() == {"ws.main", "ws.again"}
+        await client.reopen_change_set("ws", "again")  # between the sweeper's look and its request
+        assert await ClosedChangeSets(js, subjects, 3600).delete(debts.closed, debts.newest_ns) == 0
+        assert await ClosedChangeSets(js, subjects, 0).delete(debts.closed, debts.newest_ns) == 0
+        closed = ClosedChangeSets(js, subjects, 1e-6)
+        assert await closed.delete(debts.closed, debts.newest_ns + 10**9) == 2
+        assert await closed.delete(debts.closed, debts.newest_ns + 10**9) == 0, "it was asked for before"
+        with pytest.raises(RequestRejected, match="deleted"):
+            await edit(client, "main", Set("a", 2))
+        await edit(client, "again", Set("a", 2))
+        found = {info.change_set: info.status for info in await client.branches("ws")}
+        assert (found["main"], found["again"], found["tag"], found["fixed"]) == ("deleted", "open", "kept", "abandoned")
+        await debts.read()
+        assert debts.closed.keys() == set()

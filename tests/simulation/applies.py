@@ -132,12 +132,25 @@ def wrong_mark(history: "History", marking: Marking, decision: Decision) -> str:
         return "" if used or history.gone else f"what does not exist is marked: {marking}"
     if decision.outcome is Outcome.DEAD or (decision.code == "no_such_change_set" and not used):
         return ""
-    if decision.code == "protected" and history.protected and marking.deletes:
+    if decision.code == "moved" or (decision.code == "protected" and history.protected and marking.deletes):
         return ""
     if decision.code == "purged" and history.deleted is not None and marking.status is BranchStatus.OPEN:
         read_from = history.reads_from[history.deleted.position]
         return "" if history.purged > read_from else f"what it was is read from {read_from}, and is there"
     return f"it is refused as {decision.code}"
+
+
+def wrong_deletion(history: "History", asked: "Asked", decision: Decision, closed_for: float) -> str:
+    """What is wrong with the decision on a request of the sweeper to delete what was closed; empty if nothing is."""
+    at = 0 if asked.message is None or asked.message.expect_at is None else asked.message.expect_at
+    if not at:
+        return ""
+    if decision.outcome is not Outcome.SUCCESS:
+        return "" if decision.code != "moved" or history.last > at else "nothing was stored since"
+    if history.last > at or history.status not in (BranchStatus.APPLIED, BranchStatus.ABANDONED):
+        return f"it is {history.status}, and was changed by {history.last}"
+    since = asked.at - history.times[at]
+    return "" if since >= closed_for else f"it was closed for {since} s"
 
 
 def wrong_as_deleted(history: "History", asked: "Asked", decision: Decision) -> str:

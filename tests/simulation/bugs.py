@@ -131,7 +131,7 @@ BUGS = (
         "harsh",
         6,
         OLD_HISTORY,
-        "covered = self._commit(key, await self._js.get(stream, newest.checkpoint.sequence))",
+        "covered = self._commit(key, await self._js.get(self._subjects.commits_stream, after)) if after else None",
         "covered = newest",
     ),
     bug(
@@ -141,6 +141,22 @@ BUGS = (
         OLD_HISTORY,
         "await self._js.get(stream, first.previous)",
         "following",
+    ),
+    bug(
+        "the sweeper purges the commit that created a change set",
+        "harsh",
+        6,
+        "rebaser_core.history",
+        "        return begin - 1\n",
+        "        return begin\n",
+    ),
+    bug(
+        "the sweeper purges what the history needs",
+        "harsh",
+        6,
+        OLD_HISTORY,
+        "            through = min(through, await self._needed_since(key, begin))\n",
+        "            pass\n",
     ),
     bug(
         "the sweeper takes the stream for crowded when it is not",

@@ -43,6 +43,7 @@ from tests.simulation.applies import (
     wrong_apply_refusal,
     wrong_apply_state,
     wrong_as_deleted,
+    wrong_deletion,
     wrong_mark,
 )
 from tests.simulation.book import Book, as_null
@@ -188,6 +189,7 @@ class Checker:
         self.dvus: dict[tuple[str, str], int] = {}
         self.forgetful = False  # outcomes may be forgotten while the request is still in the queue
         self.history_for_ms = 0
+        self.closed_for = 0.0  # virtual seconds until what is closed is deleted; 0: never
         self.crowded_at = 0  # bytes of all logs from which on history gives way; 0: never
         self._replaced: dict[
             str, int
@@ -292,7 +294,8 @@ class Checker:
         except RebaserError:
             pass  # nobody could read it
         history.asked[stored.sequence] = asked
-        known = not asked.request_id or asked.request_id in self.sent
+        by_sweeper = self.closed_for > 0 and asked.request_id.startswith("closed-")
+        known = not asked.request_id or asked.request_id in self.sent or by_sweeper
         if not known and asked.request_id.startswith(SETTLES):
             wrong = wrong_asked(self.histories, history, asked)
             that(not wrong, f"request {stored.sequence} of {history.key} is {asked.request_id}: {wrong}")
@@ -579,7 +582,7 @@ class Checker:
             that(refused, f"{decision.request_id} needs history: {decision.outcome}")
             return []
         if marking is not None:
-            wrong = wrong_mark(history, marking, decision)
+            wrong = wrong_mark(history, marking, decision) or wrong_deletion(history, asked, decision, self.closed_for)
             that(not wrong, f"{decision.request_id}: {wrong}")
             that(commit.marking == (marking if success else None), f"commit {sequence} marks {commit.marking}")
             if success and marking.protected is not None:

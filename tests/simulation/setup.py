@@ -51,6 +51,7 @@ class Setup:
     retry_window: float
     history_for: float = 0.0
     crowded_at: int = 0  # bytes of all logs from which on history gives way; 0: never
+    closed_for: float = 0.0  # until what is closed is deleted; 0: never
     size: int = 0  # derived values of a larger graph, 0 for none
     thresholds: Thresholds = USUAL
 

@@ -83,6 +83,9 @@ class Story:
         self._applies = random.Random(f"applies {world.seed}").random() < APPLY_SHARE
         self._rebases = random.Random(f"rebases {world.seed}").random() < REBASE_SHARE
         self._statuses = random.Random(f"statuses {world.seed}").random() < STATUS_SHARE
+        if self._forks and self._statuses:
+            self._setup.closed_for = random.Random(f"closed {world.seed}").choice((0.0, 3.0))
+            world.checker.closed_for = self._setup.closed_for
 
     def run(self) -> Result:
         world = self._world

@@ -113,6 +113,7 @@ class World:
             shutdown_grace=5.0,
             checkpoint_bytes=setup.checkpoint_bytes,
             history_for=setup.history_for,
+            closed_for=setup.closed_for,
             commits_max_bytes=LOGS_BOUND if setup.crowded_at else None,
             max_deaths=MAX_DEATHS,
         )

@@ -203,6 +203,12 @@ def test_what_is_deleted_keeps_its_outcomes_and_nothing_else() -> None:
     before.fold(7, back)
 
 
+def test_a_mark_may_expect_that_nothing_happened_since() -> None:
+    for at, code in ((4, "moved"), (5, ""), (6, "")):
+        done = ask(target(), action=Marking(status=BranchStatus.DELETED), expect_at=at)
+        assert done.decisions[0].code == code
+
+
 def test_a_protected_change_set_cannot_be_deleted() -> None:
     deleting = {"action": Marking(status=BranchStatus.DELETED)}
     assert ask(target(protected=True), **deleting).decisions[0].code == "protected"
@@ -235,7 +241,6 @@ def test_a_mark_closes_a_change_set_and_reopens_it() -> None:
         {"apply": {"from": "a.b"}},
         {"apply": {"from": "fix", "at": -1}},
         {"apply": {"from": "fix", "patch": []}},
-        {"mark": {"protected": True}, "expect": {"at": 1}},
         {"mark": {}},
         {"mark": {"protected": 1}},
         {"mark": {"protected": True, "status": "open"}},

@@ -100,7 +100,7 @@ rebases = st.one_of(
 marks = st.builds(Marking, st.booleans()) | st.builds(
     Marking, st.none(), st.sampled_from([one for one in BranchStatus if one is not BranchStatus.CLOSED])
 )
-unseen = creates | rebases | marks  # actions that cannot have `expect`
+unseen = creates | rebases  # actions that cannot have `expect`
 requests = st.one_of(
     st.builds(
         EnqueueUpdatesRequest,
@@ -112,7 +112,7 @@ requests = st.one_of(
         *(tokens, tokens, tokens, st.none(), addresses, st.none() | tokens, st.none() | recomputes),
         *about,
     ),
-    st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, *[st.none()] * 4, *about, reverts | applies),
+    st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, *[st.none()] * 4, *about, reverts | applies | marks),
     st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, *[st.none()] * 4, *about[:2], action=unseen),
 )
 requests_by_address = st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, st.none(), addresses, st.none() | tokens)

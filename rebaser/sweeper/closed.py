@@ -1,0 +1,78 @@
+"""Has change sets deleted that were closed long ago.
+
+The sweeper asks for it as anybody does, with a request. So the owner decides, in order with all other requests.
+
+Invariant: a change set is deleted only if its log has no commit after the one that the sweeper saw. Whoever reopens a
+change set in time keeps it.
+"""
+
+from collections.abc import Mapping
+
+import structlog
+
+from rebaser.runtime.concurrency import run_concurrently
+from rebaser.sweeper.debts import ClosedSince
+from rebaser_client.jetstream import JetStream
+from rebaser_client.requests.task_publisher import publish_task
+from rebaser_core.commit import BranchStatus, Marking
+from rebaser_core.encoding.envelope import MESSAGE_ID
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import ChangeSetKey, RequestId
+from rebaser_core.messages import EnqueueUpdatesRequest, encode
+from rebaser_core.subjects import Subjects
+
+log = structlog.get_logger(__name__)
+
+CONCURRENT = 8  # requests sent at once
+AUTHOR = "rebaser"
+
+
+class ClosedChangeSets:
+    """Sends the requests. `closed_for`: seconds from the newest commit of a closed change set on; 0: never."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, closed_for: float) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._closed_for = closed_for
+        self._asked: dict[str, int] = {}  # by name, the commit after which a deletion was asked for
+
+    async def delete(self, closed: Mapping[str, ClosedSince], now_ns: int) -> int:
+        """Ask for the deletion of those of `closed` that are old enough at `now_ns`; returns how many these are.
+
+        Raises `TransientError`.
+        """
+        if not self._closed_for:
+            return 0
+        before_ns = now_ns - self._closed_for * 1e9
+        due = {name: one.sequence for name, one in closed.items() if one.stored_ns <= before_ns}
+        self._asked = {name: sequence for name, sequence in self._asked.items() if due.get(name) == sequence}
+        names = due.keys() - self._asked.keys()
+
+        async def ask(name: str) -> None:
+            await self._ask(name, due[name])
+            self._asked[name] = due[name]
+
+        await run_concurrently(names, ask, CONCURRENT)
+        if names:
+            log.info("closed_change_sets_deleted", count=len(names), example=min(names))
+        return len(names)
+
+    async def _ask(self, name: str, sequence: int) -> None:
+        try:
+            key = ChangeSetKey.of(*name.split("."))
+        except UnprocessableError:
+            return  # no server could own it
+        request = EnqueueUpdatesRequest(
+            RequestId(f"closed-{sequence}"),
+            key.workspace,
+            key.change_set,
+            None,
+            author=AUTHOR,
+            message=f"closed for {self._closed_for:g} s",
+            expect_at=sequence,
+            action=Marking(status=BranchStatus.DELETED),
+        )
+        headers, payload = encode(request)
+        headers = headers | {MESSAGE_ID: f"{key}.{request.id}"}
+        await self._js.publish(self._subjects.requests(key), payload, headers)
+        await publish_task(self._js, self._subjects, key)
