@@ -68,6 +68,11 @@ def read_redrive(headers: Mapping[str, str] | None) -> int:
     return int(text) if _REDRIVE.fullmatch(text) else 0
 
 
+def read_dead_at(headers: Mapping[str, str] | None) -> int:
+    """When a redriven request died, as a Unix time (ms); 0 if its sender did not say."""
+    return _count((headers or {}).get(_DEAD_AT))
+
+
 def claimed_id(headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestId | None:
     """The request id in the `Nats-Msg-Id` of a request whose payload cannot or must not be read; None if there is none.
 
@@ -158,7 +163,8 @@ def redriven_headers(letter: DeadLetter) -> dict[str, str]:
     }
     # Another dead letter may have the same request id and, if the request stream was recreated, the same sequence, too.
     suffix = f"#{number}@{letter.sequence}"
-    return headers | {REDRIVE: str(number), MESSAGE_ID: f"{letter.key}.{letter.request_id}{suffix}"}
+    dead_at = {_DEAD_AT: str(letter.dead_at_ms)}
+    return headers | dead_at | {REDRIVE: str(number), MESSAGE_ID: f"{letter.key}.{letter.request_id}{suffix}"}
 
 
 def clean(text: str) -> str:

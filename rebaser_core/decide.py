@@ -13,7 +13,7 @@ dead request is decided again.
 from collections.abc import Sequence
 
 from rebaser_core.apply import check_target
-from rebaser_core.branch import Apply, Create, Fork, Rebase
+from rebaser_core.branch import Apply, Fork, Rebase
 from rebaser_core.commit import (
     Applied,
     Authorship,
@@ -25,6 +25,7 @@ from rebaser_core.commit import (
     Reverts,
     Source,
 )
+from rebaser_core.deletion import refuse_deleted
 from rebaser_core.encoding.payload import CBOR, dumps
 from rebaser_core.errors import REQUEST_ID_REUSED, UnprocessableError
 from rebaser_core.ids import RequestId
@@ -195,6 +196,8 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
     conflicts: tuple[Conflict, ...] = ()
     if request.error is not None:
         outcome, code, message = Outcome.DEAD, request.error.code, request.error.message
+    elif request.redrive and request.dead_at_ms < pending.born_ms:
+        outcome, code, message = Outcome.DEAD, "deleted", "it died before this change set was created"
     elif (request.action is not None or pending.guarded) and (refusal := pending.refusal(request)) is not None:
         outcome, code, message = Outcome.ERROR, refusal.code, refusal.message
     elif request.refusal is not None:
@@ -289,6 +292,7 @@ class _PendingState:
         self._cells = state.cells
         self._delta = delta
         self._birth = 0 if state.branch is None else state.branch.birth
+        self.born_ms = state.born_ms
         self._status = BranchStatus.OPEN if state.branch is None else state.branch.status
         self._closed = self._status is not BranchStatus.OPEN
         self.guarded = self._closed or state.protected  # whether edits are refused
@@ -299,7 +303,7 @@ class _PendingState:
         """Why the change set refuses `request`, whatever its values are; None if it does not."""
         state, action = self._state, request.action
         if self._status is BranchStatus.DELETED:
-            return self._refusal_as_deleted(request)
+            return refuse_deleted(request)
         if isinstance(action, Marking):
             if request.expect_at is not None and state.last > request.expect_at:
                 return UnprocessableError(f"commit {state.last} is after {request.expect_at}", code="moved")
@@ -321,16 +325,6 @@ class _PendingState:
         if isinstance(action, Apply) and request.offer is not None:
             return check_target(state, action, request.offer)
         return None
-
-    def _refusal_as_deleted(self, request: QueuedRequest) -> UnprocessableError | None:
-        action = request.action
-        if isinstance(action, Create) or request.restored is not None:
-            return None
-        if isinstance(action, Marking) and request.refusal is not None:
-            return None  # it says why the change set cannot be brought back
-        return UnprocessableError(
-            "this change set is deleted: create it anew, or reopen it to bring it back", code="deleted"
-        )
 
     def derives(self, asked: Recompute, updates: Sequence[Update]) -> bool:
         """Whether there is a value to recompute once `updates` are applied."""

@@ -27,6 +27,7 @@ class QueuedRequest:
 
     `request_id` is `@<sequence>` if the message has no readable id, so that two such requests are never confused.
     `recompute`: what to compute again once the updates are applied. `redrive` and `attempts` are those of `Decision`.
+    `dead_at_ms`: when a redriven request died (Unix time).
     `blob`: the blob with the updates, if they are not in the message. `digest`: the `content_digest`, empty if unknown.
 
     `author`, `message`, `expect_at` and `action` are those of the request. A request with an action is decided alone.
@@ -44,6 +45,7 @@ class QueuedRequest:
     from_change_set: str | None = None
     error: RebaserError | None = None
     redrive: int = 0
+    dead_at_ms: int = 0
     attempts: int = 0
     recompute: Recompute | None = None
     blob: BlobRef | None = None

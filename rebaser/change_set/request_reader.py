@@ -26,7 +26,7 @@ from rebaser_core import thresholds
 from rebaser_core.branch import Apply, Create, Rebase
 from rebaser_core.commit import BlobRef, BranchStatus, Marking, Reverts
 from rebaser_core.content_digest import digest_of
-from rebaser_core.dead_letter import read_redrive
+from rebaser_core.dead_letter import read_dead_at, read_redrive
 from rebaser_core.definitions import check_definitions
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey, sequence_id
@@ -107,6 +107,7 @@ class RequestReader:
             updates,
             request.from_change_set_id,
             redrive=redrive,
+            dead_at_ms=read_dead_at(message.headers) if redrive else 0,
             recompute=request.recompute,
             blob=blob,
             digest=digest,

@@ -98,7 +98,7 @@ class ChainReader:
         state.attempts, state.recompute = head.attempts, head.recompute
         state.edited, state.untracked = head.edited, head.untracked
         state.weight, state.marks, state.branch = head.weight, head.marks, head.branch
-        state.taken, state.protected = head.taken, head.protected
+        state.taken, state.protected, state.born_ms = head.taken, head.protected, head.born_ms
         edited = state.cells.columns.edited
         if edited.min() < 0 or max(state.edited, state.untracked, int(edited.max())) > state.last:
             raise malformed("a value was defined by a commit that is newer than the checkpoint")
@@ -238,6 +238,7 @@ class _Head:
         self.base, self.deltas = _parts(raw.get("base")), _parts(raw.get("deltas"))
         self.weight, self.marks = _history(raw.get("history"))
         self.taken, self.protected = read_taken(raw.get("taken")), read_flag(raw.get("protected"))
+        self.born_ms = natural(raw.get("bornMs", 0))
         self.edited = self.untracked = self.last  # older formats record neither; no later commit defined a value
         if file.version > schema.UNTRACKED_VERSION:
             self.edited, self.untracked = natural(raw.get("edited")), natural(raw.get("untracked"))

@@ -68,6 +68,7 @@ class CheckpointDraft:
         self._branch: dict[str, Any] = {} if branch is None else {"branch": write_branch(branch)}
         self._branch |= {"taken": dict(state.taken)} if state.taken else {}
         self._branch |= {"protected": True} if state.protected else {}
+        self._branch |= {"bornMs": state.born_ms} if state.born_ms else {}
         self._changes_at_base = None if branch is None or not branch.target else list(branch.changes.items())
         self._conflicts = {} if branch is None else dict(branch.conflicts)
         self._changed: list[tuple[str, Changed]] | None = None

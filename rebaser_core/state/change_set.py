@@ -79,7 +79,8 @@ class ChangeSetState:
     before; older checkpoints do not say when. `marks`: the checkpoints that commits have named, oldest first. `weight`:
     the weight of the log in bytes, counted as in `Mark`. `branch`: None unless a request created or
     closed the change set. `taken`: by name, the log sequence of the newest commit that applied a branch. `protected`:
-    whether edits other than applied branches are refused.
+    whether edits other than applied branches are refused. `born_ms`: the time of the commit that created the change set
+    (Unix ms), 0 if none did.
     """
 
     def __init__(self) -> None:
@@ -101,6 +102,7 @@ class ChangeSetState:
         self.branch: Branch | None = None
         self.taken: dict[str, int] = {}
         self.protected = False
+        self.born_ms = 0
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -228,7 +230,7 @@ class ChangeSetState:
         empty = ChangeSetState()
         empty._take_queue(self)
         empty.marks, empty.weight = list(self.marks), self.weight
-        empty.checkpoint = self.checkpoint
+        empty.checkpoint, empty.born_ms = self.checkpoint, self.born_ms
         empty.branch = replace(self.branch or Branch(0), changes={}, conflicts={}, status=BranchStatus.DELETED)
         return empty
 
@@ -283,7 +285,7 @@ class ChangeSetState:
     def _begin(self, sequence: int, commit: Commit) -> None:
         """Turn the state of the parent into that of a new change set, which has a queue and a log of its own."""
         self.branch = Branch.of(sequence, commit.origin, commit.status, self.branch)
-        self.edited = sequence
+        self.edited, self.born_ms = sequence, commit.at_ms
         self.applied = self.checkpoint = None
         self.outcomes, self.redriven, self.attempts = {}, {}, {}
         self.marks, self.weight = [], 0

@@ -36,7 +36,8 @@ REFUSED = {
     "closed": "The change set, or the branch to apply, is closed. Reopen it first.",
     "conflicts": "Values were edited both here and by the branch, or again since the commits to take back. Nothing was"
     " applied.",
-    "deleted": "The change set is deleted. Create it anew, or reopen it to bring it back.",
+    "deleted": "The change set is deleted. Create it anew, or reopen it to bring it back. Or a redriven request"
+    " died before the change set was created.",
     "exists": "A change set cannot be created under a name that is in use.",
     "invalid_definition": "A built-in function does not have an input or a parameter that the definition gives it.",
     "moved": "A value of the request was defined or removed, or in conflict, after the position that the request"

@@ -103,6 +103,7 @@ async def test_a_redriven_request_is_as_it_was_and_wakes_its_change_set(
         "X-MESSAGE-VERSION": "2",
         "X-Mine": "kept",
         "X-Redrive": "1",
+        "X-Dead-At-Ms": str(letter.dead_at_ms),
         "Nats-Msg-Id": "ws.cs.a#1@1",
     }
     assert await js.last(subjects.tasks_stream, subjects.task(KEY)) is not None

@@ -87,6 +87,7 @@ class Asked:
     message: EnqueueUpdatesRequest | None
     at: float  # virtual seconds
     redrive: int = 0
+    dead_at_ms: int = 0  # when it died, if it was redriven
 
 
 @dataclass
@@ -126,6 +127,7 @@ class History:
     lineage: list[int] = field(default_factory=list)  # the commits that make it up, of its origins as well
     # Commits that applied a branch, with its name, its position, and whether it stays open.
     takes: list[tuple[int, str, int, bool]] = field(default_factory=list)
+    born_ms: int = 0  # when it was created
     restored: int = 0  # the newest commit that brought it back
     deleted: "Deleted | None" = None  # what it was
     marks: list[tuple[int, bool]] = field(default_factory=list)  # commits that protected it, or did so no longer
@@ -287,7 +289,7 @@ class Checker:
 
     def _asked(self, history: History, stored: Stored) -> None:
         redrive = int(stored.headers.get(REDRIVE, "0"))
-        asked = Asked(stored.sequence, "", None, self._now(), redrive)
+        asked = Asked(stored.sequence, "", None, self._now(), redrive, int(stored.headers.get("X-Dead-At-Ms", "0")))
         try:
             asked.message = decode(stored.headers, stored.data, DEFAULT_LIMITS, expect=EnqueueUpdatesRequest)
             asked.request_id = asked.message.id
@@ -379,7 +381,8 @@ class Checker:
             that(commit.checkpoint.sequence < stored.sequence, "a checkpoint of what is not yet written")
             self._check_checkpoint(history, commit.checkpoint, stored.sequence if replaced else 0)
             history.checkpoint = commit.checkpoint.sequence
-            history.named.append((commit.checkpoint.sequence, commit.at_ms))
+            if commit.checkpoint.sequence >= history.birth:
+                history.named.append((commit.checkpoint.sequence, commit.at_ms))
         begin = commit.created_by or (stored.sequence if commit.kind is Kind.CREATE else 0)
         history.reads_from[stored.sequence] = begin - 1 if begin else history.checkpoint
         self._check_values(history, commit, stored)
@@ -525,7 +528,11 @@ class Checker:
                 before is None or (before[0].outcome is Outcome.DEAD and asked.redrive > before[0].redrive),
                 f"{asked.request_id} is decided again: {decision.sequence} after {before and before[0].sequence}",
             )
-        if decision.outcome is Outcome.DEAD and asked.request_id in self.good:
+        older = asked.redrive > 0 and asked.dead_at_ms < history.born_ms
+        if decision.outcome is not Outcome.DEAD or (decision.code == "deleted" and not older):
+            what = "applied though it is older than its change set" if older else "refused as older, and is not"
+            that(not older and decision.outcome is not Outcome.DEAD, f"{decision.request_id} is {what}")
+        if decision.outcome is Outcome.DEAD and asked.request_id in self.good and not older:
             # Whoever tries it may be struck by chance, again and again: nobody can know that it was not its doing.
             unlucky = decision.code == "poison" and history.tries.ended[decision.sequence] >= MAX_DEATHS
             that(unlucky, f"good request {asked.request_id} is declared dead: {decision.code} {decision.message}")

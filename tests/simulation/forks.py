@@ -111,7 +111,7 @@ def begin(history: "History", parent: "History | None", commit: Commit, sequence
     history.statuses = [(sequence, BranchStatus.OPEN if commit.status is None else commit.status)]
     history.book, history.lineage = Book(), []
     history.takes, history.marks, history.named = [], [], []
-    history.deleted = None
+    history.deleted, history.born_ms = None, commit.at_ms
     history.targets, history.own, history.disputes = [], sequence, {}
     if origin is not None and parent is not None:
         history.book = forked(parent.book, origin.sequence)

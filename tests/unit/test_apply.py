@@ -209,6 +209,16 @@ def test_a_mark_may_expect_that_nothing_happened_since() -> None:
         assert done.decisions[0].code == code
 
 
+@pytest.mark.parametrize(("dead_at", "born", "code"), [(0, 9, "deleted"), (8, 9, "deleted"), (9, 9, ""), (0, 0, "")])
+def test_a_dead_letter_is_not_applied_to_a_change_set_that_was_created_later(
+    dead_at: int, born: int, code: str
+) -> None:
+    state = target(born_ms=born)
+    (decided,) = ask(state, updates=(Set("a", 2),), redrive=1, dead_at_ms=dead_at).decisions
+    assert (decided.code, decided.outcome is Outcome.DEAD) == (code, bool(code))
+    assert ask(state, updates=(Set("a", 2),)).decisions[0].outcome is Outcome.SUCCESS
+
+
 def test_a_protected_change_set_cannot_be_deleted() -> None:
     deleting = {"action": Marking(status=BranchStatus.DELETED)}
     assert ask(target(protected=True), **deleting).decisions[0].code == "protected"

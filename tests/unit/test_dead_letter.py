@@ -58,6 +58,7 @@ def test_what_is_redriven_has_its_own_headers_and_no_command_to_nats() -> None:
         "X-Original-Sequence": "1",
         "X-Payload-Address": "sha256:0",
         "X-Redrive": "3",
+        "X-Dead-At-Ms": "77",
         "Nats-Msg-Id": "ws.cs.r#3@3",
     }
 
