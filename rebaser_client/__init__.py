@@ -28,14 +28,16 @@ if TYPE_CHECKING:
         RequestRejected,
         RequestTimeout,
         TooLarge,
+        UnresolvedConflicts,
     )
     from rebaser_client.jetstream import Access
-    from rebaser_client.log.branches import BranchChange, BranchDiff, BranchInfo
+    from rebaser_client.log.branches import BranchChange, BranchConflict, BranchDiff, BranchInfo
     from rebaser_client.log.changes import Blame, Change, Diff, HistoryStatus, LogEntry, ShownCommit, ShownRequest
     from rebaser_client.log.entries import Entry, Newest
     from rebaser_client.log.positions import PositionPurged
     from rebaser_client.log.undo import UndoStep
     from rebaser_client.options import ClientOptions
+    from rebaser_client.rebases import BranchConflicts, Rebased
     from rebaser_client.requests.many import Request, RequestOutcome, WaitMany
     from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
     from rebaser_core.encoding.payload import ContentType
@@ -52,6 +54,8 @@ __all__ = [
     "Access",
     "Blame",
     "BranchChange",
+    "BranchConflict",
+    "BranchConflicts",
     "BranchDiff",
     "BranchInfo",
     "Change",
@@ -93,6 +97,7 @@ __all__ = [
     "Overview",
     "PositionPurged",
     "QueueFull",
+    "Rebased",
     "RebaserClient",
     "RebaserError",
     "Recompute",
@@ -113,6 +118,7 @@ __all__ = [
     "TransientError",
     "UndoStep",
     "UnprocessableError",
+    "UnresolvedConflicts",
     "Unset",
     "UnsupportedVersion",
     "Update",
@@ -139,9 +145,10 @@ _NAMES = {
         "RequestRejected",
         "RequestTimeout",
         "TooLarge",
+        "UnresolvedConflicts",
     ),
     "rebaser_client.jetstream": ("Access",),
-    "rebaser_client.log.branches": ("BranchChange", "BranchDiff", "BranchInfo"),
+    "rebaser_client.log.branches": ("BranchChange", "BranchConflict", "BranchDiff", "BranchInfo"),
     "rebaser_client.log.changes": (
         "Blame",
         "Change",
@@ -155,6 +162,7 @@ _NAMES = {
     "rebaser_client.log.positions": ("PositionPurged",),
     "rebaser_client.log.undo": ("UndoStep",),
     "rebaser_client.options": ("ClientOptions",),
+    "rebaser_client.rebases": ("BranchConflicts", "Rebased"),
     "rebaser_client.requests.many": ("Request", "RequestOutcome", "WaitMany"),
     "rebaser_core.commit": ("Commit", "Computed", "Decision", "Kind", "Outcome"),
     "rebaser_core.encoding.payload": ("ContentType",),

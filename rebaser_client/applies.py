@@ -2,14 +2,15 @@
 
 import time
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Unpack
 
 import anyio
 from anyio import to_thread
 
-from rebaser_client.branches import BranchOperations
-from rebaser_client.errors import NewErrors, RequestTimeout
+from rebaser_client.errors import NewErrors, RequestConflicts, RequestRejected, RequestTimeout, UnresolvedConflicts
 from rebaser_client.log.positions import At
+from rebaser_client.rebases import RebaseOperations
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_client.reverts import RevertOptions
 from rebaser_core.branch import Apply
@@ -19,8 +20,24 @@ from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse, read_branch, read_edited
 from rebaser_core.values import Fault
 
+APPLY_ATTEMPTS = 5
 
-class ApplyOperations(BranchOperations):
+
+@dataclass(frozen=True, slots=True)
+class _ToApply:
+    """A branch as of its commit `sequence`: its target, the number of its conflicts, and what to wait for.
+
+    `stale` is None if the derived values were up to date then. Otherwise it is the log sequence of the commit as of
+    which they have to be, and whether that commit created the branch.
+    """
+
+    target: str
+    sequence: int
+    conflicts: int
+    stale: tuple[int, bool] | None
+
+
+class ApplyOperations(RebaseOperations):
     """The operations that apply branches, and protect change sets. `RebaserClient` inherits them."""
 
     async def apply(
@@ -38,51 +55,87 @@ class ApplyOperations(BranchOperations):
     ) -> EnqueueUpdatesResponse:
         """Apply the changes of a branch to its target, and wait. Either all changes are applied, or nothing is.
 
-        The target gets the edits of the branch as of one position. A value that was edited on both sides, to different
-        definitions, is a conflict, and is never overwritten. Derived values are not copied; the target computes them.
+        First, the branch is rebased if its target was edited after its base, and its derived values are computed. If
+        there are conflicts then, or before, nothing is applied. If the target is edited meanwhile, this is done again,
+        up to five times. So the target takes what the branch was at one position, and nothing of the target is ever
+        overwritten unseen. Derived values are not taken; the target computes them.
 
-        - `to`: if given, it must be the target of the branch.
-        - `at`: the position of the branch, a log sequence or a time with its time zone; None is now.
-        - `strict`: only if the target was not edited after the base of the branch, so that it becomes exactly what
+        - `to`: the target. By default, the one that the branch has.
+        - `at`: apply the branch as of this position, a log sequence or a time with its time zone, without a rebase.
+        - `strict`: only if the target has no edits that the branch does not have, so that it becomes exactly what
           the branch shows.
         - `allow_stale`: do not wait until the derived values of the branch are up to date.
         - `check`: apply nothing if a value is an error in the branch, but not in the target; see `new_errors`. With
           `strict`, this is exact. Otherwise, edits of the target that the branch does not have may cause other errors,
           or avoid them. Not together with `allow_stale`.
-        - `keep`: the branch stays open. Otherwise its status becomes `applied`, unless it has later edits of its own.
+        - `keep`: the branch stays open. Otherwise it is closed once the target has all of its edits.
+        - `request_id`: needs `at`, because another attempt may have to apply another position.
 
-        The branch then takes over what its target has by now, so that it can be applied again. This happens soon after
-        the answer, and may find conflicts with edits of the branch that were not applied.
-
-        Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` with the definitions at the base of the
-        branch (`base`), in the target (`ours`) and in the branch (`theirs`), and `RequestRejected` with code `closed`,
-        `moved`, `no_such_change_set`, `not_its_target`, `purged`, `self`, `stale`, `too_large` or `unresolved`. Raises
-        `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target, and
-        the errors of `new_errors` and `NewErrors` if `check` is true.
+        Raises the errors of `rebase`, and `UnresolvedConflicts`. Raises the errors of `enqueue_updates_with_reply`:
+        `RequestConflicts` with the base of the branch (`base`), the definition in the target (`ours`) and in the branch
+        (`theirs`), and `RequestRejected` with code `closed`, `moved`, `no_such_change_set`, `not_its_target`, `purged`,
+        `self`, `stale`, `too_large` or `unresolved`. Raises `UnprocessableError` with code `no_such_change_set`, or
+        `not_a_branch` for a change set without a target, and the errors of `new_errors` and `NewErrors` if `check` is
+        true.
         """
         if check and allow_stale:
             raise UnprocessableError(
                 "`check` and `allow_stale` exclude each other: the check needs derived values that are up to date",
                 code="invalid_argument",
             )
+        if at is None and options.get("request_id") is not None:
+            raise UnprocessableError("`request_id` needs `at`", code="invalid_argument")
+        key = ChangeSetKey.of(workspace, branch)
         timeout = options.get("timeout", 60.0)
         deadline = time.monotonic() + timeout
-        key = ChangeSetKey.of(workspace, branch)
-        target, sequence, stale = await self._to_apply(key, at)
-        if stale and not allow_stale:
+        for attempt in range(1, APPLY_ATTEMPTS + 1):
+            if at is None:
+                options["timeout"] = max(deadline - time.monotonic(), 0.001)
+                await self._rebase_open(key, options)
+            found = await self._to_apply(key, at)
+            if found.conflicts:
+                raise UnresolvedConflicts(branch, found.target, found.conflicts)
+            if found.stale and not allow_stale:
+                await self._wait_derived(key, found.stale, deadline, options)
+            if check:
+                errors = await self._new_errors(key, to or found.target, found.sequence)
+                if errors:
+                    raise NewErrors(branch, to or found.target, errors)
+            options["timeout"] = max(deadline - time.monotonic(), 0.001)
+            action = Apply(branch, found.sequence, strict, allow_stale, keep)
             try:
-                with anyio.fail_after(timeout):
-                    await self._derived(key, *stale)
-            except TimeoutError:
-                request_id = RequestId(options.get("request_id") or "")
-                raise RequestTimeout(request_id, timeout, unsent_for=f"{workspace}/{branch}") from None
-        if check:
-            errors = await self._new_errors(key, to or target, sequence)
-            if errors:
-                raise NewErrors(branch, to or target, errors)
-        options["timeout"] = max(deadline - time.monotonic(), 0.001)
-        action = Apply(branch, sequence, strict, allow_stale, keep)
-        return await self.enqueue_updates_with_reply(workspace, to or target, (), action=action, **options)
+                return await self.enqueue_updates_with_reply(
+                    workspace, to or found.target, (), action=action, **options
+                )
+            except RequestRejected as error:
+                moved = isinstance(error, RequestConflicts) or error.code in ("moved", "stale")
+                if at is not None or not moved or attempt == APPLY_ATTEMPTS or not await self._is_behind(key):
+                    raise
+        raise AssertionError  # the last attempt returns or raises
+
+    async def _rebase_open(self, key: ChangeSetKey, options: RevertOptions) -> None:
+        """Rebase the branch if it is open; the target refuses another one, and says why."""
+        info = await self._target_of(key)
+        if info.status == "open":
+            about = RevertOptions(author=options.get("author"), timeout=options["timeout"])
+            await self.rebase(key.workspace, key.change_set, **about)
+
+    async def _is_behind(self, key: ChangeSetKey) -> bool:
+        """Return whether another rebase could help."""
+        info = await self.branch(key.workspace, key.change_set)
+        return info is not None and info.status == "open" and info.behind
+
+    async def _wait_derived(
+        self, key: ChangeSetKey, stale: tuple[int, bool], deadline: float, options: RevertOptions
+    ) -> None:
+        """Wait until the derived values are up to date; raises `RequestTimeout` at the deadline."""
+        timeout = options.get("timeout", 60.0)
+        try:
+            with anyio.fail_after(deadline - time.monotonic()):
+                await self._derived(key, *stale)
+        except TimeoutError:
+            request_id = RequestId(options.get("request_id") or "")
+            raise RequestTimeout(request_id, timeout, unsent_for=str(key)) from None
 
     async def new_errors(
         self,
@@ -103,14 +156,14 @@ class ApplyOperations(BranchOperations):
         `TimeoutError` if the derived values are not up to date in time.
         """
         key = ChangeSetKey.of(workspace, branch)
-        target, sequence, stale = await self._to_apply(key, at)
-        if stale:
+        found = await self._to_apply(key, at)
+        if found.stale:
             try:
                 with anyio.fail_after(timeout):
-                    await self._derived(key, *stale)
+                    await self._derived(key, *found.stale)
             except TimeoutError:
                 raise TimeoutError(f"derived values of {key} were not up to date within {timeout:g} s") from None
-        return await self._new_errors(key, target, sequence)
+        return await self._new_errors(key, found.target, found.sequence)
 
     async def _new_errors(self, key: ChangeSetKey, target: str, sequence: int) -> dict[str, Fault]:
         from rebaser_core.state.tally import new_faults  # noqa: PLC0415 - as states, it needs NumPy
@@ -157,12 +210,8 @@ class ApplyOperations(BranchOperations):
     ) -> EnqueueUpdatesResponse:
         return await self.enqueue_updates_with_reply(workspace, change_set, (), action=marking, **options)
 
-    async def _to_apply(self, key: ChangeSetKey, at: At | None) -> tuple[str, int, tuple[int, bool] | None]:
-        """Return the target of the branch, the log sequence of its newest commit at the position, and what to wait for.
-
-        What to wait for is None if the derived values were up to date at the position. Otherwise it is the log sequence
-        of the commit as of which they have to be, and whether that commit created the branch.
-        """
+    async def _to_apply(self, key: ChangeSetKey, at: At | None) -> "_ToApply":
+        """Return what is known of the branch at the position."""
         with translate_missing_stream():
             found = await self._reader.newest_commit(key, at)
         name = f"{key.workspace}/{key.change_set}"
@@ -175,7 +224,7 @@ class ApplyOperations(BranchOperations):
         edited = read_edited(message.headers, message.sequence)
         covered = commit.sequence if commit.covers is None else commit.covers
         stale = None if covered >= edited else (edited, edited == commit.created_by)
-        return branch.target, commit.sequence, stale
+        return _ToApply(branch.target, commit.sequence, branch.conflicts, stale)
 
     async def _derived(self, key: ChangeSetKey, edited: int, inherited: bool) -> None:
         """Wait until the derived values of `key` are up to date as of commit `edited`."""

@@ -182,3 +182,18 @@ class NewErrors(UnprocessableError):  # noqa: N818 - a state of the branch
         named = ", ".join(list(errors)[:10]) + (f" and {len(errors) - 10} more" if len(errors) > 10 else "")
         super().__init__(f"errors in {branch} that {target} does not have: {named}")
         self.errors = errors
+
+
+class UnresolvedConflicts(UnprocessableError):  # noqa: N818 - a state of the branch
+    """The branch has conflicts with its target, and was not applied. `RebaserClient.conflicts` returns them.
+
+    `count` is their number.
+    """
+
+    default_code = "unresolved"
+
+    def __init__(self, branch: str, target: str, count: int) -> None:
+        super().__init__(f"{branch} has {count:,} conflict{'' if count == 1 else 's'} with {target}")
+        self.branch = branch
+        self.target = target
+        self.count = count

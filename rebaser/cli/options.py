@@ -10,20 +10,36 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from rebaser.cli.completion import complete_branch, complete_change_set, complete_workspace
 from rebaser.cli.errors import usage_error
 from rebaser_client.log.positions import At, parse_position
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 
-Workspace = Annotated[str, typer.Argument(metavar="WS", help="Workspace: 1 to 64 characters of A-Z a-z 0-9 _ -")]
+Workspace = Annotated[
+    str,
+    typer.Argument(
+        metavar="WS", help="Workspace: 1 to 64 characters of A-Z a-z 0-9 _ -", autocompletion=complete_workspace
+    ),
+]
 Position = Annotated[
     str,
     typer.Argument(
         metavar="CS[@POSITION]",
         help="Change set, now or at a position: CS@1234 (a log sequence), CS@2h (an age) or CS@2026-01-31T12:00Z.",
+        autocompletion=complete_change_set,
     ),
 ]
-ChangeSet = Annotated[str, typer.Argument(metavar="CS", help="Change set: 1 to 64 characters of A-Z a-z 0-9 _ -")]
+ChangeSet = Annotated[
+    str,
+    typer.Argument(
+        metavar="CS", help="Change set: 1 to 64 characters of A-Z a-z 0-9 _ -", autocompletion=complete_change_set
+    ),
+]
+Branch = Annotated[
+    str,
+    typer.Argument(metavar="BRANCH", help="The branch: a change set with a target.", autocompletion=complete_branch),
+]
 Nats = Annotated[str, typer.Option("--nats", metavar="URL", envvar="REBASER_NATS_URL", help="URL of the NATS server.")]
 Prefix = Annotated[
     str, typer.Option("--prefix", envvar="REBASER_PREFIX", help="Prefix of all stream and subject names.")

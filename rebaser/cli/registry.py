@@ -201,6 +201,50 @@ def _apply() -> Function:
 
 
 @LazyGroup.command(
+    "rebase",
+    "Bring into a branch what its target changed since the branch was created or last rebased.",
+    examples(
+        "rebaser rebase shop dearer",
+        "rebaser rebase shop dearer --strategy theirs        # where both edited a value, take that of the target",
+        "rebaser rebase shop retry --onto main               # if its target, draft, branches from main",
+    ),
+)
+def _rebase() -> Function:
+    from rebaser.cli.commands.rebase import rebase
+
+    return with_access(rebase)
+
+
+@LazyGroup.command(
+    "conflicts",
+    "Show the values that a branch and its target defined differently, and the commands that settle these conflicts.",
+    examples(
+        "rebaser conflicts shop dearer",
+        "rebaser conflicts shop dearer --json | jq -r .id",
+    ),
+)
+def _conflicts() -> Function:
+    from rebaser.cli.commands.conflicts import conflicts
+
+    return with_access(conflicts)
+
+
+@LazyGroup.command(
+    "resolve",
+    "Settle conflicts of a branch with its target: take the definition of one side, or give a new one.",
+    examples(
+        "rebaser resolve shop dearer price --take main       # as in main",
+        "rebaser resolve shop dearer --all --take dearer     # as in the branch",
+        "rebaser resolve shop dearer price --set 10.5",
+    ),
+)
+def _resolve() -> Function:
+    from rebaser.cli.commands.resolve import resolve
+
+    return with_access(resolve)
+
+
+@LazyGroup.command(
     "protect",
     "Have a change set refuse edits and reverts.",
     examples(

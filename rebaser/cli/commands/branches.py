@@ -27,7 +27,7 @@ def branches(
 
     The base is shown as TARGET@POSITION: the branch contains the edits of the target up to this position. A branch is
     behind if the target was edited after its base. A value that was edited back to its definition at the base may still
-    count as changed.
+    count as changed. The base of a branch that was applied is the commit of the target that applied it.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
@@ -79,6 +79,7 @@ def branch_json(info: "BranchInfo") -> dict[str, Any]:
         "target": info.target,
         "base": info.base or None,
         "changes": info.changes,
+        "conflicts": info.conflicts,
         "behind": info.behind,
         "protected": info.protected,
     }
@@ -88,7 +89,8 @@ def _row(info: "BranchInfo", now: datetime) -> tuple[str, ...]:
     base = "" if info.target is None else f"{info.target}@{info.base}"
     named = {"kept": "closed", "deleted": "deleted"}.get(info.status, f"closed ({info.status})")
     closed = [named] * (info.status != "open")
-    words = closed or ["behind"] * info.behind
+    conflicts = [f"{info.conflicts:,} conflict{'' if info.conflicts == 1 else 's'}"] * (info.conflicts > 0)
+    words = closed or conflicts + ["behind"] * info.behind
     status = ", ".join(words + ["protected"] * info.protected)
     age = console.duration_text(max((now - info.time).total_seconds(), 0.0))
     return info.change_set, base, f"{info.changes:,}" if info.target else "", f"{age} ago", status

@@ -13,6 +13,7 @@ from rebaser.cli.sending.formulas import FreeNames, NamedInputs, TypedFormula, p
 from rebaser_core.encoding.envelope import ContentType, loads
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update, parse_update
+from rebaser_core.values import Json
 
 
 def parse_edits(
@@ -61,13 +62,21 @@ def _set(text: str) -> Set:
     id_, equals, raw = text.partition("=")
     if not equals:
         raise usage_error(f"{text!r} has no '='; write ID=JSON, for example --set price=9.5", "--set")
+    return Set(id_, parse_value(raw, f"--set {shlex.quote(id_)}="))
+
+
+def parse_value(raw: str, option: str) -> Json:
+    """Return the value that `raw`, which is JSON, stands for. `option`: what is written before it.
+
+    Raises a usage error that says how to write text.
+    """
     try:
         value = loads(ContentType.JSON, raw.encode())
     except (UnprocessableError, UnicodeEncodeError) as error:
-        suggestion = f"--set {shlex.quote(id_)}={shlex.quote(json.dumps(raw, ensure_ascii=False))}"
+        suggestion = f"{option}{shlex.quote(json.dumps(raw, ensure_ascii=False))}"
         message = f"{raw!r}: {error}; if it is text, quote it: {suggestion}"
         raise usage_error(message, "--set") from None
-    return Set(id_, value)  # type: ignore[arg-type]  # `parse_update` checks the value
+    return value  # type: ignore[return-value]  # `parse_update` and the client check it
 
 
 def _derives(texts: Sequence[str], inputs: Sequence[str], free_names: FreeNames) -> list[Derive]:

@@ -1,0 +1,171 @@
+"""The operations of the client that bring a branch up to date with its target: rebase, conflicts, and their resolution.
+
+Invariant: a conflict is only resolved by somebody who saw it. A resolution names the position at which the conflicts
+were read, and is refused if the branch or the conflict changed after that.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, Unpack
+
+from rebaser_client.branches import BranchOperations
+from rebaser_client.log.branches import BranchConflict, BranchInfo
+from rebaser_client.log.positions import At
+from rebaser_client.requests.sender import translate_missing_stream
+from rebaser_client.reverts import RevertOptions
+from rebaser_core.branch import Rebase
+from rebaser_core.commit import Strategy
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import EnqueueUpdatesResponse, Success
+from rebaser_core.updates import Remove, Update
+
+StrategyName: TypeAlias = Literal["record", "ours", "theirs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebased:
+    """A branch that has the edits of its `target` up to log sequence `base`.
+
+    `commit`: log sequence of the commit that brought them; None if the branch had them already. `updates`: how many
+    definitions that commit took over. `conflicts`: how many conflicts the branch has now.
+    """
+
+    commit: int | None
+    target: str
+    base: int
+    updates: int
+    conflicts: int
+
+
+@dataclass(frozen=True, slots=True)
+class BranchConflicts:
+    """A page of the conflicts of a branch, by id. `info.conflicts` is the number of all of them.
+
+    In `conflicts`, `base` is the definition that both sides replaced, `ours` that of the branch, and `theirs` that of
+    its target as of the base of the branch.
+    """
+
+    info: BranchInfo
+    conflicts: tuple[BranchConflict, ...]
+
+
+class RebaseOperations(BranchOperations):
+    """The operations that rebase branches and settle their conflicts. `RebaserClient` inherits them."""
+
+    async def rebase(
+        self,
+        workspace: str,
+        branch: str,
+        *,
+        strategy: StrategyName = "record",
+        onto: str | None = None,
+        **options: Unpack[RevertOptions],
+    ) -> Rebased:
+        """Bring into a branch what its target changed since the base of the branch, and wait.
+
+        Edits of the branch stay. If both sides defined a value differently, that is a conflict, and `strategy` says
+        what to do: `record` keeps the definition of the branch and records the conflict, `ours` keeps the definition of
+        the branch and `theirs` takes that of the target, both without a conflict. The last two also settle the
+        conflicts that are recorded already. `onto`: the new target, which must be the target of the present one. If
+        there is nothing to do, no request is sent.
+
+        Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `closed`, `moved`,
+        `not_a_branch`, `not_its_target`, `protected`, `purged` or `too_large`. Raises `UnprocessableError` with code
+        `no_such_change_set`, or `not_a_branch` for a change set without a target.
+        """
+        info = await self._target_of(ChangeSetKey.of(workspace, branch))
+        needless = info.status == "open" and not info.behind and onto is None
+        if needless and (strategy == "record" or not info.conflicts):
+            return Rebased(None, str(info.target), info.base, 0, info.conflicts)
+        action = Rebase(None, onto, _strategy(strategy))
+        response = await self.enqueue_updates_with_reply(workspace, branch, (), action=action, **options)
+        status = response.status
+        assert isinstance(status, Success)  # noqa: S101 - any other status is raised as an error
+        return Rebased(status.commit, onto or str(info.target), status.position, status.performed, status.conflicts)
+
+    async def conflicts(
+        self, workspace: str, branch: str, *, at: At | None = None, after: str = "", limit: int | None = None
+    ) -> BranchConflicts:
+        """Return a page of the conflicts that rebases recorded in the branch, by id.
+
+        `at`: the position of the branch, a log sequence or a time with its time zone; None is now. `limit` is the size
+        of a page, `after` the last id of the previous page. The cost depends on the changes of the branch, not on how
+        many values there are.
+
+        Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
+        Raises `PositionPurged` as `state` does.
+        """
+        with translate_missing_stream():
+            info, found = await self._branches().conflicts(ChangeSetKey.of(workspace, branch), at)
+        page = [one for one in found if one.id > after]
+        return BranchConflicts(info, tuple(page if limit is None else page[:limit]))
+
+    async def resolve(
+        self,
+        workspace: str,
+        branch: str,
+        ids: Iterable[str] | None = None,
+        *,
+        take: str | None = None,
+        updates: Iterable[Update] = (),
+        at: int | None = None,
+        **options: Unpack[RevertOptions],
+    ) -> EnqueueUpdatesResponse:
+        """Settle conflicts of a branch, and wait. Either all of them are settled, or none.
+
+        - `ids`: the values in conflict; None for all of them.
+        - `take`: whose definition to take: the name of the branch, or that of its target.
+        - `updates`: new definitions, instead of `take`: one for each of `ids`, whose default then is the ids of these.
+        - `at`: the log sequence of the branch at which the caller read the conflicts; None is now. The call is refused
+          if one of the values was edited, or came into conflict again, after that.
+
+        Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `closed`, `moved` or
+        `protected`. Raises the errors of `conflicts`, and `UnprocessableError` with code `no_conflict` for an id that
+        is not in conflict, or `invalid_argument`.
+        """
+        new = {update.id: update for update in updates}
+        if (take is None) != bool(new):
+            raise UnprocessableError("give either `take` or `updates`", code="invalid_argument")
+        found = await self.conflicts(workspace, branch, at=at)
+        known = {one.id: one for one in found.conflicts}
+        wanted = list(dict.fromkeys(new or known if ids is None else ids))
+        unknown = [id_ for id_ in wanted if id_ not in known]
+        if unknown:
+            raise UnprocessableError(f"not in conflict in {branch}: {_named(unknown)}", code="no_conflict")
+        if new and new.keys() != set(wanted):
+            raise UnprocessableError("`updates` must define each of `ids`, and nothing else", code="invalid_argument")
+        edits = list(new.values()) if take is None else _taken(found.info, [known[id_] for id_ in wanted], take)
+        return await self.enqueue_updates_with_reply(workspace, branch, edits, expect_at=found.info.sequence, **options)
+
+    async def _target_of(self, key: ChangeSetKey) -> BranchInfo:
+        """Return what `key` branches from; raises `UnprocessableError` if it has no target."""
+        info = await self.branch(key.workspace, key.change_set)
+        name = f"{key.workspace}/{key.change_set}"
+        if info is None:
+            raise UnprocessableError(f"there is no change set {name}", code="no_such_change_set")
+        if info.target is None:
+            raise UnprocessableError(f"{name} is not a branch of another change set", code="not_a_branch")
+        return info
+
+
+def _taken(info: BranchInfo, conflicts: list[BranchConflict], take: str) -> list[Update]:
+    """Return the updates that give the values in conflict the definitions of the side `take`."""
+    if take not in (info.change_set, info.target):
+        raise UnprocessableError(
+            f"take must be {info.change_set} or {info.target}, not {take[:80]!r}", code="invalid_argument"
+        )
+    sides = [(one.id, one.ours if take == info.change_set else one.theirs) for one in conflicts]
+    return [Remove(id_) if definition is None else definition for id_, definition in sides]
+
+
+def _strategy(name: str) -> Strategy:
+    try:
+        return Strategy(name)
+    except ValueError:
+        choices = ", ".join(Strategy)
+        raise UnprocessableError(f"strategy must be one of {choices}, not {name!r}", code="invalid_argument") from None
+
+
+def _named(ids: list[str]) -> str:
+    return ", ".join(ids[:10]) + (f" and {len(ids) - 10} more" if len(ids) > 10 else "")
