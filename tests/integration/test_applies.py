@@ -97,11 +97,11 @@ async def test_a_value_edited_on_both_sides_is_a_conflict_and_nothing_is_applied
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1), Set("b", 2), Set("c", 3))
         await client.create_branch("ws", "fix")
-        await edit(client, "fix", Set("a", 10), Remove("b"), Set("c", 4), Set("d", 5))
+        at = await edit(client, "fix", Set("a", 10), Remove("b"), Set("c", 4), Set("d", 5))
         await edit(client, "main", Set("a", 11), Derive("b", "sum", {"values": "a"}), Set("c", 4))
         before = await stands(client, "main")
         with pytest.raises(RequestConflicts) as caught:
-            await client.apply("ws", "fix")
+            await client.apply("ws", "fix", at=at)
         assert {one.id: one.sides for one in caught.value.conflicts} == {
             "a": Sides(Set("a", 1), Set("a", 11), Set("a", 10)),
             "b": Sides(Set("b", 2), Derive("b", "sum", {"values": "a"}), None),
@@ -174,7 +174,7 @@ async def test_what_cannot_be_applied_is_refused_and_says_why(
         assert await refused(client, "tag") == "closed"
         assert (await client.branch("ws", "main", at=first)) is not None
         await edit(client, "main", Set("m", 1))
-        assert await refused(client, "fix", strict=True) == "moved"
+        assert await refused(client, "fix", at=later, strict=True) == "moved"
         applied = await client.apply("ws", "fix", at=at)
         assert await stands(client, "main") == {"a": 2, "m": 1}
         assert await refused(client, "fix", at=later) == "stale"
@@ -238,7 +238,7 @@ async def test_an_owner_that_ends_around_its_append_applies_it_once(
         await client.create_branch("ws", "fix")
         at = await edit(client, "fix", Set("a", 2))
         monkeypatch.setattr(CommitLog, "publish", publish)
-        applied = await client.apply("ws", "fix", request_id="one", keep=True)
+        applied = await client.apply("ws", "fix", at=at, request_id="one", keep=True)
         assert not failures
         await edit(client, "fix", Set("a", 3))
         await edit(client, "main", Set("a", 9))

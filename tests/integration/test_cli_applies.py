@@ -64,11 +64,17 @@ async def test_a_branch_is_applied_and_every_command_says_so(
     assert status["applied"] == [{"changeSetId": "draft", "commit": applied["commit"]}]
     assert ["applied: draft, in commit " + str(applied["commit"])] in await told(place, "status", "shop", "main")
     async with serving(js, subjects, Engine()):
-        ((line,),) = await told(place, "apply", "shop", "draft", "--yes", code=1)
-        assert "was applied here in commit" in line
-        assert "rebaser branch shop NAME --from main" in line
-        await told(place, "undo", "shop", "main", "--author", "ann", "--yes")
+        done = await rebaser("apply", "shop", "draft", "--yes", **place)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert f"draft was applied; main@{applied['commit']} has all of its edits" in done.stderr
+        done = await rebaser("undo", "shop", "main", "--author", "ann", "--yes", **place)
+        assert done.returncode == 0
+        way_on = f"rebaser branch shop NAME --from draft@{applied['from']['position']} --target main"
+        assert way_on in done.stderr
         assert await stands(client, "price") == 9
+        await told(place, *way_on.replace("NAME", "again").split()[1:])
+        await told(place, "apply", "shop", "again", "--yes")
+        assert await stands(client, "price") == 10
 
 
 async def test_a_conflict_shows_all_sides_and_what_to_do(
@@ -79,41 +85,24 @@ async def test_a_conflict_shows_all_sides_and_what_to_do(
         await client.create_branch("shop", "draft")
         await client.enqueue_updates_with_reply("shop", "draft", [Set("price", 10), Set("qty", 4)])
         await client.enqueue_updates_with_reply("shop", "main", [Set("price", 11)])
+        done = await rebaser("apply", "shop", "draft", "--yes", "--at", "0s", **place)  # without a rebase
+        assert (done.returncode, done.stdout) == (1, "price\t9\t11\t10\n")
+        assert "nothing was applied to main: edited on both sides: price" in done.stderr
+        assert "apply draft again, without --at" in done.stderr
+        done = await rebaser("apply", "shop", "draft", "--yes", "--at", "0s", "--strict", **place)
+        assert "apply draft again, without --at" in done.stderr
         done = await rebaser("apply", "shop", "draft", "--yes", **place)
         assert (done.returncode, done.stdout) == (1, "price\t9\t11\t10\n")
-        assert "nothing was applied to main: edited on both sides: price; give these values in draft" in done.stderr
+        assert "rebaser resolve shop draft price --take main" in done.stderr
+        assert "nothing was applied to main: draft has 1 conflict with it; settle it, and apply again" in done.stderr
     async with serving(js, subjects, Engine()):
         done = await rebaser("apply", "shop", "draft", "--yes", "--json", **place)
         conflict = json.loads(done.stdout)
-        assert [conflict[side]["value"] for side in ("base", "ours", "theirs")] == [9, 11, 10]
-        ((line,),) = await told(place, "apply", "shop", "draft", "--yes", "--strict", code=1)
-        assert "without --strict" in line
-        await told(place, "enqueue", "shop", "draft", "--set", "price=11")
+        assert conflict["base"]["value"] == 9
+        assert {name: side["value"] for name, side in conflict["sides"].items()} == {"main": 11, "draft": 10}
+        await told(place, *conflict["resolve"][0].split()[1:])
         await told(place, "apply", "shop", "draft", "--yes")
-        assert await stands(client, "qty") == 4
-
-
-async def test_a_change_set_is_closed_and_reopened(
-    js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any]
-) -> None:
-    async with serving(js, subjects, Engine()):
-        ((line,),) = await told(place, "close", "shop", "main", code=1)
-        assert "rebaser list shop" in line
-        await client.enqueue_updates_with_reply("shop", "main", [Set("price", 9)])
-        await client.create_branch("shop", "draft")
-        ((line,),) = await told(place, "close", "shop", "draft", "-m", "no use")
-        assert line.startswith("draft: closed (abandoned) (commit ")
-        ((line,),) = await told(place, "enqueue", "shop", "draft", "--set", "price=1", code=1)
-        assert "unless it is reopened" in line
-        (closed,) = await rebaser_json("close", "shop", "draft", "--applied", **place)
-        assert closed["status"] == "applied"
-    assert [row[0] for row in await told(place, "branches", "shop")] == ["main"]
-    assert [row[4] for row in await told(place, "branches", "shop", "--all")] == ["closed (applied)", ""]
-    assert "closed (applied)" in (await told(place, "log", "shop", "draft"))[0][-1]
-    async with serving(js, subjects, Engine()):
-        ((line,),) = await told(place, "reopen", "shop", "draft")
-        assert line.startswith("draft: open (commit ")
-        await told(place, "enqueue", "shop", "draft", "--set", "price=1")
+        assert (await stands(client, "price"), await stands(client, "qty")) == (11, 4)
 
 
 async def test_a_change_set_is_deleted_and_brought_back(
@@ -223,7 +212,7 @@ async def test_a_protected_change_set_is_mended_by_a_branch_that_takes_its_commi
         assert f"reverts {wrong} of main" in (await told(place, "log", "shop", "mend"))[0][-1]
         (entry, *_) = await rebaser_json("log", "shop", "mend", **place)
         assert entry["reverts"] == {"first": wrong, "last": wrong, "requestId": None, "of": "main"}
-        await told(place, "apply", "shop", "mend", "--yes")
+        await told(place, "apply", "shop", "mend", "--yes", "--keep")
         assert (await stands(client, "price"), await stands(client, "qty")) == (9, 3)
         later = commit_of(await client.unprotect("shop", "main"))
         for options, reason in (

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         BranchInfo,
         EnqueueUpdatesResponse,
         NewErrors,
+        RebaserClient,
         RequestRejected,
     )
     from rebaser_client.log.positions import At
@@ -192,9 +193,7 @@ class _Apply:
             try:
                 info = await client.branch(workspace, name, at=self.at)
                 if self.at is None and info is not None and info.status == "open" and info.target is not None:
-                    rebased = await client.rebase(workspace, name, author=self.author, timeout=self.timeout)
-                    if rebased.commit is not None:
-                        console.note(f"{name}: rebased onto {rebased.target}@{rebased.base}")
+                    await self._rebase(client)
                 self.found = await client.changes(workspace, name, at=self.at)
                 if self.found.info.conflicts:
                     found = await client.conflicts(workspace, name, at=self.found.info.sequence)
@@ -205,6 +204,20 @@ class _Apply:
                 raise CommandFailed(f"nothing was applied: {error.message}") from None
         if self.found.changes and not self.open_conflicts and (not self.yes or console.is_terminal()):
             show_changes(self.found, self.json)
+
+    async def _rebase(self, client: "RebaserClient") -> None:
+        """Rebase the branch; if it was closed meanwhile, the rest says so."""
+        from rebaser_client import RequestRejected
+
+        workspace, name = self.key.workspace, self.key.change_set
+        try:
+            rebased = await client.rebase(workspace, name, author=self.author, timeout=self.timeout)
+        except RequestRejected as error:
+            if error.code != "closed":
+                raise
+            return
+        if rebased.commit is not None:
+            console.note(f"{name}: rebased onto {rebased.target}@{rebased.base}")
 
     async def _apply(self, nats: str, prefix: str) -> None:
         from rebaser.cli.connect import connect_client

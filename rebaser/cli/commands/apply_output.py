@@ -104,10 +104,12 @@ def advice_on(error: "RequestRejected", info: "BranchInfo", target: str) -> str:
     reason = error.response.status.message  # type: ignore[union-attr] # a rejection is no success
     workspace, name = info.workspace, info.change_set
     again = f"create another branch from {target} (`rebaser branch {workspace} NAME --from {target}`)"
+    rebased = f"apply {name} again, without --at: that rebases it first"
     advice = {
         "closed": f"`rebaser reopen {workspace} {name}` opens it again; or {again}",
-        "moved": f"apply {name} again: that rebases it first",
-        "stale": "wait, or use --allow-stale" if "not up to date" in reason else f"apply {name} again, without --at",
+        "conflicts": rebased,
+        "moved": rebased,
+        "stale": "wait, or use --allow-stale" if "not up to date" in reason else rebased,
         "unresolved": f"`rebaser conflicts {workspace} {name}` shows them",
         "not_its_target": f"leave out --to; `rebaser branches {workspace}` shows the target of each branch",
         "purged": f"`rebaser status {workspace} {name}` shows how far back its history reaches",

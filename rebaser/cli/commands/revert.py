@@ -15,6 +15,7 @@ from rebaser_core.errors import UnprocessableError
 if TYPE_CHECKING:
     from rebaser_client import EnqueueUpdatesResponse, RebaserClient, RequestConflicts, RequestRejected
     from rebaser_client.log.positions import At
+    from rebaser_core.commit import Source
     from rebaser_core.ids import ChangeSetKey
 
 _RANGE = re.compile(r"([0-9]{1,18})(?:\.\.([0-9]{1,18}))?")
@@ -69,6 +70,7 @@ def revert(
         if to is not None:
             raise usage_error("takes back only what CS did after the position: leave out --of, or name commits", "--to")
     done: list[EnqueueUpdatesResponse | RequestConflicts] = []
+    sources: list[Source | None] = []
     nothing = CommandFailed(f"there is no commit after {key.change_set}@{to}: nothing to take back")
 
     async def run() -> None:
@@ -79,6 +81,8 @@ def revert(
             options = {"request": request, "author": author, "message": message, "timeout": timeout, "of": of}
             try:
                 done.append(await client.revert(*(key.workspace, key.change_set, start, end), **options))  # type: ignore[arg-type] # each has its own type
+                if start == end and of is None:
+                    sources.append(await _source(client, key, start))
             except RequestConflicts as error:
                 done.append(error)
             except RequestRejected as error:
@@ -92,6 +96,8 @@ def revert(
         show_conflicts(result, json)
         raise CommandFailed(f"nothing was taken back: {result.message}")
     show_success(result, json)
+    if sources and not json:
+        show_way_on(key, sources[0])
     return 0
 
 
@@ -144,6 +150,13 @@ async def _behind(client: "RebaserClient", key: "ChangeSetKey", position: "At") 
     return standing + 1, newest
 
 
+async def _source(client: "RebaserClient", key: "ChangeSetKey", commit: int) -> "Source | None":
+    """Return the branch that the commit applied; None if it applied none."""
+    async with aclosing(client.log(key.workspace, key.change_set, at=commit)) as entries:
+        entry = await anext(aiter(entries), None)
+    return entry.commit.source if entry is not None and entry.kind == "rebase" else None
+
+
 def show_success(response: "EnqueueUpdatesResponse", json: bool) -> None:
     """Show which commit took edits back."""
     from rebaser_core.response import Success
@@ -155,6 +168,14 @@ def show_success(response: "EnqueueUpdatesResponse", json: bool) -> None:
     else:
         updates = f"{status.performed:,} update{'' if status.performed == 1 else 's'}"
         console.write_line(f"commit {status.commit}: {updates} (request {response.id})")
+
+
+def show_way_on(key: "ChangeSetKey", source: "Source | None") -> None:
+    """After an apply was taken back: show how to go on with the branch. `source`: what the apply took."""
+    if source is not None:
+        branch, target = f"{source.change_set}@{source.sequence}", key.change_set
+        command = f"rebaser branch {key.workspace} NAME --from {branch} --target {target}"
+        console.note(f"to go on with the changes of {source.change_set}: {command}")
 
 
 def show_conflicts(error: "RequestConflicts", json: bool) -> None:

@@ -94,7 +94,7 @@ class _TakeBack:
     conflicts: "RequestConflicts | None" = None
 
     def run(self, nats: str, prefix: str) -> int:
-        from rebaser.cli.commands.revert import show_conflicts, show_success
+        from rebaser.cli.commands.revert import show_conflicts, show_success, show_way_on
         from rebaser.cli.runner import run_async
 
         if not self.yes and not sys.stdin.isatty():
@@ -111,6 +111,9 @@ class _TakeBack:
             raise CommandFailed(f"nothing was taken back: {self.conflicts.message}")
         assert self.response is not None  # noqa: S101 - `_take_back` sets it or raises
         show_success(self.response, self.json)
+        assert self.step is not None  # noqa: S101 - `_find` sets it, or raises
+        if self.verb == "undo" and not self.json:
+            show_way_on(self.key, self.step.entry.commit.source)
         return 0
 
     async def _find(self, nats: str, prefix: str) -> None:
