@@ -91,4 +91,8 @@ def _offered(
 
 def _given(context: typer.Context, name: str) -> str:
     """Return the value of a parameter that stands before what is completed; empty if there is none."""
-    return str(context.params.get(name) or "")
+    value = context.params.get(name)
+    if value is None and context.args:  # at an option without its value, the parser gave up and left all arguments
+        names = [param.name for param in context.command.params if param.param_type_name == "argument"]
+        value = dict(zip(names, context.args, strict=False)).get(name)
+    return str(value or "")
