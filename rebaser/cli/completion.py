@@ -4,7 +4,7 @@ Invariant: a completion never fails and never takes long. Without an installatio
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING
 
 import typer
@@ -73,20 +73,37 @@ def _offered(
     """Return the names that begin with what is typed, sorted, each once."""
     import anyio
 
-    from rebaser.cli.connect import connect_client
-    from rebaser.cli.options import DEFAULT_NATS  # which imports this module
-
-    url, prefix = _given(context, "nats"), _given(context, "prefix")
     found: list[str] = []
 
     async def ask() -> None:
         with anyio.move_on_after(SECONDS):
-            async with connect_client(url or DEFAULT_NATS, prefix) as client:
+            async with _client(context) as client:
                 found.extend(await names(client))
 
     with suppress(Exception):  # a shell has no place for errors
         anyio.run(ask)
     return sorted({name for name in found if name.startswith(incomplete)})[:OFFERED]
+
+
+def _client(context: typer.Context) -> "AbstractAsyncContextManager[RebaserClient]":
+    """Return a client of the installation that the options and the environment describe.
+
+    `rebaser.cli.connect` cannot do this, because it imports the options, which import this module.
+    """
+    from rebaser.settings import load_settings
+    from rebaser_client import RebaserClient
+
+    options = {name: value for name, value in context.params.items() if name.startswith("nats_")}
+    url = _given(context, "nats")
+    options |= {"nats_url": url} if url else {}
+    settings = load_settings(prefix=_given(context, "prefix"), **options)
+    return RebaserClient.connect(
+        settings.nats_url,
+        prefix=settings.prefix,
+        blobs=settings.blobs,
+        inbox_prefix=settings.inbox_prefix,
+        **settings.access(),
+    )
 
 
 def _given(context: typer.Context, name: str) -> str:
