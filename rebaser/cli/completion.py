@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rebaser_client import RebaserClient
 
-SECONDS = 2.0  # after which a completion offers nothing
+SECONDS = 2.0  # without an answer, after which a completion offers nothing
 OFFERED = 100  # names
 
 
@@ -76,8 +76,9 @@ def _offered(
     found: list[str] = []
 
     async def ask() -> None:
+        connected = _client(context)  # which imports the client, before the time begins
         with anyio.move_on_after(SECONDS):
-            async with _client(context) as client:
+            async with connected as client:
                 found.extend(await names(client))
 
     with suppress(Exception):  # a shell has no place for errors

@@ -3,13 +3,17 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-import anyio
 import pytest
+from anyio import to_thread
+from typer._completion_classes import BashComplete
+from typer.main import get_command
 
+from rebaser.cli import completion
+from rebaser.cli.app import app
 from rebaser_client import RebaserClient, Remove, RequestRejected, Set, UnprocessableError, UnresolvedConflicts
 from rebaser_client.jetstream import JetStream
 from rebaser_core.subjects import Subjects
-from tests.support.commands import command, environment, rebaser, rebaser_json
+from tests.support.commands import rebaser, rebaser_json
 from tests.support.history import commit_of
 from tests.support.owners import Engine, serving
 
@@ -191,14 +195,20 @@ async def test_an_apply_rebases_again_if_the_target_is_edited_meanwhile(
 
 
 async def test_a_shell_completes_names(
-    js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any]
+    js: JetStream,
+    subjects: Subjects,
+    client: RebaserClient,
+    nats_url: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def completed(*words: str, **elsewhere: str) -> list[str]:
-        about = {"COMP_WORDS": " ".join(["rebaser", *words]), "COMP_CWORD": str(len(words))}
-        asked = environment(**place | elsewhere) | about | {"_REBASER_COMPLETE": "complete_bash"}
-        done = await anyio.run_process(command(), check=False, env=asked)
-        assert (done.returncode, done.stderr) == (0, b"")
-        return done.stdout.decode().split()
+    monkeypatch.setattr(completion, "SECONDS", 60.0)
+    monkeypatch.setenv("REBASER_PREFIX", subjects.prefix)
+    shell = BashComplete(get_command(app), {}, "rebaser", "_REBASER_COMPLETE")
+
+    async def completed(*words: str, url: str = nats_url) -> list[str]:
+        monkeypatch.setenv("REBASER_NATS_URL", url)
+        found = await to_thread.run_sync(shell.get_completions, list(words[:-1]), words[-1])
+        return [one.value for one in found]
 
     async with serving(js, subjects, Engine()):
         await contest(client)
@@ -209,4 +219,5 @@ async def test_a_shell_completes_names(
     assert await completed("rebase", "shop", "f") == ["fast", "fix"]
     assert await completed("resolve", "shop", "fix", "p") == ["price"]
     assert await completed("resolve", "shop", "fix", "price", "--take", "") == ["fix", "main"]
-    assert await completed("get", "s", nats_url="nats://127.0.0.1:1") == []
+    monkeypatch.setattr(completion, "SECONDS", 0.1)
+    assert await completed("get", "s", url="nats://127.0.0.1:1") == []
