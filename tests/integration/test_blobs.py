@@ -111,6 +111,22 @@ async def test_a_damaged_file_is_noticed_and_mended_by_the_next_put(js: JetStrea
         assert await blobs.get(address) == b"good"
 
 
+async def test_what_a_folder_does_not_keep_is_not_said_to_be_stored(
+    js: JetStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is synced to disk, and read back."""
+    synced: list[Path] = []
+
+    def lose(path: Path) -> None:
+        synced.append(path)
+        path.unlink()
+
+    monkeypatch.setattr("rebaser_client.blobs.object_store._sync", lose)
+    with pytest.raises(BlobMissing):
+        await open_blobs(f"file://{tmp_path}/a/b", js, "unused").put(b"data")
+    assert len(synced) == 1
+
+
 async def test_a_folder_holds_nothing_but_whole_blobs(js: JetStream, tmp_path: Path) -> None:
     blobs = open_blobs(f"file://{tmp_path}/a/b", js, "unused")
     address = await blobs.put(b"x" * 1_000_000)
@@ -201,12 +217,13 @@ async def test_the_second_put_stores_nothing(in_nats: JetStreamBlobs, js: JetStr
     assert after.last_sequence == before.last_sequence
 
 
+@pytest.mark.parametrize("size", [100, 3 * CHUNK])
 @pytest.mark.parametrize("damage", ["chunk", "shorter", "description", "digest"])
 async def test_damage_is_noticed_and_mended_by_the_next_put(
-    in_nats: JetStreamBlobs, js: JetStream, subjects: Subjects, damage: str, monkeypatch: pytest.MonkeyPatch
+    in_nats: JetStreamBlobs, js: JetStream, subjects: Subjects, damage: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rebaser_client.blobs.nats.SILENCE", 0.2)
-    data = os.urandom(3 * CHUNK)
+    data = os.urandom(size)
     address = await in_nats.put(data)
     stream, bucket = f"OBJ_{subjects.blobs_bucket}", subjects.blobs_bucket
     meta = await js.last(stream, f"$O.{bucket}.M.>")
@@ -226,6 +243,7 @@ async def test_damage_is_noticed_and_mended_by_the_next_put(
         await in_nats.get(address)
     assert await in_nats.put(data) == address
     assert await in_nats.get(address) == data
+    assert await js.subject_counts(stream, f"$O.{bucket}.M.>") == {meta.subject: 1}
 
 
 @pytest.mark.parametrize(

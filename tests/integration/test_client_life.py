@@ -12,6 +12,7 @@ from rebaser_client import ClientClosedError, NotConnectedError, RebaserClient, 
 from rebaser_client.jetstream import Connection, OrderedConsumer
 from rebaser_client.requests.task_publisher import TaskPublisher
 from rebaser_core.errors import ConfigError
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 
 pytestmark = pytest.mark.anyio
@@ -28,9 +29,11 @@ async def test_what_the_body_raises_leaves_as_it_is(
 ) -> None:
     raised = kind("x")
     with pytest.raises(kind) as left:
-        async with manager.connect(nats_url):
+        async with manager.connect(nats_url) as opened:
             raise raised
     assert left.value is raised
+    with pytest.raises(ClientClosedError):
+        (opened if isinstance(opened, Connection) else opened._connection).check_open()
 
 
 @pytest.mark.parametrize(
@@ -162,3 +165,33 @@ async def test_what_waits_while_the_client_is_closed_is_told(
         found = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(one) for one in found] == [ClientClosedError] * len(calls)
         assert await stored == "other"  # it is stored, and will be found
+
+
+@pytest.mark.usefixtures("topology")
+async def test_nobody_looks_after_a_call_that_was_cancelled(nats_url: str, subjects: Subjects) -> None:
+    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as client:
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as group:
+                group.start_soon(client.enqueue_updates_with_reply, "ws", "cs", [Set("a", 1)])
+                while not client._resender._queues:  # noqa: ASYNC110 - nothing tells when
+                    await anyio.sleep(0.01)
+                group.cancel_scope.cancel()
+        assert not client._resender._queues
+
+
+@pytest.mark.usefixtures("topology")
+async def test_when_a_call_returns_its_task_is_stored_too(
+    nats_url: str, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may end then, and with it what goes on in the background."""
+    stored: list[ChangeSetKey] = []
+
+    async def publish(_: TaskPublisher, key: ChangeSetKey) -> None:
+        for __ in range(100):
+            await anyio.lowlevel.checkpoint()
+        stored.append(key)
+
+    monkeypatch.setattr(TaskPublisher, "_publish_until_stored", publish)
+    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as client:
+        await client.enqueue_updates("ws", "cs", [Set("a", 1)])
+        assert stored == [ChangeSetKey("ws", "cs")]
