@@ -109,11 +109,13 @@ async def test_checkpoints_of_parent_and_child_form_one_chain(
     with forced(limits):
         async with serving(js, subjects, engine, checkpoint_bytes=1024, history_for=0.001):
             books: dict[str, dict[str, object]] = {"main": {}}
+            bases: dict[str, dict[str, object]] = {}  # the values of the target at the base
             name = "main"
             for number in range(40):
                 if number % 9 == 8:
                     books[f"b{number}"] = dict(books[name])
                     target = {17: "main", 35: "b17"}.get(number)
+                    bases[f"b{number}"] = dict(books[name]) if target is None else bases[name]
                     await client.create_branch("ws", f"b{number}", name, target=target)
                     name = f"b{number}"
                 id_ = f"id{number % 7}"
@@ -128,7 +130,11 @@ async def test_checkpoints_of_parent_and_child_form_one_chain(
             state = await client.state("ws", name)
             assert state.branch is not None
             patch = {one.id: one.base for one in differing(state.branch.changes.items(), state.cells.edit_of)}
-            assert {one.id: one.base for one in (await client.changes("ws", name)).changes} == patch
+            changes = (await client.changes("ws", name)).changes
+            assert {one.id: one.base for one in changes} == patch
+            undone = books[name] | {one.id: one.base.value for one in changes if isinstance(one.base, Set)}
+            added = {one.id for one in changes if one.base is None}
+            assert {id_: value for id_, value in undone.items() if id_ not in added} == bases[name]
 
 
 async def test_what_cannot_be_created_is_refused_and_says_why(

@@ -185,14 +185,17 @@ def test_a_jvm_that_cannot_start_tells_why(tmp_path: Path, begun: bool) -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_jvm_that_was_ended_does_not_start(tmp_path: Path, begun: bool) -> None:
+@pytest.mark.parametrize("end", [Jvm.kill, Jvm.stop])
+def test_a_jvm_that_was_ended_does_not_start(tmp_path: Path, end: Callable[[Jvm], None], begun: bool) -> None:
     jvm = Jvm("local[1]", memory="1g", scratch=tmp_path)
-    jvm.kill()
-    if begun:
-        jvm.start_in_background()
-    with pytest.raises(DvuError, match="stopped while it started"):
-        jvm.start()
-    jvm.stop()
+    end(jvm)
+    try:
+        if begun:
+            jvm.start_in_background()
+        with pytest.raises(DvuError, match="stopped while it started"):
+            jvm.start()
+    finally:
+        jvm.stop()
 
 
 def test_what_killed_servers_left_is_removed_by_the_next_one(tmp_path: Path) -> None:

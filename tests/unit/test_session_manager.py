@@ -203,6 +203,28 @@ async def test_the_embedded_spark_ends_with_its_keeper() -> None:
     assert (jvm.is_stopped, keeper.state) == (True, "stopped")
 
 
+async def test_what_a_dead_jvm_has_left_is_removed_before_the_next_one_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be gigabytes, and this process holds the lock of the folder, so no other server removes it."""
+    did: list[str] = []
+
+    class Dead:
+        alive = False
+
+        def start(self) -> None:
+            did.append("start")
+            raise SessionError("no")
+
+        def stop(self) -> None:
+            did.append("stop")
+
+    keeper = SessionManager("local[*]", EngineSettings(), lambda _: None)
+    monkeypatch.setattr(keeper, "_next_jvm", Dead)
+    for _ in range(2):
+        with pytest.raises(SessionError):
+            await keeper._open()
+    assert did == ["start", "stop", "start"]
+
+
 async def test_who_waits_for_a_spark_that_cannot_be_reached_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     async def open_(_: SessionManager) -> Cut:
         raise SessionError("nobody is there")
