@@ -154,7 +154,7 @@ async def test_what_cannot_be_created_is_refused_and_says_why(
         assert await refused(client, "main", "fix") == "exists"
         with pytest.raises(RequestRejected, match="created this change set"):
             await client.revert("ws", "fix", made.sequence)
-        with pytest.raises(RequestRejected, match="defined or removed"):
+        with pytest.raises(RequestRejected, match="may have been edited"):
             await edit(client, "fix", Set("a", 2), expect_at=first)
         await edit(client, "fix", Set("a", 2), expect_at=made.sequence)
     async with serving(js, subjects, engine, history_for=0):
