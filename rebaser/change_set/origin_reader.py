@@ -64,7 +64,10 @@ async def read_fork(
 
 
 def _check_new(key: ChangeSetKey, state: ChangeSetState) -> None:
-    """Raise `UnprocessableError` (`exists`) if `key` has had edits, was created, or has refused too many requests."""
+    """Raise `UnprocessableError` (`exists`) if `key` has had edits, was created, or remembers too many requests.
+
+    A deleted change set is as good as none.
+    """
     name, branch = f"{key.workspace}/{key.change_set}", state.branch
     if state.status is BranchStatus.DELETED:
         branch = None
@@ -74,8 +77,11 @@ def _check_new(key: ChangeSetKey, state: ChangeSetState) -> None:
     if branch is not None or state.edited:
         raise UnprocessableError(f"{name} exists", code="exists")
     if len(state.outcomes) + len(state.redriven) > MAX_CARRIED:
+        what = "had" if state.status is BranchStatus.DELETED else "has refused"
         raise UnprocessableError(
-            f"{name} has refused more than {MAX_CARRIED} requests; use another name", code="exists"
+            f"{name} {what} more than {MAX_CARRIED} requests, whose outcomes are still remembered; use another name,"
+            " or try again when they are forgotten (REBASER_RETRY_WINDOW)",
+            code="exists",
         )
 
 

@@ -127,6 +127,7 @@ class History:
     lineage: list[int] = field(default_factory=list)  # the commits that make it up, of its origins as well
     # Commits that applied a branch, with its name, its position, and whether it stays open.
     takes: list[tuple[int, str, int, bool]] = field(default_factory=list)
+    all_takes: list[tuple[int, str, int, bool]] = field(default_factory=list)  # also before it was deleted
     born_ms: int = 0  # when it was created
     restored: int = 0  # the newest commit that brought it back
     deleted: "Deleted | None" = None  # what it was
@@ -489,6 +490,7 @@ class Checker:
         if commit.source is not None and commit.kind is Kind.REBASE:
             source = commit.source
             history.takes.append((sequence, source.change_set, source.sequence, source.keep))
+            history.all_takes.append(history.takes[-1])
         that(done == expected, f"commit {sequence} does not do what its requests ask for")
         if not self.history_for_ms:
             that(commit.before is None, f"commit {sequence} says what stood before, and no history is kept")

@@ -32,7 +32,7 @@ def wrong_asked(histories: dict[Any, "History"], history: "History", asked: "Ask
     if not isinstance(action, Rebase) or action.settles is None or asked.request_id != f"{SETTLES}{action.upto}":
         return f"it asks for {action}"
     taken = (action.upto, history.key.change_set, action.settles)
-    found = any(taken == take[:3] for one in histories.values() for take in one.takes)
+    found = any(taken == take[:3] for one in histories.values() for take in one.all_takes)
     return "" if found else f"no commit {action.upto} applied {history.key} as of {action.settles}"
 
 
@@ -56,7 +56,7 @@ def wrong_replay(
         return f"it stops at {reached}, and {target.key} had more", []
     if target.birth > base:
         return f"{target.key} was created after the base {base}", []
-    applied = [take for take in target.takes if base < take[0] <= reached and take[1] == history.key.change_set]
+    applied = [take for take in target.all_takes if base < take[0] <= reached and take[1] == history.key.change_set]
     applied = [take for take in applied if take[2] >= history.birth]
     done = bool(applied) and not applied[-1][3] and history.own <= applied[-1][2]
     if commit.status is not (BranchStatus.APPLIED if done else None):
