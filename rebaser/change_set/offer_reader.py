@@ -56,7 +56,7 @@ async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply
     source = Source(branch.change_set, commit.sequence, apply.keep)
     summary = read_branch(then.headers)
     check_source(key.change_set, source, read_branch(now.headers), summary)
-    if _birth(now, last) != _birth(then, commit):
+    if birth_of(now, last) != birth_of(then, commit):
         raise UnprocessableError(
             f"{branch.change_set}@{commit.sequence} is a position of an earlier change set of this name, now deleted",
             code="purged",
@@ -77,7 +77,7 @@ async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply
     return Offer(source, summary.base, await _patch(changes))
 
 
-def _birth(message: StoredMessage, commit: Commit) -> int:
+def birth_of(message: StoredMessage, commit: Commit) -> int:
     """Return the sequence of the commit that created the change set, 0 if none did."""
     summary = read_branch(message.headers)
     return commit.created_by or (0 if summary is None else summary.birth)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import anyio
 
 from rebaser.change_set.checkpointer import ROW, put_all
+from rebaser.change_set.offer_reader import birth_of
 from rebaser.change_set.tail_reader import TailReader
 from rebaser.runtime.context import Context
 from rebaser_client.backoff import Backoff
@@ -127,6 +128,7 @@ class _Parent:
         while message is not None:
             commit = reader.decode(message.sequence, message.headers, message.data)
             if commit is not None and read_edited(message.headers, message.sequence):
+                await self._check_same(message, commit)
                 return message, commit
             if commit is not None:
                 break  # by then, no edit had been applied to the parent
@@ -134,6 +136,13 @@ class _Parent:
         name = f"{self._parent.workspace}/{self._parent.change_set}"
         when = "" if at is None else f" at {at_text(at)}"
         raise UnprocessableError(f"there is no change set {name}{when}", code="no_such_change_set")
+
+    async def _check_same(self, message: StoredMessage, commit: Commit) -> None:
+        """Raise `UnprocessableError` (`purged`) if `commit` is of a deleted change set that had the parent's name."""
+        newest = None if self._create.at is None else await self._reader.newest_commit(self._parent)
+        if newest is not None and birth_of(*newest) != birth_of(message, commit):
+            name = f"{self._parent.change_set}@{commit.sequence}"
+            raise UnprocessableError(f"{name} is of a deleted change set that had the same name", code="purged")
 
     def _target(self, branch: BranchSummary | None, sequence: int) -> tuple[str, int]:
         """Return the target of the new change set, and its base."""

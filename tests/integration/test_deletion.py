@@ -129,6 +129,9 @@ async def test_a_new_change_set_takes_the_name_of_a_deleted_one(
         assert await edit(client, "fix", Set("a", 2), request_id="once") == last, "it was decided before"
         assert await stands(client, "fix", last) == {"a": 2}
         with pytest.raises(RequestRejected) as caught:
+            await client.create_branch("ws", "old", "fix", at=last)
+        assert caught.value.code == "purged"
+        with pytest.raises(RequestRejected) as caught:
             await client.create_branch("ws", "fix")
         assert caught.value.code == "exists"
         for number in range(20):

@@ -709,7 +709,7 @@ class Checker:
         that(stored.sequence <= needs, f"commit {stored.sequence} is gone, and no checkpoint holds it")
         older = history.named[:-1]  # who reads from the newest but one still finds what follows it
         bound = before = max((sequence for sequence, _ in older), default=0)
-        if history.gone or not history.named:  # nobody reads from before it began
+        if history.gone or (history.birth and len(history.named) == 1):  # nobody reads from before it began
             bound = before = needs
         if self.history_for_ms and self._now() - self._crowded > CROWDED_FOR:
             # The owner goes by when its newest checkpoint was named, the sweeper by when any commit was stored.

@@ -110,7 +110,7 @@ def begin(history: "History", parent: "History | None", commit: Commit, sequence
     history.covers = 0
     history.statuses = [(sequence, BranchStatus.OPEN if commit.status is None else commit.status)]
     history.book, history.lineage = Book(), []
-    history.takes, history.marks, history.named = [], [], []
+    history.takes, history.marks, history.named = [], [], [(sequence - 1, commit.at_ms)]
     history.deleted, history.born_ms = None, commit.at_ms
     history.targets, history.own, history.disputes = [], sequence, {}
     if origin is not None and parent is not None:
