@@ -8,7 +8,7 @@ import sys
 import anyio
 import pytest
 
-from rebaser_client import ClientClosedError, NotConnectedError, RebaserClient, Set
+from rebaser_client import ClientClosedError, NotConnectedError, RebaserClient, Request, Set
 from rebaser_client.jetstream import Connection, OrderedConsumer
 from rebaser_client.requests.task_publisher import TaskPublisher
 from rebaser_core.errors import ConfigError
@@ -179,9 +179,10 @@ async def test_nobody_looks_after_a_call_that_was_cancelled(nats_url: str, subje
         assert not client._resender._queues
 
 
+@pytest.mark.parametrize("many", [False, True])
 @pytest.mark.usefixtures("topology")
 async def test_when_a_call_returns_its_task_is_stored_too(
-    nats_url: str, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+    nats_url: str, subjects: Subjects, monkeypatch: pytest.MonkeyPatch, many: bool
 ) -> None:
     """A program may end then, and with it what goes on in the background."""
     stored: list[ChangeSetKey] = []
@@ -193,5 +194,8 @@ async def test_when_a_call_returns_its_task_is_stored_too(
 
     monkeypatch.setattr(TaskPublisher, "_publish_until_stored", publish)
     async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as client:
-        await client.enqueue_updates("ws", "cs", [Set("a", 1)])
+        if many:
+            await client.enqueue_many([Request("ws", "cs", [Set("a", 1)])], wait="stored")
+        else:
+            await client.enqueue_updates("ws", "cs", [Set("a", 1)])
         assert stored == [ChangeSetKey("ws", "cs")]

@@ -30,6 +30,7 @@ from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.messages import EnqueueUpdatesRequest, decode
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
+from rebaser_core.updates import Recompute
 from tests.simulation.left import nothing_left
 from tests.support.nats_proxy import Frame, Proxy, proxied
 from tests.support.owners import Engine, serving
@@ -309,3 +310,19 @@ async def test_calls_beyond_the_bound_wait_in_their_order_and_within_their_time(
 async def test_a_bound_that_is_no_number_of_requests_is_refused(limit: object) -> None:
     with pytest.raises(ConfigError, match="max_in_flight must be an integer of 1 or more"):
         await RebaserClient.open("nats://127.0.0.1:1", max_in_flight=limit)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("topology")
+async def test_all_that_a_request_says_is_sent(client: RebaserClient, js: JetStream, subjects: Subjects) -> None:
+    given = Request("ws", "cs", [Set("a", 1)], "id", "draft", None, "ann", "why", 7)
+    again = Request("ws", "cs", recompute=Recompute("sum"))
+    await client.enqueue_many([given, again], wait="stored")
+    sent: list[EnqueueUpdatesRequest] = []
+    for sequence in (1, 2):
+        stored = await js.get(subjects.requests_stream, sequence)
+        assert stored is not None
+        sent.append(decode(stored.headers, stored.data, DEFAULT_LIMITS, expect=EnqueueUpdatesRequest))
+    one, two = sent
+    assert (one.id, one.updates, one.from_change_set_id, one.recompute) == ("id", (Set("a", 1),), "draft", None)
+    assert (one.author, one.message, one.expect_at) == ("ann", "why", 7)
+    assert (two.updates, two.from_change_set_id, two.recompute) == ((), None, Recompute("sum"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rebaser.dvu.cel import evaluate as cel
 from rebaser.dvu.cel.evaluate import FormulaError, evaluate
-from rebaser_core.cel.formulas import names_in
+from rebaser_core.cel.formulas import names_in, problem
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.values import Json, same
 
@@ -231,6 +231,15 @@ def test_a_number_being_3_or_3_0_never_decides_whether_a_formula_works(left: flo
 )
 def test_free_names_are_found_in_order_of_appearance(expression: str, names: list[str]) -> None:
     assert names_in(expression) == names
+
+
+def test_what_was_said_of_other_inputs_does_not_count() -> None:
+    expression = "first + second"
+    for _ in range(2):
+        assert problem(expression, ("first", "second")) == ""
+        assert problem(expression, ("first",)) == "the formula names 'second', which is not an input"
+        assert problem(expression, ("first", "second", "in")).startswith("input name 'in' cannot be used")
+    assert names_in(".first + .second") == ["first", "second"]
 
 
 @pytest.mark.parametrize("expression", ["a +", "a b", "", "1 +* 2", "x" * 9000, "package"])
