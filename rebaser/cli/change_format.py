@@ -65,12 +65,17 @@ def change_row(change: "Change") -> tuple[str, str, str]:
 def branch_change_row(change: "BranchChange") -> tuple[str, str, str, str]:
     """Return the definitions of a value at the base of a branch, in the branch, and in its target if changed there."""
     theirs = definition_text(change.theirs) if change.moved else ""
+    theirs += " (landed)" if change.landed else ""
     return change.id, definition_text(change.base), definition_text(change.ours), theirs
 
 
 def branch_change_json(change: "BranchChange") -> dict[str, Any]:
     parts = {"base": change.base, "ours": change.ours, "theirs": change.theirs}
-    return {"id": change.id} | {name: definition_json(part) for name, part in parts.items()} | {"moved": change.moved}
+    return (
+        {"id": change.id}
+        | {name: definition_json(part) for name, part in parts.items()}
+        | {"moved": change.moved, "landed": change.landed}
+    )
 
 
 def request_json(decision: "Decision", author: "Authorship") -> dict[str, Any]:

@@ -97,6 +97,11 @@ class BranchChange:
         """Whether the target changed the definition, too."""
         return not same_definition(self.base, self.theirs)
 
+    @property
+    def landed(self) -> bool:
+        """Whether the target has the definition of the branch already."""
+        return same_definition(self.ours, self.theirs)
+
 
 @dataclass(frozen=True, slots=True)
 class BranchDiff:

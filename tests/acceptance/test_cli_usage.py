@@ -173,7 +173,7 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
 def test_options_that_do_not_go_together() -> None:
     assert "--wait derived" in complaint("enqueue", "a", "b", "--set", "a=1", "--fail-on-error")
     assert "several requests" in complaint("enqueue", "a", "b", "--file", "-", "--request-id", "x")
-    assert "1 to 64 of" in complaint("enqueue", "a", "b", "--set", "a=1", "--request-id", "x y")
+    assert "1 to 64 characters" in complaint("enqueue", "a", "b", "--set", "a=1", "--request-id", "x y")
     assert "no formula" in complaint("enqueue", "a", "b", "--set", "a=1", "--input", "p=a")
 
 

@@ -221,3 +221,18 @@ async def test_a_shell_completes_names(
     assert await completed("resolve", "shop", "fix", "price", "--take", "") == ["fix", "main"]
     monkeypatch.setattr(completion, "SECONDS", 0.1)
     assert await completed("get", "s", url="nats://127.0.0.1:1") == []
+
+
+async def test_a_diff_marks_what_has_landed(
+    js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any]
+) -> None:
+    """As between an apply and the moment when the branch takes over what its target then has."""
+    async with serving(js, subjects, Engine()):
+        await client.enqueue_updates_with_reply("shop", "main", [Set("price", 9), Set("qty", 3)])
+        await client.create_branch("shop", "fix")
+        await client.enqueue_updates_with_reply("shop", "fix", [Set("price", 10), Set("qty", 4)])
+        await client.enqueue_updates_with_reply("shop", "main", [Set("price", 10), Set("qty", 5)])
+    (out, _) = await told(place, "diff", "shop", "fix")
+    assert out == ["price\t9\t10\t10 (landed)", "qty\t3\t4\t5"]
+    price, qty = await rebaser_json("diff", "shop", "fix", **place)
+    assert (price["landed"], qty["landed"]) == (True, False)

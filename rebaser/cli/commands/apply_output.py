@@ -34,9 +34,7 @@ def show_changes(found: "BranchDiff", json: bool) -> None:
 
 
 def _mark(change: "BranchChange") -> str:
-    from rebaser_core.merge import same_definition
-
-    if same_definition(change.ours, change.theirs):
+    if change.landed:
         return "is there already"
     return "conflict" if change.moved else ""
 

@@ -41,7 +41,7 @@ def diff(
     """Show what a branch changed, or how two positions of a change set, or two change sets, differ.
 
     With one change set and no position, it shows what this branch changed since its base. Where the target was edited,
-    too, it shows what the target has now.
+    too, it shows what the target has now; "landed" marks what it has from the branch already.
 
     Each line has an id, and its value or formula on the first side and on the second; - means that the value does not
     exist there. Derived values are compared by their formulas; with --derived, also by their results. With --json, it
