@@ -147,6 +147,8 @@ WAYS = [
     Way("what a pattern matched brought up to date", f"{CORE}state.patterns.matches:_with_changes"),
     Way("ids of some heads", f"{CORE}state.patterns.id_tree:IdTree.cover", lambda given, _: given[0]._heads),
     Way("ids of all heads", f"{CORE}state.patterns.id_tree:IdTree.cover", lambda given, _: given[0]._heads is None),
+    # -- deletion
+    Way("a change set deleted", "rebaser.change_set.tombstones:store_emptied"),
     # -- checkpoints
     Way("a base", f"{CORE}checkpoint.writer:CheckpointDraft.write", lambda given, _: given[0].is_base),
     Way("a delta", f"{CORE}checkpoint.writer:CheckpointDraft.write", lambda given, _: not given[0].is_base),
@@ -190,6 +192,7 @@ ELSEWHERE = {
     "rows within the plan of a job, or kept by the server": "tests/spark/test_engine.py",
     "planned by Python while Spark starts, or by compiled code": "tests/unit/test_session_manager.py",
     "copied commits read, kept, or kept and continued": "tests/integration/test_tail_reader.py",
+    "a deleted change set brought back, or deleted because it was closed": "tests/integration/test_deletion.py",
     "edits checked and folded in one step, or in several": "tests/integration/test_large_commits.py",
 }
 
