@@ -108,6 +108,7 @@ def advice_on(error: "RequestRejected", key: "ChangeSetKey", commits: str, of: s
     advice = {
         "protected": f"take them back in a branch, and apply it: `rebaser branch {workspace} NAME --from {name}`, "
         f"`rebaser revert {workspace} NAME {commits} --of {name}`, `rebaser apply {workspace} NAME`",
+        "closed": f"`rebaser reopen {workspace} {name}` opens it again",
         "moved": f"create another branch from {of}, and take them back there",
         "not_its_target": f"`rebaser branches {workspace}` shows the target of each branch",
         "purged": f"`rebaser status {workspace} {of or name}` shows how far back its history reaches",
