@@ -394,7 +394,8 @@ def test_inputs_that_are_too_large_to_send_are_a_fault_and_no_packet() -> None:
         Derive("later", "count", {"values": [*ids, "some"]}),
         Derive("some", "count", {"values": ids[:2]}),
         total("after", "all"),
-        total("failing", "t0"),
+        Set("number", 1),
+        total("failing", "number"),
         Derive("also", "count", {"values": [*ids, "failing"]}),
     )
     [wave] = cut(book, Thresholds())
@@ -405,8 +406,11 @@ def test_inputs_that_are_too_large_to_send_are_a_fault_and_no_packet() -> None:
     assert error_of(found, "missing").code == "missing_input"
     assert error_of(found, "unknown").code == "unknown_function"
     assert error_of(found, "later").code == "too_large"
-    assert error_of(found, "also").code == "failed_input"
+    assert error_of(found, "also").code == "too_large"
     assert error_of(found, "after") == Fault("failed_input", "input 'all' failed: too_large in 'all'", "all")
+    book.edit(Set("number", "text"))
+    cut(book, Thresholds())
+    assert error_of(book.values(), "also").code == "failed_input"  # said before the size, as a worker would
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
