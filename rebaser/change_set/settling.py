@@ -7,7 +7,9 @@ the same id each time, so it is decided once.
 import structlog
 
 from rebaser.runtime.context import Context
+from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError
+from rebaser_client.jetstream.errors import is_full
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.branch import Rebase
 from rebaser_core.encoding.envelope import MESSAGE_ID
@@ -20,8 +22,8 @@ log = structlog.get_logger(__name__)
 async def request_settling(context: Context, branch: ChangeSetKey, applied: int, commit: int) -> None:
     """Store a request to rebase `branch`, which its target has applied as of log sequence `applied` in `commit`.
 
-    Raises `TransientError` if NATS does not answer. If NATS refuses the request, for example because the stream is
-    full, this only logs it: the next rebase of the branch does the same.
+    Raises `TransientError` if the request cannot be stored now. If NATS refuses it for longer, because the stream is
+    full or this user may not send requests, this only logs it: the next rebase of the branch does the same.
     """
     request_id = RequestId(f"settle-{commit}")
     action = Rebase(upto=commit, settles=applied)
@@ -31,7 +33,9 @@ async def request_settling(context: Context, branch: ChangeSetKey, applied: int,
     try:
         await context.js.publish(context.subjects.requests(branch), payload, headers)
         await publish_task(context.js, context.subjects, branch)
-    except ApiError as error:
+    except (ApiError, NotAllowed) as error:
+        if isinstance(error, ApiError) and not is_full(error):
+            raise
         log.warning(
             "settle_refused",
             workspace=branch.workspace,

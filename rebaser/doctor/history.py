@@ -16,7 +16,12 @@ from rebaser_core.updates import Recompute
 
 CommitIdentity: TypeAlias = tuple[str, int]
 
-MAY_DECIDE = (None, Kind.REBASE, Kind.MARK)  # kinds of commits that may have decided requests; None: unknown
+MAY_DECIDE = (
+    None,
+    Kind.REBASE,
+    Kind.REPLAY,
+    Kind.MARK,
+)  # kinds of commits that may have decided requests; None: unknown
 
 
 def commit_identity(commit: Commit) -> CommitIdentity:
@@ -109,12 +114,15 @@ class History:
         if message.reason:
             self._report(message, f"has damaged headers: {message.reason}", Cost.NOTHING, summarize_commit(commit))
         if problem:
-            rebase = commit.kind is Kind.REBASE
-            self._report(message, problem, Cost.EDITS if rebase else Cost.NOTHING, summarize_commit(commit))
+            edits = commit.kind in (Kind.REBASE, Kind.REPLAY)
+            self._report(message, problem, Cost.EDITS if edits else Cost.NOTHING, summarize_commit(commit))
             # Without the delta, the edits are lost. So the outcomes which say that they were applied are dropped, too,
-            # and the branch that was applied can be applied again.
+            # and the branch that was applied can be applied again. A branch that took over edits has to do so again.
             without_edits = tuple(decision for decision in commit.requests if not decision.performed)
-            commit = replace(commit, delta=(), delta_blob=None, requests=without_edits, source=None)
+            kind = Kind.REBASE if edits else commit.kind
+            lost: dict[str, Any] = {"delta": (), "delta_blob": None, "source": None, "replay": None, "settled": ()}
+            status = None if commit.kind is Kind.REPLAY else commit.status
+            commit = replace(commit, kind=kind, status=status, requests=without_edits, **lost)
         if commit.marking is not None and not commit.marking.deletes and state.replaced_by(commit):
             text = "brings back what was deleted, from a checkpoint that cannot be read"
             self._report(message, text, Cost.EDITS, summarize_commit(commit))

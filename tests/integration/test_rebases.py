@@ -1,16 +1,19 @@
 """Branches take over what their targets did: through real servers, from logs and from states."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from rebaser.change_set.settling import request_settling
 from rebaser_client import Derive, RebaserClient, Remove, RequestRejected, Set, Update
-from rebaser_client.jetstream import JetStream
+from rebaser_client.errors import NotAllowed
+from rebaser_client.jetstream import ApiError, JetStream
+from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.log.branches import BranchConflict, BranchInfo
 from rebaser_core.branch import Apply, Rebase
 from rebaser_core.commit import Kind, Strategy
-from rebaser_core.errors import TransientError
+from rebaser_core.errors import RebaserError, TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import Success
 from rebaser_core.state.comparison import definitions_that_differ
@@ -261,3 +264,32 @@ async def test_an_apply_is_answered_only_once_its_branch_was_asked_to_go_on(
         assert (await settled(client, "fix", applied)).status == "applied"
         decided = [one for commit in await commits_of(client, "ws", "fix") for one in commit.requests]
         assert [one.request_id for one in decided if one.request_id.startswith("settle")] == [f"settle-{applied}"]
+
+
+@pytest.mark.parametrize(
+    "error", [ApiError(503, 10077, "maximum bytes exceeded"), NotAllowed("publish", "requests")], ids=type
+)
+async def test_an_apply_is_answered_though_its_branch_cannot_be_asked_to_go_on(
+    js: JetStream,
+    subjects: Subjects,
+    client: RebaserClient,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    error: RebaserError,
+) -> None:
+    publish = JetStream.publish
+
+    async def refusing(self: JetStream, subject: str, payload: bytes, headers: Any = None, **more: Any) -> PubAck:
+        if "settle-" in (headers or {}).get("Nats-Msg-Id", ""):
+            raise error
+        return await publish(self, subject, payload, headers, **more)
+
+    monkeypatch.setattr(JetStream, "publish", refusing)
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1))
+        await client.create_branch("ws", "fix")
+        await edit(client, "fix", Set("a", 2))
+        applied = commit_of(await client.apply("ws", "fix"))
+        assert await code_of(client, "main", Apply("fix", allow_stale=True)) == "stale"
+        assert (await rebase(client, "fix")).position >= applied  # this does the same
+        assert (await info(client, "fix")).status == "applied"

@@ -24,6 +24,7 @@ DVU = "rebaser.change_set.serial_dvu"
 DECIDE = "rebaser_core.decide"
 LEASE = "rebaser.change_set.lease"
 ORIGIN = "rebaser.change_set.origin_reader"
+REPLAY = "rebaser_core.replay"
 OFFER = "rebaser.change_set.offer_reader"
 TAIL = "rebaser.change_set.tail_reader"
 SWEEPER = "rebaser.sweeper.sweeper"
@@ -644,6 +645,111 @@ BUGS = (
         OFFER,
         "    if covered < edited and not apply.allow_stale:\n",
         "    if False:\n",
+    ),
+    # -- rebases ----------------------------------------------------------------------------------------------------
+    bug(
+        "a branch moves its base and does not take what its target did",
+        "gentle",
+        1,
+        REPLAY,
+        "        self.delta.append(_update(id_, their))\n",
+        "",
+    ),
+    bug(
+        "a branch takes what its target did and does not move its base",
+        "gentle",
+        1,
+        "rebaser_core.branch",
+        "        self.target, self.base = commit.source.change_set, commit.source.sequence\n",
+        "        self.target = commit.source.change_set\n",
+    ),
+    bug(
+        "a second replay forgets what both sides of a conflict left",
+        "gentle",
+        1,
+        REPLAY,
+        "        left = base if known is None else known.left\n",
+        "        left = base\n",
+    ),
+    bug(
+        "a rebase takes what the branch has edited",
+        "gentle",
+        1,
+        REPLAY,
+        "        elif same_definition(ours, left) or (",
+        "        elif same_definition(ours, left) or True or (",
+    ),
+    bug(
+        "a branch is closed though it has edits that were not applied",
+        "gentle",
+        1,
+        REPLAY,
+        "not applied.keep and branch.own <= applied.sequence",
+        "not applied.keep",
+    ),
+    bug(
+        "a branch that was to stay open is closed",
+        "gentle",
+        1,
+        REPLAY,
+        "not applied.keep and branch.own <= applied.sequence",
+        "branch.own <= applied.sequence",
+    ),
+    bug(
+        "what a branch had applied itself is in conflict with it",
+        "gentle",
+        1,
+        "rebaser.change_set.target_reader",
+        "        return {id_: changed.here for id_, changed in changes.items() if not changed.is_level}\n",
+        "        return {}\n",
+    ),
+    bug(
+        "an apply is answered before its branch is asked to go on",
+        "gentle",
+        1,
+        PROCESSOR,
+        "        await self._settle(requests[0], *decided.answers[0], sequence)\n",
+        "",
+    ),
+    bug(
+        "an edit settles a conflict that its author never saw",
+        "gentle",
+        1,
+        DECIDE,
+        "                if request.expect_at is not None and request.action is None:\n",
+        "                if request.action is None:\n",
+    ),
+    bug(
+        "an edit that saw no conflict settles it",
+        "gentle",
+        1,
+        DECIDE,
+        " or (id_ in conflicts and conflicts[id_].told > at)",
+        "",
+    ),
+    bug(
+        "a branch with conflicts is applied",
+        "gentle",
+        1,
+        "rebaser_core.apply",
+        "    if then.conflicts:\n",
+        "    if False:\n",
+    ),
+    bug(
+        "a checkpoint forgets the conflicts",
+        "gentle",
+        1,
+        "rebaser_core.checkpoint.writer",
+        "self._conflicts.get(id_)",
+        "None",
+    ),
+    bug(
+        "the target's first commit after the base is not read",
+        "gentle",
+        1,
+        "rebaser.change_set.target_reader",
+        "                await self._add(commits, commit)\n",
+        "                if after != self._branch.base:\n                    await self._add(commits, commit)\n",
     ),
     # -- the sweeper -----------------------------------------------------------------------------------------------
     bug(

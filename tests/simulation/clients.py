@@ -328,20 +328,23 @@ def draw_statuses(rng: random.Random, operations: list[Operation]) -> None:
 
 def draw_rebases(rng: random.Random, operations: list[Operation]) -> None:
     """Have some of them rebase branches, or edit these as who has seen them; some applies keep their branches open."""
-    branches = [operation.key for operation in operations if operation.key.change_set[0] in "xy"]
-    strategies = (*Strategy, Strategy.RECORD, Strategy.RECORD)
-    for operation in operations:
-        chance, key, strategy = rng.random(), rng.choice(branches or [operation.key]), rng.choice(strategies)
+    created = next((operation for operation in operations if operation.create is not None), None)
+    if created is None or created.create is None:
+        return
+    branch, target = created.key, ChangeSetKey("w", created.create.parent or "none")
+    strategies = (Strategy.RECORD, Strategy.RECORD, Strategy.RECORD, Strategy.OURS, Strategy.THEIRS)
+    for operation in operations[operations.index(created) + 1 :]:
+        chance, of_target, strategy = rng.random(), rng.random() < 0.5, rng.choice(strategies)
         if operation.garbage:
             continue
         if operation.apply is not None:
-            operation.apply = replace(operation.apply, keep=chance < 0.5)
-        elif operation.create is None and chance < 0.3:
+            operation.apply = replace(operation.apply, keep=chance < 0.7)
+        elif chance < 0.3 and (operation.create is None or chance < 0.15):
             _ask_for_action(operation)
-            operation.marking = None
-            operation.key, operation.rebase = key, Rebase(strategy=strategy)
-        elif operation.updates and chance < 0.6:
-            operation.key, operation.expects = key, True
+            operation.create = operation.marking = None
+            operation.key, operation.rebase = branch, Rebase(strategy=strategy)
+        elif operation.updates and chance < 0.8:
+            operation.key, operation.expects = target if of_target else branch, chance < 0.5
 
 
 def _ask_for_action(operation: Operation) -> None:

@@ -1,6 +1,7 @@
 """What is told of damaged commits, and what a log adds up to without them."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,13 +9,14 @@ from hypothesis import strategies as st
 
 from rebaser.doctor.history import Cost, History
 from rebaser.doctor.log_message import Classification, LogMessage, classify_message
-from rebaser_core.commit import Applied, CheckpointRef, Commit, Computed, Decision, Kind, Outcome, Source
+from rebaser_core.branch import Branch
+from rebaser_core.commit import Applied, CheckpointRef, Commit, Computed, Decision, Kind, Outcome, Replay, Source
 from rebaser_core.encoding.envelope import APPLIED, CONTENT_TYPE, DEBT, MESSAGE_TYPE, MESSAGE_VERSION
 from rebaser_core.encoding.payload import JSON, ContentType
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import encode_commit
 from rebaser_core.state.change_set import ChangeSetState
-from rebaser_core.updates import Derive, Recompute, Set, Update
+from rebaser_core.updates import Derive, Recompute, Remove, Set, Update
 from tests.support.examples import create
 
 ADDRESS = f"sha256:{'0' * 64}"
@@ -306,3 +308,18 @@ def test_whatever_stands_on_a_log_is_told_and_folded(data: st.DataObject) -> Non
         else:
             history.foreign(found)
     assert history.finish().last == 22
+
+
+def test_a_branch_whose_replay_is_lost_has_not_moved_its_base() -> None:
+    """Otherwise nobody would ever take over what the target did."""
+    branch = Branch(9, "main", 5, "main", 5, changes={"a": None})
+    state = ChangeSetState()
+    state.last, state.branch = 9, branch
+    history = History(state, QUEUE, {})
+    decision = Decision(3, RequestId("r3"), Outcome.SUCCESS, 1, position=8)
+    about: dict[str, Any] = {"replay": Replay((Set("a", 2),), (Remove("a"),)), "source": Source("main", 8)}
+    moved = Commit("c", 9, Kind.REPLAY, 7, "owner", Applied("epoch", 3), 9, (decision,), **about)
+    history.commit(entry(10, moved), moved, "its blob is gone")
+    assert costs(history) == [(10, Cost.EDITS)]
+    assert (branch.base, branch.changes, branch.conflicts) == (5, {"a": None}, {})
+    assert RequestId("r3") not in state.outcomes
