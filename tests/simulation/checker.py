@@ -617,7 +617,8 @@ class Checker:
         if rebase is None:
             return []
         if decision.outcome is not Outcome.SUCCESS:
-            wrong = wrong_rebase_refusal(history, rebase, decision)
+            source = self.histories.get(ChangeSetKey(history.key.workspace, history.target[0]))
+            wrong = wrong_rebase_refusal(history, source, rebase, decision)
             that(not wrong, f"{decision.request_id} is refused as {decision.code}: {wrong}")
             return []
         target = self.histories[ChangeSetKey(history.key.workspace, history.target[0])]

@@ -128,9 +128,13 @@ def _compared(
     return edits, disputed
 
 
-def wrong_rebase_refusal(history: "History", asked: Rebase, decision: Decision) -> str:
+def wrong_rebase_refusal(history: "History", target: "History | None", asked: Rebase, decision: Decision) -> str:
     """Why a request to rebase may not have been refused like this; empty if it may."""
     match decision.code:
+        case "deleted":
+            return (
+                "" if history.gone or (target is not None and target.gone) else "neither it nor its target is deleted"
+            )
         case "closed":
             return "" if history.closed else "it is open"
         case "protected":
@@ -138,7 +142,9 @@ def wrong_rebase_refusal(history: "History", asked: Rebase, decision: Decision) 
         case "not_a_branch":
             return "" if not history.target[0] else "it is a branch"
         case "moved":
-            return "" if asked.settles is not None and asked.settles < history.birth else "nothing moved"
+            settled = asked.settles is not None and asked.settles < history.birth
+            born = target is not None and target.birth > history.target[1]
+            return "" if settled or born else "nothing moved"
         case "purged":
             return "" if asked.upto is not None else "it names no position"
     return f"nobody knows the code {decision.code}"

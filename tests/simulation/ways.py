@@ -184,12 +184,6 @@ WAYS = [
         f"{CORE}checkpoint.part_loader:PartLoader._count",
         lambda given, _: len(given[1]) < _now().vectorized_count_min_rows,
     ),
-    # -- rebases
-    Way("what a target did, from its log", f"{CORE}replay:TargetCommits.add"),
-    Way("what a target did, from its state", f"{CORE}state.comparison:definitions_that_differ"),
-    Way("a rebase that takes edits", f"{CORE}replay:Replayed.content", lambda given, _: given[0].delta),
-    Way("a rebase that finds conflicts", f"{CORE}replay:Replayed.content", lambda _, found: found.conflicts),
-    Way("a rebase that closes its branch", f"{CORE}replay:Replayed.content", lambda given, _: given[0].status),
 ]
 # What the simulation has no Spark for, and the tests that take both ways.
 ELSEWHERE = {
@@ -199,6 +193,7 @@ ELSEWHERE = {
     "planned by Python while Spark starts, or by compiled code": "tests/unit/test_session_manager.py",
     "copied commits read, kept, or kept and continued": "tests/integration/test_tail_reader.py",
     "a deleted change set brought back, or deleted because it was closed": "tests/integration/test_deletion.py",
+    "what a target did, read from its log, or found by comparing states": "tests/integration/test_rebases.py",
     "bases and conflicts of a rebase in its commit, or in a blob": "tests/integration/test_rebases.py",
     "edits checked and folded in one step, or in several": "tests/integration/test_large_commits.py",
 }
