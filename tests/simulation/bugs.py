@@ -146,7 +146,7 @@ BUGS = (
     bug(
         "the sweeper purges the commit that created a change set",
         "harsh",
-        6,
+        80,
         "rebaser_core.history",
         "        return begin - 1\n",
         "        return begin\n",
@@ -154,7 +154,7 @@ BUGS = (
     bug(
         "the sweeper purges what the history needs",
         "harsh",
-        6,
+        91,
         OLD_HISTORY,
         "            through = min(through, await self._needed_since(key, begin))\n",
         "            pass\n",
@@ -585,7 +585,7 @@ BUGS = (
     bug(
         "the header of a mark has the status from before it",
         "gentle",
-        6,
+        45,
         "rebaser.change_set.branch_fields",
         "        branch = replace(branch or Branch(0), status=marking.status)\n",
         "        branch = branch or Branch(0)\n",
@@ -617,7 +617,7 @@ BUGS = (
     bug(
         "who deleted a change set goes on with what it was",
         "gentle",
-        6,
+        276,
         COMMIT_LOG,
         "        if self.state.replaced_by(encoded.commit):\n",
         "        if encoded.commit.kind is Kind.CREATE:\n",
