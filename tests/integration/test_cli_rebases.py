@@ -167,6 +167,7 @@ async def test_what_cannot_be_done_says_what_to_do_instead(
         for arguments in (
             ("rebase", "shop", "fix", "--strategy", "ours"),
             ("resolve", "shop", "fix", "--all", "--remove"),
+            ("undo", "shop", "fix", "--yes"),
         ):
             (_, notes) = await told(place, *arguments, code=1)
             assert "`rebaser reopen shop fix` opens it again" in notes[-1]
