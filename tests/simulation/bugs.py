@@ -601,7 +601,7 @@ BUGS = (
     bug(
         "a deleted change set forgets what was decided",
         "gentle",
-        292,
+        954,
         STATE,
         "        self.outcomes, self.redriven = dict(other.outcomes), dict(other.redriven)\n",
         "        self.outcomes, self.redriven = {}, {}\n",
