@@ -133,7 +133,7 @@ def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
                 return False
             if decision.code or decision.message or decision.redrive or decision.attempts:
                 return False
-            if decision.position != 0 or decision.unresolved != 0:
+            if decision.position != 0 or decision.unresolved != 0 or decision.result is not None:
                 return False
             bits |= sequence | performed
     except (TypeError, ValueError):  # not a row of four

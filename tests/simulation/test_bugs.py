@@ -64,11 +64,15 @@ def test_a_violation_is_told_with_its_seed_and_a_trace() -> None:
     assert again.strip() == "PYTHONHASHSEED=0 python -m tests.simulation --seed 1 --mode harsh"
 
 
-def test_a_seed_gives_the_same_trace_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "compiled",
+    [True, pytest.param(False, marks=pytest.mark.long)],  # to compile everything takes a minute
+    ids=["compiled code is there", "nothing is compiled"],
+)
+def test_a_seed_gives_the_same_trace_again(tmp_path: Path, compiled: bool) -> None:
     """Whatever ran before it in the same process, and whether or not the machine has its compiled code yet."""
-    first = run(
-        "tests.simulation", "--seed", "5", "--runs", "4", "--digest", expected=0, cache=str(tmp_path)
-    ).splitlines()
+    cache = "" if compiled else str(tmp_path)
+    first = run("tests.simulation", "--seed", "5", "--runs", "4", "--digest", expected=0, cache=cache).splitlines()
     second = run("tests.simulation", "--seed", "7", "--runs", "2", "--digest", expected=0).splitlines()
     assert first[2:4] == second[:2]
     assert len({line.split()[1] for line in first[:4]}) == 4

@@ -21,8 +21,8 @@ def test_options_have_defaults_and_no_case() -> None:
     ("given", "text"),
     [
         ({"workspace": ""}, '"workspace" is missing'),
-        ({"workspace": "a.b"}, "workspace 'a.b' is not"),
-        ({"changeSet": "a,*"}, "change set '.' is not"),
+        ({"workspace": "a.b"}, "workspace 'a.b' must be"),
+        ({"changeSet": "a,*"}, "change set '.' must be"),
         ({"tabel": "values"}, "there is no option 'tabel': the data source has nats, "),
         ({"table": "edits"}, "'table' must be values or commits, not 'edits'"),
         ({"start": "-1"}, "'start' must be all, new or a number of at least 0"),
