@@ -52,7 +52,7 @@ def client_probes(subjects: Subjects) -> Iterator[Probe]:
 def server_probes(subjects: Subjects, inbox_prefix: str = "_INBOX") -> Iterator[Probe]:
     """Yield the operations of servers, as far as they can be probed."""
     yield Probe(f"{inbox_prefix}.{ABSENT}")
-    for kind in ("commits", "dlq"):
+    for kind in ("requests", "commits", "dlq"):
         yield Probe(f"{subjects.root}.{kind}.{ABSENT}.{ABSENT}", refused=True)
     yield Probe(subjects.sweep, refused=True)
     yield from _common_probes(subjects)
