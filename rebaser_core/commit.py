@@ -170,8 +170,9 @@ class Replay:
     """What a `replay` commit says about ids that stay changed in the branch.
 
     `bases`: their definitions in the target as of the new base (`Remove`: none). `conflicts`: for those of these ids
-    that are in conflict from now on, the definition that both sides left. The other ids of `bases` are not in conflict
-    any more. If `blob` is set, both are in that blob, and empty in a decoded commit until the caller loads them.
+    that are in conflict from now on, the common definition from which both sides departed. The other ids of `bases` are
+    not in conflict any more. If `blob` is set, both are in that blob, and empty in a decoded commit until the caller
+    loads them.
     """
 
     bases: tuple[Update, ...] = ()
@@ -184,7 +185,7 @@ class BranchStatus(StrEnum):
     """Whether a change set accepts edits: only if it is open."""
 
     OPEN = "open"
-    CLOSED = "kept"  # closed from the beginning, as a tag is
+    CLOSED = "kept"  # a tag: created closed, to keep a state; one that is closed later is applied or abandoned
     APPLIED = "applied"  # the target has all of its edits
     ABANDONED = "abandoned"
     DELETED = "deleted"  # it has no values, and accepts only requests to create it anew or to bring it back

@@ -77,5 +77,5 @@ class QueuedRequest:
 
     @property
     def edits(self) -> bool:
-        """Whether the request would change values, unless it applies a branch."""
+        """Whether the request has edits of its own or is a revert; False if it applies a branch."""
         return bool(self.updates) or type(self.action) is Reverts

@@ -216,12 +216,12 @@ class Thresholds:
 
     @classmethod
     def lowest(cls) -> "Thresholds":
-        """Thresholds at which each alternative method is used at once."""
+        """Thresholds that are exceeded by the smallest input, so that each alternative method is always used."""
         return cls(**{field_.name: field_.metadata["lowest"] for field_ in fields(cls)})
 
     @classmethod
     def highest(cls) -> "Thresholds":
-        """Thresholds at which no alternative method is ever used."""
+        """Thresholds that no input reaches, so that no alternative method is ever used."""
         return cls(**{field_.name: field_.metadata["highest"] for field_ in fields(cls)})
 
     @classmethod

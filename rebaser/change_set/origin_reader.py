@@ -142,7 +142,10 @@ class _Parent:
         newest = None if self._create.at is None else await self._reader.newest_commit(self._parent)
         if newest is not None and birth_of(*newest) != birth_of(message, commit):
             name = f"{self._parent.change_set}@{commit.sequence}"
-            raise UnprocessableError(f"{name} is of a deleted change set that had the same name", code="purged")
+            raise UnprocessableError(
+                f"{name} belongs to a change set that was deleted; the present one of that name was created later",
+                code="purged",
+            )
 
     def _target(self, branch: BranchSummary | None, sequence: int) -> tuple[str, int]:
         """Return the target of the new change set, and its base."""

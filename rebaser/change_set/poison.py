@@ -6,15 +6,16 @@ that stalled until its lease ran out does not take it back, because that is a ha
 that could take over.
 
 Taking an attempt back appends a commit, too. If the stream of all logs is full, the owner keeps its task and tries
-again until there is room. If it gave the task back instead, each owner that finds room for an `attempt` commit, but not
-for the request, would leave a death behind, and a full stream would make poison of a good request.
+again until there is room. It does not give the task back, because the next owner might find room to record another
+attempt, but not to decide the request. Each owner would then leave one more death in the log, until a good request
+counted as poison only because the stream is full.
 
 If a task is redelivered, its previous owner may have died. The request that killed that owner is among those that it
 had taken: at most one batch, from the front of the queue. The next owner decides these requests one by one, and appends
 an `attempt` commit before each of them. Requests behind them, and all that arrive later, are batched as usual. A
-message that repeats a decided request does not count as one of that batch: answering it leaves no trace in the log, so
-every owner finds it in front again. A process attempts only one request with a recorded death at a time, so that its
-own death does not count against another such request.
+message that repeats a decided request is not counted among that batch: answering it leaves no trace in the log, so each
+next owner would count it again, and would examine fewer of the requests behind it. A process attempts only one request
+with a recorded death at a time, so that its own death does not count against another such request.
 
 The attempt that killed the first owner was not recorded, because recording every attempt would double the writes. So a
 request has killed or hung one more owner than the log counts against it.

@@ -50,8 +50,8 @@ class PacketEngine(Protocol):
     ) -> Sequence[Sequence[Encoded]]:
         """The results of each packet, in the order of the packets. Raises `DvuError`.
 
-        Unless all results come at once, `arrived` is called with the number of packets whose results are here, and the
-        number of nodes visited so far in the other packets, computed or not, if that is known.
+        Unless all results come at once, `arrived` is called with the number of packets whose results are here, and with
+        how many nodes workers have visited so far in the other packets; 0 if that is not known.
         """
         ...
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 YOUNG = 20_000  # new objects until the youngest generation is collected; many, because requests make hardly any cycles
-SECOND = 4  # collections of the youngest generation until their survivors are collected, too
-NEVER = 1_000_000  # collections of survivors until a full collection
+SECOND = 4  # collections of the youngest generation until the second generation is collected, too
+NEVER = 1_000_000  # collections of the second generation until a full collection
 FEW_OWNERS = 500
 COLLECT_WITH_FEW, COLLECT_WITH_MANY = 1000, 100_000  # how many owners have to end until all objects are collected
 

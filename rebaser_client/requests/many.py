@@ -99,7 +99,7 @@ class _Item:
         self.outgoing: OutgoingRequest | None = None  # once it is encoded
         self.attempt: PendingRequest | None = None  # the first attempt to store it, until NATS confirms it
         self.error: RebaserError | None = None  # why it could not be stored
-        self.retried = False  # a task stores the request, and times out by itself
+        self.retried = False  # whether a task of its own repeats the attempt to store it, and keeps to its timeout
         self.stored = self.done = False
         self.stored_at = 0.0
 

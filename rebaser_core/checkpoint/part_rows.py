@@ -166,8 +166,9 @@ def _names(
 ) -> tuple[list[str], NDArray[np.int64]]:
     """A list that contains the ids of a part, and the position of each of them in the list.
 
-    The list is a copy of all of `ids` if the part has many of them, because copying all ids at once costs as much as
-    copying a tenth of them one by one.
+    The ids of the part are those of `rows`, then `gone`, then those of `named`. If the part has many rows and `named`
+    is empty, the list is a copy of all of `ids` and `gone`, because copying all ids at once costs as much as copying a
+    tenth of them one by one.
     """
     if len(named) or thresholds.now.copy_id_list_divisor * len(rows) < len(ids):
         names = [*_taken(ids, rows), *gone, *_taken(ids, named)]

@@ -45,7 +45,9 @@ def _check(replay: Replay) -> None:
     """Raise `UnprocessableError` if an id occurs twice, or a conflict has no base."""
     ids, conflicts = {update.id for update in replay.bases}, {update.id for update in replay.conflicts}
     if len(ids) != len(replay.bases) or len(conflicts) != len(replay.conflicts) or not conflicts <= ids:
-        raise malformed("the conflicts of a replay must be among its bases, and each id must occur once")
+        raise malformed(
+            "each conflict of a replay needs a base for the same id, and an id may occur only once in either list"
+        )
 
 
 def write_replay(replay: Replay, status: BranchStatus | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Compares the definitions of a branch with those of its target, without the commits that led there.
+"""Finds what changed in a target since the base of a branch, by comparing their states instead of reading commits.
 
-Invariant: what is found is where the target differs from its own state at the base of the branch. By the law of
-branches, that state is the one of the branch with its changes undone.
+A branch with its changes undone equals its target at the base. So each definition of the target that differs from the
+branch with its changes undone was changed in the target after the base.
 """
 
 from collections.abc import Container, Iterator, Mapping

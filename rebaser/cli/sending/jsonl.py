@@ -127,7 +127,7 @@ class CsvParser(JsonLinesParser):
     _columns: tuple[str, ...] = ()
 
     def _read_block(self, block: bytes) -> None:
-        """Do nothing: no line is read in a block, so `_read` gets all of them."""
+        """Do nothing: CSV is not parsed in blocks, so the caller passes each line to `_read`."""
 
     def _read(self, raw: bytes) -> Update | None:
         try:

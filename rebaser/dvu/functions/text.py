@@ -61,7 +61,7 @@ def _joined_all(parts: list[list[str]], separator: str = "") -> list[str]:
     """Join the parts of many values: `parts[i]` holds part i of each value. Raises if a result may be too large."""
     size = sum([max(map(len, part)) for part in parts]) + len(separator) * (len(parts) - 1)
     if size > DEFAULT_LIMITS.max_value_bytes:
-        raise FunctionError(f"a result may be larger than {DEFAULT_LIMITS.max_value_bytes} bytes")
+        raise FunctionError(f"a result could exceed the limit of {DEFAULT_LIMITS.max_value_bytes} bytes")
     if len(parts) == 2:  # takes a third of the time
         return [f"{left}{separator}{right}" for left, right in zip(*parts, strict=True)]
     return list(map(separator.join, zip(*parts, strict=True)))

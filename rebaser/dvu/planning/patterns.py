@@ -152,8 +152,9 @@ def _input_rows(row: int, expansion: Expansion) -> list[int]:
 def _widened_templates(
     columns: Columns, template: Ints, pattern_counts: Ints, positions: Longs, sizes: Longs
 ) -> tuple[Ints, list[Template]]:
-    """The widened templates of definitions that have patterns: for each definition, `-k - 1` if it has the widened
-    template `k`; and the list of all widened templates.
+    """Make the templates of definitions that have patterns: an input that is a pattern becomes as many inputs as the
+    values that it matches. Returns a code for each definition, and the list of these widened templates; the code
+    `-k - 1` stands for the element `k` of the list.
 
     For each definition, `template` is the index of its template, and `pattern_counts` the number of its patterns. For
     each pattern, `positions` is its position among the inputs of its definition, and `sizes` how many values it

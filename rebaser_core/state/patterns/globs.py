@@ -16,8 +16,9 @@ Matcher: TypeAlias = Callable[[str], object]
 @lru_cache(1024)
 def matcher(glob: str) -> Matcher:
     """A predicate on ids for `glob`: `*` is any run of characters except `/`, `**` (or more) any run at all."""
-    # A run ends at the first occurrence of the text after it, and never later: the next run can match whatever lies
-    # between. So no position is tried twice, and a glob with many runs does not take exponential time.
+    # A run ends at the first occurrence of the text that follows it. Later occurrences need not be tried, because the
+    # next run can match all that lies between the first occurrence and a later one. So no position is tried twice, and
+    # a glob with many runs does not take exponential time.
     pieces = [[re.escape(text) for text in piece.split("*")] for piece in re.split(r"\*\*+", glob)]
     *_, last = pieces
     bound = [head + "".join([f"(?>[^/]*?{text})" for text in more]) for head, *more in pieces]
