@@ -276,7 +276,7 @@ async def test_fetch_says_why_it_was_refused_after_what_came(line: str) -> None:
 
 async def test_fetch_is_over_in_time_whatever_the_server_does() -> None:
     async with scripted() as (server, consumer):
-        with pytest.raises(NoAnswerError, match="not answered"):
+        with pytest.raises(NoAnswerError, match="did not end a pull"):
             await consumer.next(expires=0.1)
         with pytest.raises(NoAnswerError, match="no heartbeats"):
             await consumer.next(expires=30, idle_heartbeat=0.5)

@@ -135,7 +135,7 @@ async def test_a_full_checkpoint_that_could_not_be_written_is_tried_again(
 async def test_the_commit_of_a_large_request_names_the_blob_that_brought_it(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("rebaser.change_set.commit_log.encode_delta")  # nothing is encoded again
+    monkeypatch.delattr("rebaser.change_set.commit_parts.encode_delta")  # nothing is encoded again
     many = [Set(f"v{number}", "x" * 100) for number in range(6_000)]
     async with serving(js, subjects, Engine()):
         reply = await client.enqueue_updates_with_reply("ws", "cs", many)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rebaser.change_set import commit_log
+from rebaser.change_set import commit_log, commit_parts
 from rebaser.change_set.commit_log import CommitLog, UnstorableCommit, open_log
 from rebaser.change_set.processor import QueueBlocked
 from rebaser.change_set.serial_dvu import SerialDvu
@@ -96,7 +96,7 @@ async def test_a_blob_that_does_not_read_back_is_named_by_no_commit(
     commits = await open_log(context, KEY)
     await append(commits, (Set("b", 2),))
     with monkeypatch.context() as patch:
-        patch.setattr(commit_log, "encode_delta", lambda _: damaged(TABLE))
+        patch.setattr(commit_parts, "encode_delta", lambda _: damaged(TABLE))
         with pytest.raises(UnstorableCommit):
             await append(commits, TABLE, Kind.DVU)
     assert await is_untouched(context, commits)
@@ -107,7 +107,7 @@ async def test_updates_in_a_blob_are_read_back_too(context: Context, monkeypatch
     await append(commits, (Set("b", 2),))
     many = tuple([Set(f"v{at}", at) for at in range(thresholds.now.inline_max_updates + 1)])
     with monkeypatch.context() as patch:
-        patch.setattr(commit_log, "encode_delta", lambda delta: encode_delta(delta[1:]))
+        patch.setattr(commit_parts, "encode_delta", lambda delta: encode_delta(delta[1:]))
         with pytest.raises(UnstorableCommit):
             await append(commits, many)
     assert await is_untouched(context, commits)

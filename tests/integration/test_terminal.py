@@ -115,12 +115,12 @@ async def test_what_was_shown_is_applied_and_no_later_edit(client: RebaserClient
     await client.enqueue_updates_with_reply("ws", "fix", [Set("price", 10)])
 
     async def edit() -> bytes:
-        await client.enqueue_updates_with_reply("ws", "fix", [Set("price", 99)])
+        await client.enqueue_updates_with_reply("ws", "fix", [Set("price", 987654321)])
         return b"y\n"
 
     code, shown = await on_terminal("apply", "ws", "fix", answer=lambda: from_thread.run(edit), NO_COLOR="1")
     assert code == 0, shown
-    assert "99" not in shown
+    assert "987654321" not in shown
     value = await client.value("ws", "cs", "price")
     assert value is not None
     assert value.value == 10
