@@ -75,7 +75,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as landed",
         "harsh",
-        6,
+        9,
         COMMIT_LOG,
         """                may_have_landed = True
 """,
@@ -122,7 +122,7 @@ BUGS = (
     bug(
         "the log is purged one checkpoint further than its history reaches",
         "gentle",
-        9,
+        6,
         "rebaser_core.history",
         "            place = number\n",
         "            place = min(number + 1, last)\n",
@@ -138,7 +138,7 @@ BUGS = (
     bug(
         "the sweeper keeps what the first commit of the history needs, not the state before it",
         "harsh",
-        230,
+        3,
         OLD_HISTORY,
         "await self._js.get(stream, first.previous)",
         "following",
@@ -170,7 +170,7 @@ BUGS = (
     bug(
         "what an update computed is not in the next delta of a checkpoint",
         "gentle",
-        20,
+        85,
         "rebaser_core.state.value_columns",
         "        self._touched[row] = 1\n        if fault is not None:",
         "        if fault is not None:",
@@ -178,7 +178,7 @@ BUGS = (
     bug(
         "what was removed is not in the next delta of a checkpoint",
         "gentle",
-        9,
+        15,
         "rebaser_core.state.columns",
         "            self.gone.add(id_)\n",
         "",
@@ -217,7 +217,7 @@ BUGS = (
     bug(
         "who defined a value is forgotten when the overlay is merged",
         "gentle",
-        9,
+        10,
         "rebaser_core.state.overlay",
         "columns.state[row], columns.edited[row] = STATE_CODES[cell.state], cell.edited",
         "columns.state[row] = STATE_CODES[cell.state]",
@@ -345,7 +345,7 @@ BUGS = (
     bug(
         "a request is given up when one server died of it",
         "harsh",
-        3,
+        6,
         POISON,
         "if before.deaths >= self._context.settings.max_deaths:",
         "if before.deaths:",
@@ -353,7 +353,7 @@ BUGS = (
     bug(
         "a message that was lost on its way from the queue is not missed",
         "harsh",
-        61,
+        4,
         "rebaser_client.jetstream.ordered.consumer",
         "if message.consumer_sequence != generation.sequence + 1:",
         "if False:",
@@ -401,7 +401,7 @@ BUGS = (
         "owes = state.owes or await self._wakes",
         "owes = await self._wakes",
     ),
-    bug("an update that failed is not tried again", "gentle", 3, LIFECYCLE, "return self.retry_at\n", "return None\n"),
+    bug("an update that failed is not tried again", "gentle", 9, LIFECYCLE, "return self.retry_at\n", "return None\n"),
     # -- tasks -----------------------------------------------------------------------------------------------------
     bug(
         "no last look",
@@ -414,7 +414,7 @@ BUGS = (
     bug(
         "the last look comes before the ack",
         "gentle",
-        68,
+        54,
         LIFECYCLE,
         "return replace(state, phase=Phase.RECHECKING), (Command.RECHECK,)",
         "return replace(state, phase=Phase.DONE), ()",
@@ -422,7 +422,7 @@ BUGS = (
     bug(
         "the last look does not wait until the task is gone",
         "gentle",
-        357,
+        73,
         LEASE,
         "if stored is None or stored.sequence != self.task.sequence:",
         "if True:",
@@ -449,7 +449,7 @@ BUGS = (
     bug(
         "tasks have a message id",
         "gentle",
-        1,
+        2,
         "rebaser_client.requests.task_publisher",
         'await js.publish(subjects.task(key), b"")',
         'await js.publish(subjects.task(key), b"", {"Nats-Msg-Id": str(key)})',
@@ -468,7 +468,7 @@ BUGS = (
     bug(
         "the client sends again under a new id",
         "harsh",
-        3,
+        2,
         "rebaser_client.requests.sender",
         """            except TransientError:
                 maybe_stored = True
@@ -493,7 +493,7 @@ BUGS = (
     bug(
         "the newest commit of the parent is not copied",
         "gentle",
-        3,
+        6,
         TAIL,
         "rows, named = await self._rows(messages)",
         "rows, named = await self._rows(messages[:-1])",
@@ -585,7 +585,7 @@ BUGS = (
     bug(
         "the header of a mark has the status from before it",
         "gentle",
-        45,
+        60,
         "rebaser.change_set.branch_fields",
         "        branch = replace(branch or Branch(0), status=marking.status)\n",
         "        branch = branch or Branch(0)\n",
@@ -716,7 +716,7 @@ BUGS = (
     bug(
         "a request that was redriven is answered as dead",
         "harsh",
-        4,
+        19,
         DECIDE,
         "return decision.outcome is Outcome.DEAD and redrive > decision.redrive and sequence > applied.sequence",
         "return decision.outcome is Outcome.DEAD",
