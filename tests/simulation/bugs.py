@@ -502,7 +502,7 @@ BUGS = (
     bug(
         "a second edit replaces what stood at the base",
         "gentle",
-        60,
+        316,
         "rebaser_core.branch",
         "        if self.target and id_ not in self.changes:\n",
         "        if self.target:\n",
@@ -510,7 +510,7 @@ BUGS = (
     bug(
         "blobs of copied commits are not named",
         "gentle",
-        5,
+        3,
         TAIL,
         "            needed |= dict.fromkeys(await self._named(headers))\n",
         "",
@@ -537,7 +537,7 @@ BUGS = (
     bug(
         "an owner goes on with a change set that it created",
         "gentle",
-        3,
+        5,
         COMMIT_LOG,
         "            self._hand_over(sequence, encoded.commit)\n            return sequence\n",
         "            self.state.last = sequence\n            return sequence\n",
