@@ -32,7 +32,7 @@ from rebaser_core.commit import Decision, Outcome
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import REGISTRY
-from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP
+from rebaser_core.streams.topology import TASKS_CONSUMER, TASKS_GROUP
 
 log = structlog.get_logger(__name__)
 

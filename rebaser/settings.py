@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from rebaser_core.errors import ConfigError
 from rebaser_core.history import Retention
 from rebaser_core.limits import COMMIT_LIMITS, Limits
-from rebaser_core.topology import TopologyOptions
+from rebaser_core.streams.topology import TopologyOptions
 
 if TYPE_CHECKING:
     from rebaser_client.jetstream import Access

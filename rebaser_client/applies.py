@@ -13,7 +13,7 @@ from rebaser_client.log.positions import At
 from rebaser_client.rebases import RebaseOperations
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_client.reverts import RevertOptions
-from rebaser_core.branch import Apply
+from rebaser_core.branches.branch import Apply
 from rebaser_core.commit import Kind, Marking
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId

@@ -9,7 +9,7 @@ from rebaser_client.log.origins import source_of
 from rebaser_client.log.positions import At, at_text
 from rebaser_client.reads import ReadOperations
 from rebaser_client.requests.sender import translate_missing_stream
-from rebaser_core.branch import Create
+from rebaser_core.branches.branch import Create
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, check_token
 from rebaser_core.messages import EnqueueUpdatesResponse, Success

@@ -36,14 +36,14 @@ from rebaser_client.requests.sender import OutgoingRequest, RequestSender
 from rebaser_client.requests.task_publisher import TaskPublisher
 from rebaser_client.reverts import RevertOperations, RevertOptions
 from rebaser_client.statuses import StatusOperations
-from rebaser_core.branch import Action, Create
+from rebaser_core.branches.branch import Action, Create
 from rebaser_core.commit import Reverts
 from rebaser_core.encoding.envelope import CBOR, ContentType
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId, check_request_id, ulid
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.messages import EnqueueUpdatesResponse, Success, decode
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Recompute, Update
 
 Wait: TypeAlias = Literal["applied", "derived"]

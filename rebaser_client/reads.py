@@ -29,7 +29,7 @@ from rebaser_core.ids import ChangeSetKey, RequestId, check_token
 from rebaser_core.limits import Limits
 from rebaser_core.messages import DvuProgress, decode
 from rebaser_core.state.selection import Item, select_items, select_values
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.values import Value
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from rebaser_client.log.branches import BranchConflict, BranchInfo
 from rebaser_client.log.positions import At
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_client.reverts import RevertOptions
-from rebaser_core.branch import Rebase
+from rebaser_core.branches.branch import Rebase
 from rebaser_core.commit import Strategy
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey

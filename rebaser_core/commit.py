@@ -76,7 +76,7 @@ class Applied:
 class CheckpointRef:
     """Address and size (bytes) of the newest checkpoint, and the log sequence whose state it holds.
 
-    `changes`, in branches: the blob with the branch's changes as of the checkpoint (`rebaser_core.branch`).
+    `changes`, in branches: the blob with the branch's changes as of the checkpoint (`rebaser_core.branches.branch`).
     """
 
     address: str

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final
 
-from rebaser_core.branch import Action, Apply, Create, Rebase
+from rebaser_core.branches.branch import Action, Apply, Create, Rebase
 from rebaser_core.commit import Marking, Reverts
 from rebaser_core.updates import Derive, Input, Match, Recompute, Set, Unset, Update
 from rebaser_core.values import canonical

@@ -24,8 +24,8 @@ from rebaser.embedded.nats import EmbeddedNats, embedded_nats
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_core.messages import REGISTRY
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions, streams
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions, streams
 from tests.support.cluster import Cluster, cluster_in
 
 # Some hundred processes start in a run. Where Python may keep no bytecode beside its sources, each would compile all

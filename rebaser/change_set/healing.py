@@ -6,8 +6,8 @@ the header of the commit that asks names only the functions that this owner lack
 such header; their values heal when an owner loads the change set.
 """
 
-from rebaser.change_set.commit_log import CommitLog
 from rebaser.change_set.known_functions import any_available
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.dvu.faults import UNKNOWN_FUNCTION
 from rebaser.dvu.functions.registry import registry
 from rebaser_core.commit import Kind

@@ -14,7 +14,7 @@ from rebaser_client.jetstream import JetStream, PullMessage
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 

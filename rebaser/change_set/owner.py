@@ -13,9 +13,7 @@ from typing import Any, TypeVar
 import anyio
 import structlog
 
-from rebaser.change_set import checkpointer
 from rebaser.change_set.actor import Actor
-from rebaser.change_set.commit_log import CommitLog, open_log
 from rebaser.change_set.healing import heal
 from rebaser.change_set.lease import Lease, Task
 from rebaser.change_set.lifecycle import (
@@ -40,6 +38,8 @@ from rebaser.change_set.lifecycle import (
     Stop,
     Timing,
 )
+from rebaser.change_set.log import checkpointer
+from rebaser.change_set.log.commit_log import CommitLog, open_log
 from rebaser.change_set.poison import PoisonDetector
 from rebaser.change_set.processor import PendingDeadLetter, Processor, QueueBlocked
 from rebaser.change_set.serial_dvu import SerialDvu
@@ -49,7 +49,7 @@ from rebaser_client.backoff import Backoff
 from rebaser_client.jetstream import Message, OrderedConsumer
 from rebaser_core.backoff import exponential_delay
 from rebaser_core.commit import Applied
-from rebaser_core.decide import decided_through
+from rebaser_core.decisions.decide import decided_through
 from rebaser_core.errors import FencedError, RebaserError, UnsupportedVersion
 
 log = structlog.get_logger(__name__)

@@ -28,15 +28,15 @@ from dataclasses import field, replace
 import anyio
 import anyio.lowlevel
 
-from rebaser.change_set.commit_log import CommitLog
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.runtime.context import Context
 from rebaser_client.backoff import Backoff
 from rebaser_client.jetstream import Message
 from rebaser_core.commit import Attempt, Kind
 from rebaser_core.dead_letter import claimed_id, read_redrive
+from rebaser_core.decisions.queued_request import QueuedRequest
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import sequence_id
-from rebaser_core.queued_request import QueuedRequest
 from rebaser_core.record import record
 
 POISON = "poison"  # the error code of a request that is rejected because it killed or hung its owners

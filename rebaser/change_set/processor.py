@@ -9,11 +9,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from rebaser.change_set.commit_drafts import created, marked, of_replay
-from rebaser.change_set.commit_log import CommitLog, UnstorableCommit
+from rebaser.change_set.log.commit_drafts import created, marked, of_replay
+from rebaser.change_set.log.commit_log import CommitLog, UnstorableCommit
 from rebaser.change_set.poison import PoisonDetector, Suspicion
+from rebaser.change_set.readers.request_reader import INTERNAL_CODES, HeldRequest, RequestReader
 from rebaser.change_set.replies import inbox_allowed, reply, with_result_read, with_result_stored
-from rebaser.change_set.request_reader import INTERNAL_CODES, HeldRequest, RequestReader
 from rebaser.change_set.retry_budget import RetryBudget
 from rebaser.change_set.settling import request_settling
 from rebaser.runtime.context import Context
@@ -21,16 +21,16 @@ from rebaser_client.cooperative import cooperate, run_in_steps
 from rebaser_client.jetstream import Message
 from rebaser_core import thresholds
 from rebaser_core.backoff import exponential_delay
-from rebaser_core.branch import Apply, Rebase
+from rebaser_core.branches.branch import Apply, Rebase
+from rebaser_core.branches.merge import Merged
 from rebaser_core.commit import Applied, Attempt, Decision, Kind, Outcome, Reverts
-from rebaser_core.decide import DecidedBatch, decide, defined_after, recorded_outcome
+from rebaser_core.decisions.decide import DecidedBatch, decide, defined_after, recorded_outcome
+from rebaser_core.decisions.queued_request import QueuedRequest
+from rebaser_core.decisions.replay import Replayed
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.merge import Merged
-from rebaser_core.queued_request import QueuedRequest
 from rebaser_core.record import record
-from rebaser_core.replay import Replayed
 from rebaser_core.updates import Update
 
 BLOCKED_RETRY = 0.5  # seconds until a blocked queue is tried again; doubled after each attempt

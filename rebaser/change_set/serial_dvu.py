@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import anyio
 
-from rebaser.change_set.commit_log import CommitLog
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.change_set.poison import recorded_attempt
 from rebaser.dvu.faults import CRASHED
 from rebaser.dvu.update import still_valid, update

@@ -11,7 +11,7 @@ from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError
 from rebaser_client.jetstream.errors import is_full
 from rebaser_client.requests.task_publisher import publish_task
-from rebaser_core.branch import Rebase
+from rebaser_core.branches.branch import Rebase
 from rebaser_core.encoding.envelope import MESSAGE_ID
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode

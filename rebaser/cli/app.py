@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from rebaser import __version__
-from rebaser.cli import console
 from rebaser.cli.env_vars import unknown_variables
 from rebaser.cli.errors import DONE, FAILED, INTERRUPTED, explain, is_broken_pipe, silence_output
 from rebaser.cli.options import examples
+from rebaser.cli.output import console
 from rebaser.cli.registry_tools import COMMANDS
 
 app = typer.Typer(

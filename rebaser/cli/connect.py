@@ -50,7 +50,7 @@ async def open_stores(settings: "Settings") -> AsyncIterator["Stores"]:
     from rebaser.doctor.examination import Stores
     from rebaser_client.blobs import open_blobs
     from rebaser_client.jetstream import Connection, JetStream
-    from rebaser_core.subjects import Subjects
+    from rebaser_core.streams.subjects import Subjects
 
     subjects = Subjects(settings.prefix)
     async with Connection.connect(
@@ -72,7 +72,7 @@ async def ping_servers(nats: str, prefix: str, server: str | None, timeout: floa
     from rebaser.settings import load_settings
     from rebaser_client.admin.servers import ping
     from rebaser_client.nats.connection import Connection
-    from rebaser_core.subjects import Subjects
+    from rebaser_core.streams.subjects import Subjects
 
     settings = load_settings(nats_url=nats, prefix=prefix, **ACCESS_VALUES.get())
     servers: list[ServerInfo] = []

@@ -19,7 +19,7 @@ from rebaser.cli.options import examples, with_access
     ),
 )
 def _dev() -> Function:
-    from rebaser.cli.commands.serve import dev
+    from rebaser.cli.commands.operation.serve import dev
 
     return dev
 
@@ -33,7 +33,7 @@ def _dev() -> Function:
     ),
 )
 def _serve() -> Function:
-    from rebaser.cli.commands.serve import serve
+    from rebaser.cli.commands.operation.serve import serve
 
     return with_access(serve)
 
@@ -105,7 +105,7 @@ def _get() -> Function:
     ),
 )
 def _log() -> Function:
-    from rebaser.cli.commands.log import log
+    from rebaser.cli.commands.history.log import log
 
     return with_access(log)
 
@@ -119,7 +119,7 @@ def _log() -> Function:
     ),
 )
 def _show() -> Function:
-    from rebaser.cli.commands.show import show
+    from rebaser.cli.commands.history.show import show
 
     return with_access(show)
 
@@ -133,7 +133,7 @@ def _show() -> Function:
     ),
 )
 def _blame() -> Function:
-    from rebaser.cli.commands.blame import blame
+    from rebaser.cli.commands.history.blame import blame
 
     return with_access(blame)
 
@@ -149,7 +149,7 @@ def _blame() -> Function:
     ),
 )
 def _branch() -> Function:
-    from rebaser.cli.commands.branch import branch
+    from rebaser.cli.commands.branching.branch import branch
 
     return with_access(branch)
 
@@ -164,7 +164,7 @@ def _branch() -> Function:
     ),
 )
 def _branches() -> Function:
-    from rebaser.cli.commands.branches import branches
+    from rebaser.cli.commands.branching.branches import branches
 
     return with_access(branches)
 
@@ -180,7 +180,7 @@ def _branches() -> Function:
     ),
 )
 def _diff() -> Function:
-    from rebaser.cli.commands.diff import diff
+    from rebaser.cli.commands.history.diff import diff
 
     return with_access(diff)
 
@@ -195,7 +195,7 @@ def _diff() -> Function:
     ),
 )
 def _apply() -> Function:
-    from rebaser.cli.commands.apply import apply
+    from rebaser.cli.commands.branching.apply import apply
 
     return with_access(apply)
 
@@ -210,7 +210,7 @@ def _apply() -> Function:
     ),
 )
 def _rebase() -> Function:
-    from rebaser.cli.commands.rebase import rebase
+    from rebaser.cli.commands.branching.rebase import rebase
 
     return with_access(rebase)
 
@@ -224,7 +224,7 @@ def _rebase() -> Function:
     ),
 )
 def _conflicts() -> Function:
-    from rebaser.cli.commands.conflicts import conflicts
+    from rebaser.cli.commands.branching.conflicts import conflicts
 
     return with_access(conflicts)
 
@@ -239,7 +239,7 @@ def _conflicts() -> Function:
     ),
 )
 def _resolve() -> Function:
-    from rebaser.cli.commands.resolve import resolve
+    from rebaser.cli.commands.branching.resolve import resolve
 
     return with_access(resolve)
 
@@ -253,7 +253,7 @@ def _resolve() -> Function:
     ),
 )
 def _protect() -> Function:
-    from rebaser.cli.commands.protect import protect
+    from rebaser.cli.commands.branching.protect import protect
 
     return with_access(protect)
 
@@ -267,7 +267,7 @@ def _protect() -> Function:
     ),
 )
 def _close() -> Function:
-    from rebaser.cli.commands.close import close
+    from rebaser.cli.commands.branching.close import close
 
     return with_access(close)
 
@@ -278,7 +278,7 @@ def _close() -> Function:
     examples("rebaser reopen shop dearer"),
 )
 def _reopen() -> Function:
-    from rebaser.cli.commands.close import reopen
+    from rebaser.cli.commands.branching.close import reopen
 
     return with_access(reopen)
 
@@ -292,7 +292,7 @@ def _reopen() -> Function:
     ),
 )
 def _delete() -> Function:
-    from rebaser.cli.commands.delete import delete
+    from rebaser.cli.commands.branching.delete import delete
 
     return with_access(delete)
 
@@ -307,7 +307,7 @@ def _delete() -> Function:
     ),
 )
 def _revert() -> Function:
-    from rebaser.cli.commands.revert import revert
+    from rebaser.cli.commands.history.revert import revert
 
     return with_access(revert)
 
@@ -321,7 +321,7 @@ def _revert() -> Function:
     ),
 )
 def _undo() -> Function:
-    from rebaser.cli.commands.undo import undo
+    from rebaser.cli.commands.history.undo import undo
 
     return with_access(undo)
 
@@ -332,7 +332,7 @@ def _undo() -> Function:
     examples("rebaser redo shop draft --author ann"),
 )
 def _redo() -> Function:
-    from rebaser.cli.commands.undo import redo
+    from rebaser.cli.commands.history.undo import redo
 
     return with_access(redo)
 

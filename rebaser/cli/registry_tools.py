@@ -33,7 +33,7 @@ def _list() -> Function:
     ),
 )
 def _tail() -> Function:
-    from rebaser.cli.commands.tail import tail
+    from rebaser.cli.commands.operation.tail import tail
 
     return with_access(tail)
 
@@ -49,7 +49,7 @@ def _tail() -> Function:
     ),
 )
 def _status() -> Function:
-    from rebaser.cli.commands.status import status
+    from rebaser.cli.commands.operation.status import status
 
     return with_access(status)
 
@@ -63,7 +63,7 @@ def _status() -> Function:
     ),
 )
 def _ping() -> Function:
-    from rebaser.cli.commands.ping import ping
+    from rebaser.cli.commands.operation.ping import ping
 
     return with_access(ping)
 
@@ -94,7 +94,7 @@ def _functions() -> Function:
     ),
 )
 def _doctor() -> Function:
-    from rebaser.cli.commands.doctor import doctor
+    from rebaser.cli.commands.operation.doctor import doctor
 
     return with_access(doctor)
 
@@ -108,7 +108,7 @@ def _doctor() -> Function:
     ),
 )
 def _demo() -> Function:
-    from rebaser.cli.commands.demo import demo
+    from rebaser.cli.commands.operation.demo import demo
 
     return demo
 
@@ -122,14 +122,14 @@ def _demo() -> Function:
     ),
 )
 def _bench() -> Function:
-    from rebaser.cli.commands.bench import bench
+    from rebaser.cli.commands.operation.bench import bench
 
     return with_access(bench)
 
 
 @LazyGroup.group("dlq", "List, show, redrive or drop dead letters.")
 def _dlq() -> typer.Typer:
-    from rebaser.cli.commands.dlq import dlq
+    from rebaser.cli.commands.operation.dlq import dlq
 
     return dlq
 

@@ -25,7 +25,7 @@ from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId, sequence_id
 from rebaser_core.messages import read_branch, read_protected, read_sweep_headers
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 READ_ATTEMPTS = 5  # to read a log while servers purge it
 BLOB_ATTEMPTS, BLOB_PAUSE = 3, 0.5  # the pause in seconds; a blob store may lag behind its writer

@@ -7,8 +7,8 @@ changed since it was examined. Nothing else is changed, and nothing is deleted.
 import os
 import time
 
-from rebaser.change_set import checkpointer
-from rebaser.change_set.commit_log import CommitLog
+from rebaser.change_set.log import checkpointer
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.doctor.examination import Examination, Stores
 from rebaser_client.log.reader import LoadedState, StateLoader
 from rebaser_client.requests.task_publisher import publish_task

@@ -13,8 +13,8 @@ import anyio
 
 from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import Connection, NoAnswerError, NoRespondersError
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import SWEEP_CONSUMER, TASKS_CONSUMER
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import SWEEP_CONSUMER, TASKS_CONSUMER
 
 ABSENT = "rebaser-doctor"  # name of a consumer, a stream, a workspace and a change set that do not exist
 REFUSED = {"Nats-Expected-Stream": ABSENT}

@@ -23,7 +23,7 @@ from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log.reader import StateLoader
 from rebaser_core.ids import ulid
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,10 @@ import structlog
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
-from rebaser_core import topology
 from rebaser_core.errors import RebaserError, TransientError
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import first_sequence_after
+from rebaser_core.streams import topology
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import first_sequence_after
 
 log = structlog.get_logger(__name__)
 

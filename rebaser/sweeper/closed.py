@@ -19,7 +19,7 @@ from rebaser_core.encoding.envelope import MESSAGE_ID
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 

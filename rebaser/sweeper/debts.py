@@ -13,7 +13,7 @@ from rebaser_core.commit import BranchStatus
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.messages import read_protected, read_status_after, read_sweep_headers, read_unknown
 from rebaser_core.record import record
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 EXPIRING = (BranchStatus.APPLIED, BranchStatus.ABANDONED)
 CHUNK = 512  # commits whose headers are read before other tasks run

@@ -4,7 +4,7 @@ So without the sweeper, a change set that is no longer edited would keep its his
 such change sets would fill the stream of all logs. Then no server could append a commit.
 
 While the stream has room, a round through all logs purges what is older than the history that is kept. While the
-stream is crowded (see `rebaser.change_set.checkpointer`), all history gives way, that of the logs with the most
+stream is crowded (see `rebaser.change_set.log.checkpointer`), all history gives way, that of the logs with the most
 commits first, until the stream is not crowded any more.
 
 Invariants: what is purged depends on the streams alone, not on a clock of a server. The checkpoint before the newest
@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 from anyio import lowlevel
 
-from rebaser.change_set.checkpointer import is_crowded
+from rebaser.change_set.log.checkpointer import is_crowded
 from rebaser.runtime.concurrency import run_concurrently
 from rebaser_client.jetstream import JetStream
 from rebaser_client.jetstream.infos import StreamInfo
@@ -30,7 +30,7 @@ from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.history import read_after
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import is_deleted
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 

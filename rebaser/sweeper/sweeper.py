@@ -31,8 +31,8 @@ from rebaser_client.jetstream.errors import is_subject_full
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, is_key
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import MIN_SWEEP_LEASE, SWEEP_CONSUMER, SWEEP_GROUP
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import MIN_SWEEP_LEASE, SWEEP_CONSUMER, SWEEP_GROUP
 
 log = structlog.get_logger(__name__)
 

@@ -19,7 +19,7 @@ from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, sequence_id
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 

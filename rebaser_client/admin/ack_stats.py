@@ -8,8 +8,8 @@ import anyio
 from rebaser_client.jetstream import JetStream
 from rebaser_client.jetstream.advisories import AckSample, watch_acks
 from rebaser_client.nats.messages import as_int
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TASKS_CONSUMER
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TASKS_CONSUMER
 
 
 @dataclass(frozen=True, slots=True)

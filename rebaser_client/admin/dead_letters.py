@@ -18,7 +18,7 @@ from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.dead_letter import DeadLetter, read_letter, redriven_headers
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import check_token
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 ATTEMPTS = 5
 RETRY_MIN = 0.1  # seconds, before jitter

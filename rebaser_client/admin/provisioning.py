@@ -1,11 +1,11 @@
-"""Creates and updates the streams and the durable consumers that `rebaser_core.topology` describes."""
+"""Creates and updates the streams and the durable consumers that `rebaser_core.streams.topology` describes."""
 
 from collections.abc import Mapping
 
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
-from rebaser_core import topology
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import topology
+from rebaser_core.streams.subjects import Subjects
 
 
 async def ensure_topology(

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 
 from rebaser_client.nats.connection import Connection
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 PING_WAIT = 0.5  # seconds within which servers have to answer
 

@@ -22,7 +22,7 @@ from rebaser_client.log.commits import CommitReader
 from rebaser_core.errors import TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import is_deleted
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 MAX_CONCURRENT_READS = 64  # logs
 

@@ -10,8 +10,8 @@ from rebaser_client.jetstream import ApiError, JetStream, StreamInfo
 from rebaser_client.jetstream.errors import NO_MESSAGE
 from rebaser_client.nats.messages import as_int
 from rebaser_core.errors import RebaserError
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import NANOS, SAFE_COPIES, TASKS_CONSUMER, Durability
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import NANOS, SAFE_COPIES, TASKS_CONSUMER, Durability
 
 # Bytes that nats-server adds to the subject, headers and payload of a stored message (filestore.go, memstore.go).
 RECORD = {"file": 30, "memory": 16}

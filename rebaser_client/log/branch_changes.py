@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 from rebaser_client.cooperative import cooperate, run_offloaded
 from rebaser_client.log.commits import DAMAGED, CommitReader
-from rebaser_core.branch import Changed, Contested
+from rebaser_core.branches.branch import Changed, Contested
+from rebaser_core.branches.merge import definition_of
 from rebaser_core.commit import BlobRef, Commit, Kind, Replay
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.merge import definition_of
 from rebaser_core.messages import decode_changes, read_row
 
 STEP = 500  # updates that are folded before other tasks run

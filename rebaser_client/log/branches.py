@@ -18,13 +18,13 @@ from rebaser_client.log.branch_changes import Changes, GapError, read_changes
 from rebaser_client.log.changes import Definition
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.positions import At
-from rebaser_core.branch import Changed
+from rebaser_core.branches.branch import Changed
+from rebaser_core.branches.merge import same_definition
 from rebaser_core.commit import BranchStatus, BranchSummary
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.merge import same_definition
 from rebaser_core.messages import read_branch, read_edited, read_protected
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Remove
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from anyio import to_thread
 from rebaser_client.cooperative import cooperate
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.positions import At, at_text
+from rebaser_core.branches.merge import same_definition
 from rebaser_core.commit import Authorship, Commit, Computed, Decision, Kind, Outcome, Reverts
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.merge import same_definition
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
 from rebaser_core.values import Value, canonical
 

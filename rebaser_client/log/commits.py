@@ -20,7 +20,7 @@ from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.history import readable
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import decode_commit, decode_delta, decode_replay, decode_tail
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 log = get_logger(__name__)
 

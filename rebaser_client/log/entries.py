@@ -17,7 +17,7 @@ from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey, check_token
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_commit
 from rebaser_core.record import record
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 EntryKind: TypeAlias = Literal["commits", "requests", "dlq"]
 

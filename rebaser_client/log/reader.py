@@ -25,7 +25,7 @@ from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import decode_changes, read_row
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 log = get_logger(__name__)
 

@@ -19,7 +19,7 @@ from rebaser_client.logs import get_logger
 from rebaser_client.requests.sender import OutgoingRequest
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 log = get_logger(__name__)
 

@@ -24,14 +24,14 @@ from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.nats.replies import PendingRequest
 from rebaser_client.requests.backpressure import Backpressure
 from rebaser_core import thresholds
-from rebaser_core.branch import Action
+from rebaser_core.branches.branch import Action
 from rebaser_core.definitions import check_definitions, is_formula
 from rebaser_core.encoding.envelope import CBOR, MESSAGE_ID, REPLY_INBOX, ContentType
 from rebaser_core.errors import RebaserError, TransientError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import Limits
 from rebaser_core.messages import REGISTRY, EncodedUpdates, EnqueueUpdatesRequest, encode, encode_updates_blob
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Derive, Recompute, Update, check_updates, parse_recompute
 
 PUBLISH_TIMEOUT = 5.0  # seconds for one attempt

@@ -30,7 +30,7 @@ from rebaser_client.jetstream.errors import is_full, is_subject_full
 from rebaser_client.logs import get_logger
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 log = get_logger(__name__)
 

@@ -21,7 +21,7 @@ from rebaser_core.commit import Commit
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.change_set import ChangeSetState
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 
 class Logs:

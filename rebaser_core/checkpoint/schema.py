@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rebaser_core.branch import Branch
+from rebaser_core.branches.branch import Branch
 from rebaser_core.encoding.payload import JSON, loads, malformed
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.origin import read_status

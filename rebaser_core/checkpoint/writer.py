@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rebaser_core import thresholds
 from rebaser_core.blob_address import address_of
-from rebaser_core.branch import Changed
+from rebaser_core.branches.branch import Changed
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, PartRef
 from rebaser_core.checkpoint.part_rows import PartRows, make_batch

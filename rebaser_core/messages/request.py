@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from rebaser_core.blob_address import check_address
-from rebaser_core.branch import Action, Apply, Create, Rebase
+from rebaser_core.branches.branch import Action, Apply, Create, Rebase
 from rebaser_core.commit import Marking, Reverts, Strategy
 from rebaser_core.encoding.envelope import Body, Count, MessageType
 from rebaser_core.encoding.payload import malformed

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from rebaser_core.branch import Changed, Contested
+from rebaser_core.branches.branch import Changed, Contested
+from rebaser_core.branches.merge import definition_of
 from rebaser_core.commit import Commit, Kind, TailRow
 from rebaser_core.encoding.envelope import CBOR, Headers, MessageRegistry, dumps, loads, unwrap
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS
-from rebaser_core.merge import definition_of
 from rebaser_core.messages.commit import COMMIT, check_is_commit
 from rebaser_core.messages.delta import check_version, decode_delta, encode_updates_blob
 from rebaser_core.messages.origin import read_tail, write_tail

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from rebaser_core import thresholds
-from rebaser_core.branch import Branch
+from rebaser_core.branches.branch import Branch
 from rebaser_core.commit import (
     DVU_ATTEMPT,
     Applied,

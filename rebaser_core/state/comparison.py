@@ -9,7 +9,7 @@ from collections.abc import Container, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from rebaser_core.merge import Definition, same_definition
+from rebaser_core.branches.merge import Definition, same_definition
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.columns import Columns
 from rebaser_core.state.kinds import OTHER

@@ -10,7 +10,7 @@ from dataclasses import field
 
 import numpy as np
 
-from rebaser_core.merge import same_definition
+from rebaser_core.branches.merge import same_definition
 from rebaser_core.record import record
 from rebaser_core.state.columns import Columns
 from rebaser_core.state.computed_table import ComputedTable

@@ -10,8 +10,8 @@ from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient, RequestTimeout, Set
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions, streams
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions, streams
 from tests.support.commands import rebaser
 from tests.support.fleet import NO_SPARK, servers
 

@@ -13,8 +13,8 @@ from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions
 from rebaser_core.updates import Derive, Set, Unset
 from tests.support.commands import ROOT, command, environment, rebaser, rebaser_json
 

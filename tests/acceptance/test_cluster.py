@@ -5,7 +5,7 @@ import pytest
 
 from rebaser_client import RebaserClient, Set
 from rebaser_core.messages import EnqueueUpdatesResponse
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support.cluster import Cluster
 from tests.support.fleet import NO_SPARK, servers
 from tests.support.history import check_history, check_replies, commits_of

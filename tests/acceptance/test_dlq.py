@@ -14,7 +14,7 @@ from rebaser_core.blob_address import address_of
 from rebaser_core.encoding.envelope import MESSAGE_ID
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support.commands import rebaser, rebaser_json
 from tests.support.history import check_history, commits_of
 

@@ -17,7 +17,7 @@ from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.encoding.envelope import MESSAGE_ID, REPLY_INBOX
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesResponse, Success, decode, encode
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support.fleet import NO_SPARK, ServerProcess, servers
 from tests.support.history import check_history, commits_of
 

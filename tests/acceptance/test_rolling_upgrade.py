@@ -15,7 +15,7 @@ from rebaser_client.log import commits
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode_updates_blob
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support import newer_server
 from tests.support.fleet import NO_SPARK, servers
 from tests.support.history import check_history, commits_of

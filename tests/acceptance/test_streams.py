@@ -14,8 +14,8 @@ from rebaser_client.admin.servers import ping
 from rebaser_client.errors import NotConnectedError, NotReadyError
 from rebaser_client.jetstream import ApiError, Connection, JetStream
 from rebaser_core.messages import EnqueueUpdatesResponse
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import SEQUENCE_GAP, TopologyOptions, streams
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import SEQUENCE_GAP, TopologyOptions, streams
 from tests.support.commands import rebaser, rebaser_json
 from tests.support.fleet import NO_SPARK, ServerProcess, servers
 from tests.support.history import check_history, check_replies, commit_of, commits_of

@@ -11,7 +11,7 @@ from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.ids import ChangeSetKey, RequestId, ulid
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support.fleet import NO_SPARK, ServerProcess, launched, servers
 
 pytestmark = pytest.mark.anyio

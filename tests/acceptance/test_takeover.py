@@ -11,7 +11,7 @@ from rebaser_client import Commit, Derive, RebaserClient, Set
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.values import State
 from tests.support.fleet import NO_SPARK, ServerProcess, servers
 from tests.support.history import check_history, check_replies, commit_of, commits_of

@@ -25,9 +25,9 @@ from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient, Set
 from rebaser_client.errors import NotReadyError
 from rebaser_core.commit import Applied, Commit, Kind
-from rebaser_core.decide import decide
+from rebaser_core.decisions.decide import decide
+from rebaser_core.decisions.queued_request import QueuedRequest
 from rebaser_core.ids import RequestId
-from rebaser_core.queued_request import QueuedRequest
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Update
 

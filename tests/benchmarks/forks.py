@@ -31,9 +31,9 @@ from rebaser_client import RebaserClient, Set
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log.commits import CommitReader
-from rebaser_core.branch import Create
+from rebaser_core.branches.branch import Create
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Update
 from tests.benchmarks.owners import cpu, running
 

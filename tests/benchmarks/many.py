@@ -44,7 +44,7 @@ from rebaser_client.jetstream import Connection, JetStream, OrderedConsumer
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.encoding.envelope import DEBT
 from rebaser_core.state.change_set import ChangeSetState
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Update
 from tests.benchmarks.evaluate import graph
 from tests.benchmarks.machine import load, machine, versions

@@ -40,7 +40,7 @@ from rebaser.settings import load_settings
 from rebaser_client import RebaserClient, Set
 from rebaser_client.admin.servers import ping
 from rebaser_client.jetstream import Connection
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support.fleet import NO_SPARK
 
 BEAT = 0.005  # seconds between two looks at the loop

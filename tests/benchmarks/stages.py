@@ -32,12 +32,13 @@ import anyio
 import structlog
 import uvloop
 
-from rebaser.change_set import commit_log, processor
+from rebaser.change_set import processor
 from rebaser.change_set.actor import Actor
 from rebaser.change_set.lease import Task
 from rebaser.change_set.lifecycle import Phase
+from rebaser.change_set.log import commit_log
 from rebaser.change_set.owner import Owner
-from rebaser.change_set.request_reader import RequestReader
+from rebaser.change_set.readers.request_reader import RequestReader
 from rebaser.runtime.context import Context
 from rebaser.runtime.dead_letters import DeadLetterPublisher
 from rebaser.runtime.request_deleter import RequestDeleter
@@ -53,7 +54,7 @@ from rebaser_client.nats.link import Link
 from rebaser_client.nats.parser import ProtocolParser
 from rebaser_client.nats.replies import Replies
 from rebaser_core.ids import ChangeSetKey, ulid
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.benchmarks.nats_here import NatsHere, Transport
 
 BURST = {"keys": 8, "many": 32}

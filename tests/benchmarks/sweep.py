@@ -24,8 +24,8 @@ from rebaser_client.log.commits import CommitReader
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.ids import ChangeSetKey, ulid
 from rebaser_core.messages import encode_commit
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions
 
 WINDOW = 256  # unconfirmed publishes
 BEAT = 0.001  # seconds

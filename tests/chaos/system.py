@@ -26,8 +26,8 @@ from rebaser.embedded.nats import EmbeddedNats, embedded_nats
 from rebaser.embedded.spark import Jvm
 from rebaser_client import RebaserClient
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions, streams
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions, streams
 from tests.chaos.network import Link, Network, network
 from tests.support.cluster import Cluster, cluster_in
 from tests.support.commands import ROOT, environment

@@ -16,8 +16,8 @@ from rebaser.server import Server
 from rebaser.settings import Settings
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions
 from tests.support.contexts import context_of
 
 

@@ -28,7 +28,7 @@ from rebaser_client.jetstream import Connection, JetStream, Msg
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, Success, encode
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Derive
 from tests.benchmarks.requests import wait_for_server
 from tests.fuzz.message_targets import damaged_tree, messages

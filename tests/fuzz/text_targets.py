@@ -13,7 +13,7 @@ from rebaser_core.cel.formulas import names_in
 from rebaser_core.encoding.envelope import CBOR, loads
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import check_token, ulid_time_ms
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.fuzz.mutate import Mutator, as_cbor
 from tests.fuzz.payload_targets import INPUTS
 from tests.fuzz.refusals import refused, told

@@ -7,7 +7,7 @@ import pytest
 
 from rebaser_client.jetstream import JetStream, PullConsumer
 from rebaser_client.jetstream.advisories import AckSample, Pinned, Unpinned, watch_acks, watch_pins
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 pytestmark = pytest.mark.anyio
 

@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from rebaser.change_set.commit_log import CommitLog, EncodedCommit
+from rebaser.change_set.log.commit_log import CommitLog, EncodedCommit
 from rebaser_client import Derive, RebaserClient, Remove, RequestConflicts, RequestRejected, Set, Update
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.branch_changes import Changes, read_changes
 from rebaser_client.log.commits import CommitReader
-from rebaser_core.branch import Apply
+from rebaser_core.branches.branch import Apply
 from rebaser_core.commit import Kind, Source
 from rebaser_core.errors import FencedError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import Limits
 from rebaser_core.messages import read_blobs
 from rebaser_core.response import Sides
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
 from tests.support.history import check_history, commit_of, commits_of, replayed
 from tests.support.owners import Engine, serving
@@ -415,7 +415,7 @@ async def test_a_branch_that_is_purged_while_it_is_read_is_read_again_or_refused
             await js.purge(subjects.commits_stream, subjects.commits(key), sequence=newest[1].checkpoint.sequence + 1)
         return await read_changes(reader, key, sequence, **limits)
 
-    monkeypatch.setattr("rebaser.change_set.offer_reader.read_changes", overtaken)
+    monkeypatch.setattr("rebaser.change_set.readers.offer_reader.read_changes", overtaken)
     async with serving(js, subjects, engine, checkpoint_bytes=1024):
         await edit(client, "main", Set("a", 1))
         await client.create_branch("ws", "fix")

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from rebaser.change_set import commit_parts
+from rebaser.change_set.log import commit_parts
 from rebaser_client.jetstream import JetStream
 from rebaser_core import thresholds
 from rebaser_core.encoding.envelope import MESSAGE_VERSION
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Match, Remove, Set, Unset, Update
 from tests.support.owned_log import KEY, Log

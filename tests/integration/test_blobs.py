@@ -15,7 +15,7 @@ from rebaser_client.jetstream import Connection, JetStream, NoAnswerError, Order
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_core.blob_address import address_of
 from rebaser_core.errors import ConfigError, TransientError, UnprocessableError
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
 from tests.conftest import Events
 from tests.support.nats_proxy import Frame, proxied

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import pytest
 
-from rebaser.change_set.commit_log import CommitLog, EncodedCommit
+from rebaser.change_set.log.commit_log import CommitLog, EncodedCommit
 from rebaser.doctor.examination import Stores, examine
 from rebaser.doctor.repair import repair
 from rebaser_client import Derive, RebaserClient, Remove, RequestRejected, Set, Update
@@ -16,12 +16,12 @@ from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.positions import At
 from rebaser_client.log.reader import StateLoader
-from rebaser_core.branch import differing
+from rebaser_core.branches.branch import differing
 from rebaser_core.commit import Kind
 from rebaser_core.errors import FencedError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import decode_addresses, read_blobs
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
 from tests.support.history import check_history, commit_of, commits_of
 from tests.support.owners import Engine, serving

@@ -7,15 +7,15 @@ from typing import Any, cast
 
 import pytest
 
-from rebaser.change_set import checkpointer
-from rebaser.change_set.commit_log import CommitLog, open_log
+from rebaser.change_set.log import checkpointer
+from rebaser.change_set.log.commit_log import CommitLog, open_log
 from rebaser.runtime.context import Context
 from rebaser.settings import Settings
 from rebaser_client.jetstream import JetStream
 from rebaser_core import thresholds
 from rebaser_core.commit import CheckpointRef, Kind
 from rebaser_core.errors import TransientError
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Remove, Set, Update
 from tests.support.contexts import context_of

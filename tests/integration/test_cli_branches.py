@@ -7,7 +7,7 @@ import pytest
 
 from rebaser_client import RebaserClient, Remove, Set
 from rebaser_client.jetstream import JetStream
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support.commands import rebaser, rebaser_json
 from tests.support.owners import Engine, serving
 

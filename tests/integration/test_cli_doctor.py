@@ -6,8 +6,8 @@ import pytest
 
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import JetStream
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions
 from tests.support.commands import rebaser
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ import pytest
 from rebaser_client import Derive, Match, RebaserClient, Set
 from rebaser_client.jetstream import JetStream
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support.owners import Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]

@@ -14,9 +14,9 @@ from rebaser_client import Derive, PositionPurged, RebaserClient, RequestRejecte
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.changes import Change, LogHistory
 from rebaser_client.log.reader import StateLoader
+from rebaser_core.branches.merge import same_definition
 from rebaser_core.commit import Kind
-from rebaser_core.merge import same_definition
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Remove, Update
 from tests.support.owned_log import KEY, Log
 from tests.support.owners import Engine, serving

@@ -12,7 +12,7 @@ from rebaser.cli import completion
 from rebaser.cli.app import app
 from rebaser_client import RebaserClient, Remove, RequestRejected, Set, UnprocessableError, UnresolvedConflicts
 from rebaser_client.jetstream import JetStream
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support.commands import rebaser, rebaser_json
 from tests.support.history import commit_of
 from tests.support.owners import Engine, serving

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rebaser.cli import console
+from rebaser.cli.output import console
 from rebaser.cli.sending.sender import EditSender, WaitUntil
 from rebaser.cli.sending.source import open_source
 from rebaser_client import QueueFull, Set
@@ -15,8 +15,8 @@ from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import JetStream, OrderedConsumer
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest, decode
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions
 
 pytestmark = pytest.mark.anyio
 

@@ -27,8 +27,8 @@ from rebaser_core.errors import ConfigError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.messages import REGISTRY, EnqueueUpdatesRequest, decode, decode_updates_blob
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions
 from tests.conftest import Events
 
 pytestmark = pytest.mark.anyio

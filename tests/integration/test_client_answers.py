@@ -30,8 +30,8 @@ from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, encode
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions
 from tests.conftest import Events
 from tests.support.owners import DOUBLE, Engine, serving
 

@@ -13,7 +13,7 @@ from rebaser_client.jetstream import Connection, OrderedConsumer
 from rebaser_client.requests.task_publisher import TaskPublisher
 from rebaser_core.errors import ConfigError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 pytestmark = pytest.mark.anyio
 

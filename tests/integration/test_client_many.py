@@ -28,8 +28,8 @@ from rebaser_client.requests import sender
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.messages import EnqueueUpdatesRequest, decode
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions
 from rebaser_core.updates import Recompute
 from tests.simulation.left import nothing_left
 from tests.support.nats_proxy import Frame, Proxy, proxied

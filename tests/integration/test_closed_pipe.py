@@ -10,7 +10,8 @@ ROOT = Path(__file__).parents[2]
 
 PRINTING = """
 import anyio, sys
-from rebaser.cli import app, console
+from rebaser.cli import app
+from rebaser.cli.output import console
 
 async def work():
     while True:

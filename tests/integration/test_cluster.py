@@ -16,8 +16,8 @@ from rebaser_client.jetstream.errors import WRONG_LAST_SEQUENCE
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions
 from tests.support.cluster import NODES, Cluster
 
 pytestmark = pytest.mark.anyio

@@ -18,7 +18,7 @@ from rebaser_client.jetstream import (
     PullWarning,
     Stream,
 )
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support.nats_proxy import Frame, Proxy, proxied
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import pytest
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import Connection, JetStream, PullMessage, PullWarning
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support.nats_proxy import Faults, proxied
 
 pytestmark = pytest.mark.anyio

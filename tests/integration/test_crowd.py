@@ -14,8 +14,8 @@ from rebaser_client import RebaserClient, Set
 from rebaser_client.jetstream import JetStream, PullMessage
 from rebaser_client.log.reader import StateLoader
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TASKS_CONSUMER
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TASKS_CONSUMER
 from tests.support.contexts import context_of
 from tests.support.owners import Engine, serving
 

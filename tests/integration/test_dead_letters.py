@@ -17,8 +17,8 @@ from rebaser_core.commit import Decision, Outcome
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 

@@ -16,7 +16,7 @@ from rebaser_client.jetstream import JetStream
 from rebaser_client.log.reader import StateLoader
 from rebaser_core.commit import BranchStatus, Kind
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support.damage import DamagedLog
 from tests.support.history import check_history, commit_of, commits_of
 from tests.support.owners import Engine, serving

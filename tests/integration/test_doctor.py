@@ -10,9 +10,9 @@ import anyio
 import cbor2
 import pytest
 
-from rebaser.change_set import checkpointer
-from rebaser.change_set.commit_log import open_log
-from rebaser.cli.commands.doctor import DoctorRun
+from rebaser.change_set.log import checkpointer
+from rebaser.change_set.log.commit_log import open_log
+from rebaser.cli.commands.operation.doctor import DoctorRun
 from rebaser.cli.errors import CommandFailed
 from rebaser.doctor import examination
 from rebaser.doctor.examination import Stores, examine
@@ -26,7 +26,7 @@ from rebaser_core.encoding.envelope import APPLIED, DEBT, MESSAGE_TYPE, MESSAGE_
 from rebaser_core.errors import FencedError, TransientError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import encode_delta
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.values import Value
 from tests.support.commands import rebaser
 from tests.support.contexts import context_of

@@ -9,7 +9,7 @@ from rebaser_client import Derive, RebaserClient, Remove, Set, Unset
 from rebaser_client.jetstream import JetStream
 from rebaser_core.commit import Kind
 from rebaser_core.messages import Success
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import NEVER, Thresholds, forced
 from rebaser_core.updates import Update
 from rebaser_core.values import Json, State

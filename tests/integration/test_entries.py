@@ -15,7 +15,7 @@ from rebaser_client.jetstream import JetStream
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Set
 from tests.conftest import Events
 

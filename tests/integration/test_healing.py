@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from rebaser.change_set.commit_log import open_log
 from rebaser.change_set.healing import heal
+from rebaser.change_set.log.commit_log import open_log
 from rebaser.dvu.functions.registry import ENTRY_POINT_GROUP, registry
 from rebaser.settings import Settings
 from rebaser.sweeper.debts import DebtTracker
 from rebaser_client import Derive, RebaserClient, Set, State
 from rebaser_client.jetstream import JetStream
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Recompute
 from tests.conftest import Events
 from tests.support.contexts import context_of

@@ -17,8 +17,8 @@ from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.history import readable
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import encode_commit
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions
 from rebaser_core.updates import Derive, Remove, Set, Update
 from rebaser_core.values import Json, State
 from tests.support.owned_log import KEY, Log

@@ -20,8 +20,8 @@ from rebaser_client.jetstream.errors import (
     is_subject_full,
 )
 from rebaser_core.errors import ConfigError, TransientError
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TASKS_CONSUMER, TopologyOptions, streams, tasks_consumer
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TASKS_CONSUMER, TopologyOptions, streams, tasks_consumer
 from tests.support.nats_proxy import proxied
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.jetstream import Connection, JetStream, OrderedConsumer, PullConsumer
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.conftest import Events
 from tests.support.nats_proxy import proxied
 

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from rebaser_client.jetstream import ApiError, Consumer, JetStream, NoAnswerError, Stream
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 from rebaser_client.jetstream import ApiError, Consumer, JetStream, Stream
 from rebaser_client.jetstream.errors import CONSUMER_EXISTS, CONSUMER_NOT_FOUND, STREAM_NAME_IN_USE, STREAM_NOT_FOUND
 from rebaser_core.errors import ConfigError
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 pytestmark = pytest.mark.anyio
 

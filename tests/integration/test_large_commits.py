@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from rebaser.change_set import processor
-from rebaser.change_set.commit_log import CommitLog, open_log
+from rebaser.change_set.log.commit_log import CommitLog, open_log
 from rebaser.settings import Settings
 from rebaser_client import RebaserClient, Remove, RequestRejected, Set, Update, cooperative
 from rebaser_client.jetstream import JetStream
@@ -14,7 +14,7 @@ from rebaser_client.log import reader
 from rebaser_core.commit import Kind
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.change_set import ChangeSetState
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
 from tests.support.contexts import context_of
 from tests.support.history import commit_of

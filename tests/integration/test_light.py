@@ -12,7 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import rebaser_client
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support import sources
 
 pytestmark = pytest.mark.anyio

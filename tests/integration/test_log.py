@@ -12,7 +12,7 @@ import pytest
 from anyio import from_thread, to_thread
 from anyio.lowlevel import checkpoint as checkpoint_of_the_loop
 
-from rebaser.change_set import checkpointer
+from rebaser.change_set.log import checkpointer
 from rebaser_client import RebaserClient, cooperative
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.admin.status import read_overview
@@ -32,8 +32,8 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import encode_commit
 from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.state.kinds import FLOAT, TRUE
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions
 from rebaser_core.updates import Derive, Remove, Set
 from tests.support.examples import FOLDER
 from tests.support.owned_log import KEY, Log

@@ -7,7 +7,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rebaser.change_set.checkpointer import CROWDED
+from rebaser.change_set.log.checkpointer import CROWDED
 from rebaser.settings import Settings
 from rebaser.sweeper import old_history
 from rebaser.sweeper.old_history import OldHistory
@@ -17,8 +17,8 @@ from rebaser_client.jetstream import JetStream
 from rebaser_client.log.positions import PositionPurged
 from rebaser_core.commit import Kind
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions
 from rebaser_core.updates import Set
 from tests.support.owned_log import Log
 from tests.support.owners import Engine, serving

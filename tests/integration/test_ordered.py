@@ -18,7 +18,7 @@ from rebaser_client.jetstream.infos import StreamInfo
 from rebaser_client.jetstream.ordered import requests
 from rebaser_client.nats.connection import TICK
 from rebaser_core.errors import ConfigError, TransientError
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.conftest import Events
 from tests.support.nats_proxy import Frame, Proxy, proxied
 

@@ -6,7 +6,7 @@ import pytest
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.jetstream import Connection, JetStream, OrderedConsumer
 from rebaser_client.jetstream.ordered import requests
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support.nats_proxy import Faults, proxied
 
 pytestmark = pytest.mark.anyio

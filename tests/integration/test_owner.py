@@ -8,15 +8,15 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-import rebaser.change_set.checkpointer
+import rebaser.change_set.log.checkpointer
 import rebaser.dvu.update
 from rebaser.change_set import processor
-from rebaser.change_set.commit_log import CommitLog, open_log
 from rebaser.change_set.lease import Lease, Task
 from rebaser.change_set.lifecycle import Reason
+from rebaser.change_set.log.commit_log import CommitLog, open_log
 from rebaser.change_set.owner import Owner
 from rebaser.change_set.poison import PoisonDetector
-from rebaser.change_set.request_reader import RequestReader
+from rebaser.change_set.readers.request_reader import RequestReader
 from rebaser.runtime.context import Context
 from rebaser.runtime.dead_letters import DeadLetterPublisher
 from rebaser.server import Server
@@ -35,7 +35,7 @@ from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import DvuError, TransientError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, Success, encode, encode_updates_blob
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds
 from tests.conftest import Events
 from tests.support.contexts import context_of
@@ -114,7 +114,7 @@ async def test_a_full_checkpoint_that_could_not_be_written_is_tried_again(
     """What it replaces is gone: until it stands nobody else can read the change set."""
     tries: list[bool] = []
     written = anyio.Event()
-    write = rebaser.change_set.checkpointer.write
+    write = rebaser.change_set.log.checkpointer.write
 
     async def fail_at_first(context: Context, commits: CommitLog, *, full: bool = False) -> None:
         tries.append(full)
@@ -125,7 +125,7 @@ async def test_a_full_checkpoint_that_could_not_be_written_is_tried_again(
 
     async with serving(js, subjects, Engine()) as server:
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
-        monkeypatch.setattr(rebaser.change_set.checkpointer, "write", fail_at_first)
+        monkeypatch.setattr(rebaser.change_set.log.checkpointer, "write", fail_at_first)
         server.streams_recreated(frozenset([f"OBJ_{subjects.blobs_bucket}"]))
         with anyio.fail_after(30):
             await written.wait()
@@ -135,7 +135,7 @@ async def test_a_full_checkpoint_that_could_not_be_written_is_tried_again(
 async def test_the_commit_of_a_large_request_names_the_blob_that_brought_it(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("rebaser.change_set.commit_parts.encode_delta")  # nothing is encoded again
+    monkeypatch.delattr("rebaser.change_set.log.commit_parts.encode_delta")  # nothing is encoded again
     many = [Set(f"v{number}", "x" * 100) for number in range(6_000)]
     async with serving(js, subjects, Engine()):
         reply = await client.enqueue_updates_with_reply("ws", "cs", many)

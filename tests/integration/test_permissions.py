@@ -24,7 +24,7 @@ from rebaser_client.jetstream import Connection, JetStream, NoRespondersError
 from rebaser_client.log.entries import EntryKind
 from rebaser_client.nats.link import Link
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.conftest import Events
 from tests.support.sparkless_server import Engine
 

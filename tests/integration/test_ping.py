@@ -13,7 +13,7 @@ from rebaser_client.admin.servers import ping
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import JetStream
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.conftest import Events
 from tests.support.contexts import context_of
 

@@ -12,14 +12,14 @@ from rebaser.change_set import processor as processing
 from rebaser.change_set.processor import QueueBlocked
 from rebaser_client.jetstream import JetStream
 from rebaser_core.commit import Applied, Attempt, Kind
-from rebaser_core.decide import DecidedBatch, decide
+from rebaser_core.decisions.decide import DecidedBatch, decide
+from rebaser_core.decisions.queued_request import QueuedRequest
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
-from rebaser_core.queued_request import QueuedRequest
 from rebaser_core.state.change_set import ChangeSetState
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions, streams
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions, streams
 from rebaser_core.updates import Set
 from tests.support.poison import KEY, Fleet, Owner
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from rebaser.change_set import checkpointer
+from rebaser.change_set.log import checkpointer
 from rebaser.change_set.poison import recorded_attempt
 from rebaser.change_set.processor import QueueBlocked
 from rebaser.change_set.serial_dvu import SerialDvu
@@ -19,7 +19,7 @@ from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Recompute, Set, Update
 from tests.support.owners import Engine

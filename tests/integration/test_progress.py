@@ -16,7 +16,7 @@ from rebaser.settings import Settings
 from rebaser_client import Derive, DvuProgress, RebaserClient, Set, Update
 from rebaser_client.jetstream import JetStream
 from rebaser_core import thresholds
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds
 from tests.conftest import Events
 from tests.support.commands import ROOT, command, environment, rebaser_json

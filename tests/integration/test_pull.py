@@ -8,8 +8,8 @@ import pytest
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream, PullConsumer, PullMessage
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP, TopologyOptions, tasks_consumer
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TASKS_CONSUMER, TASKS_GROUP, TopologyOptions, tasks_consumer
 from tests.conftest import Events
 from tests.support.nats_proxy import Frame, Proxy, proxied
 

@@ -8,7 +8,7 @@ import pytest
 
 from rebaser_client.jetstream import JetStream, PriorityGroupState, PullConsumer
 from rebaser_core.errors import ConfigError
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from rebaser.change_set import request_reader
-from rebaser.change_set.request_reader import HeldRequest, RequestReader
+from rebaser.change_set.readers import request_reader
+from rebaser.change_set.readers.request_reader import HeldRequest, RequestReader
 from rebaser.settings import Settings
 from rebaser_client.jetstream import Message
 from rebaser_core import thresholds

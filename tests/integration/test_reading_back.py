@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rebaser.change_set import commit_log, commit_parts
-from rebaser.change_set.commit_log import CommitLog, UnstorableCommit, open_log
+from rebaser.change_set.log import commit_log, commit_parts
+from rebaser.change_set.log.commit_log import CommitLog, UnstorableCommit, open_log
 from rebaser.change_set.processor import QueueBlocked
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
@@ -20,7 +20,7 @@ from rebaser_core.messages import encode_commit, encode_delta
 from rebaser_core.messages.computed_blob import encode_table
 from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.state.kinds import FLOAT, INT
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Derive, Set
 from tests.conftest import Events
 from tests.support.contexts import context_of

@@ -11,13 +11,13 @@ from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.log.branches import BranchConflict, BranchInfo
-from rebaser_core.branch import Apply, Rebase
+from rebaser_core.branches.branch import Apply, Rebase
 from rebaser_core.commit import Kind, Strategy
 from rebaser_core.errors import RebaserError, TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import Success
 from rebaser_core.state.comparison import definitions_that_differ
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
 from tests.support.history import check_history, commit_of, commits_of, replayed
 from tests.support.owners import Engine, serving
@@ -193,7 +193,7 @@ async def test_the_log_of_the_target_is_gone(
         oldest = await client._reader.oldest_readable(ChangeSetKey("ws", "main"))
         assert oldest is not None
         assert oldest[0] > (await info(client, "fix")).base
-        monkeypatch.setattr("rebaser.change_set.target_reader.definitions_that_differ", watched)
+        monkeypatch.setattr("rebaser.change_set.readers.target_reader.definitions_that_differ", watched)
         assert (await rebase(client, "fix")).conflicts == 1
         assert compared
         assert await stands(client, "fix") == {"a": 10, "text": "x" * 100 + "29"}

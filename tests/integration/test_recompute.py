@@ -9,7 +9,7 @@ from rebaser.sweeper.debts import DebtTracker
 from rebaser_client import Derive, RebaserClient, Recompute, RequestRejected, Set, State, Update
 from rebaser_client.jetstream import JetStream
 from rebaser_core.commit import Kind
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support.history import check_history, commit_of, commits_of
 from tests.support.owners import Engine, serving
 

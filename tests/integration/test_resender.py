@@ -14,7 +14,7 @@ from rebaser_client.requests.resender import Resender
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse, Success, encode
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.conftest import Events
 from tests.support.nats_proxy import Frame, Proxy, proxied
 

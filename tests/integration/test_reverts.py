@@ -20,7 +20,7 @@ from rebaser_client.jetstream import JetStream
 from rebaser_core.commit import Authorship, Kind, Outcome, Reverts
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.response import Sides
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
 from tests.support.history import check_history, commit_of, commits_of
 from tests.support.owners import Engine, serving
@@ -211,7 +211,7 @@ async def test_what_the_log_does_not_say_is_not_taken_back(
 async def test_old_commits_are_reverted_as_far_as_limits_allow(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rebaser.change_set.revert_reader.MAX_BYTES", 1_500)
+    monkeypatch.setattr("rebaser.change_set.readers.revert_reader.MAX_BYTES", 1_500)
     async with serving(js, subjects, Engine()):
         first = await edit(client, Set("a", "x" * 1_000))
         last = await edit(client, Set("b", "x" * 1_000))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rebaser.change_set import serial_dvu
-from rebaser.change_set.commit_log import CommitLog, open_log
+from rebaser.change_set.log.commit_log import CommitLog, open_log
 from rebaser.change_set.serial_dvu import DEFERRAL, DEFERRAL_MAX, SerialDvu
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.runtime.context import Context
@@ -21,7 +21,7 @@ from rebaser_core.errors import DvuError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.state.kinds import NULL
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.values import Fault
 from tests.conftest import Events
 from tests.support.contexts import context_of

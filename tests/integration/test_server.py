@@ -22,7 +22,7 @@ from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import JetStream, PullMessage
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support.contexts import context_of
 from tests.support.owners import Engine, serving
 

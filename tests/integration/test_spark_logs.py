@@ -14,7 +14,7 @@ from rebaser_core.commit import Commit, Kind
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import encode_commit
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Set
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]

@@ -22,8 +22,8 @@ from rebaser_client.jetstream import Connection, JetStream, NoAnswerError, NoRes
 from rebaser_client.jetstream.advisories import AckSample, watch_acks
 from rebaser_core.errors import ConfigError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP, Durability, TopologyOptions
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TASKS_CONSUMER, TASKS_GROUP, Durability, TopologyOptions
 from tests.support.cluster import Cluster
 
 pytestmark = pytest.mark.anyio

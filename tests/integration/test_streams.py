@@ -13,8 +13,8 @@ from rebaser.runtime.stream_watch import StreamWatch
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_core.errors import TransientError
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import SEQUENCE_GAP, TASKS_CONSUMER, TopologyOptions
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import SEQUENCE_GAP, TASKS_CONSUMER, TopologyOptions
 from tests.conftest import Events
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]

@@ -22,8 +22,8 @@ from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.ids import ChangeSetKey, ulid
 from rebaser_core.messages import encode_commit
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import SWEEP_CONSUMER, TopologyOptions
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import SWEEP_CONSUMER, TopologyOptions
 from tests.fuzz.wire import RawPublisher
 
 pytestmark = pytest.mark.anyio

@@ -6,8 +6,8 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from rebaser.change_set import tail_reader
-from rebaser.change_set.tail_reader import TailReader
+from rebaser.change_set.readers import tail_reader
+from rebaser.change_set.readers.tail_reader import TailReader
 from rebaser.runtime import tail_cache
 from rebaser.runtime.context import Context
 from rebaser.runtime.tail_cache import Tail
@@ -19,7 +19,7 @@ from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import copy_row, decode_tail
 from rebaser_core.state.change_set import BrokenChain
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
 from tests.support.contexts import context_of
 from tests.support.history import commit_of

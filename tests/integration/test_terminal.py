@@ -18,7 +18,7 @@ from anyio import from_thread, to_thread
 from rebaser_client import DeadLetter, RebaserClient, Set
 from rebaser_client.jetstream import JetStream
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support.owners import Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]

@@ -8,8 +8,8 @@ import pytest
 from rebaser_client.admin.provisioning import ensure_topology, retire_old_sweep
 from rebaser_client.jetstream import JetStream, PullConsumer
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import (
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import (
     NANOS,
     SWEEP_CONSUMER,
     SWEEP_GROUP,

@@ -18,7 +18,7 @@ from rebaser_client import (
 )
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log import undo
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.integration.test_cli_history import Command
 from tests.support.history import commit_of
 from tests.support.owners import Engine, serving

@@ -25,8 +25,8 @@ from rebaser_client.jetstream import (
     PullConsumer,
 )
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP, TopologyOptions
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TASKS_CONSUMER, TASKS_GROUP, TopologyOptions
 from tests.conftest import Events
 from tests.support.nats_proxy import proxied
 

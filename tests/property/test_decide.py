@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebaser_core.commit import Applied, BlobRef, Commit, Decision, Kind
-from rebaser_core.decide import decide
+from rebaser_core.decisions.decide import decide
+from rebaser_core.decisions.queued_request import QueuedRequest
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.queued_request import QueuedRequest
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Recompute, Remove, Set, Update
 from rebaser_core.values import canonical

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rebaser_core.apply import Offer, check_source
 from rebaser_core.blob_address import address_of
-from rebaser_core.branch import Apply, Rebase, differing
+from rebaser_core.branches.branch import Apply, Rebase, differing
+from rebaser_core.branches.merge import Merged
 from rebaser_core.checkpoint import Chain, open_checkpoint
 from rebaser_core.checkpoint.writer import CheckpointDraft
 from rebaser_core.commit import (
@@ -25,10 +25,12 @@ from rebaser_core.commit import (
     Strategy,
     TailRow,
 )
-from rebaser_core.decide import decide
+from rebaser_core.decisions.apply import Offer, check_source
+from rebaser_core.decisions.decide import decide
+from rebaser_core.decisions.queued_request import QueuedRequest
+from rebaser_core.decisions.replay import Replayed, TargetCommits, Theirs, check_moves, refuse_rebase
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId
-from rebaser_core.merge import Merged
 from rebaser_core.messages import (
     check_commit,
     check_tail,
@@ -42,8 +44,6 @@ from rebaser_core.messages import (
     encode_tail,
     read_row,
 )
-from rebaser_core.queued_request import QueuedRequest
-from rebaser_core.replay import Replayed, TargetCommits, Theirs, check_moves, refuse_rebase
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.comparison import definitions_that_differ
 from rebaser_core.thresholds import Thresholds, forced

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rebaser.cli.console import json_text
+from rebaser.cli.output.console import json_text
 from rebaser.cli.sending.json_block import loads_each
 from rebaser.cli.sending.jsonl import JsonLinesParser
 from rebaser_core.content_digest import digest_of

@@ -6,7 +6,7 @@ For worlds in which nobody dies and nobody is asked to stop: there an append may
 
 from collections.abc import Callable
 
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.simulation.loop import Process
 from tests.simulation.model.store import Stream
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rebaser_core.branch import Apply, Create
+from rebaser_core.branches.branch import Apply, Create
 from rebaser_core.commit import BranchStatus, Commit, Decision, Kind, Marking, Outcome
 from rebaser_core.messages import read_protected, read_source
 from rebaser_core.updates import Remove, Update

@@ -15,18 +15,18 @@ from typing import Any
 
 from tests.simulation.planting import Change, planted
 
-COMMIT_LOG = "rebaser.change_set.commit_log"
+COMMIT_LOG = "rebaser.change_set.log.commit_log"
 LIFECYCLE = "rebaser.change_set.lifecycle"
 OWNER = "rebaser.change_set.owner"
 PROCESSOR = "rebaser.change_set.processor"
 POISON = "rebaser.change_set.poison"
 DVU = "rebaser.change_set.serial_dvu"
-DECIDE = "rebaser_core.decide"
+DECIDE = "rebaser_core.decisions.decide"
 LEASE = "rebaser.change_set.lease"
-ORIGIN = "rebaser.change_set.origin_reader"
-REPLAY = "rebaser_core.replay"
-OFFER = "rebaser.change_set.offer_reader"
-TAIL = "rebaser.change_set.tail_reader"
+ORIGIN = "rebaser.change_set.readers.origin_reader"
+REPLAY = "rebaser_core.decisions.replay"
+OFFER = "rebaser.change_set.readers.offer_reader"
+TAIL = "rebaser.change_set.readers.tail_reader"
 SWEEPER = "rebaser.sweeper.sweeper"
 OLD_HISTORY = "rebaser.sweeper.old_history"
 SERVER = "rebaser.server"
@@ -112,7 +112,7 @@ BUGS = (
         "the log is purged up to the checkpoint that a commit is about to name",
         "gentle",
         6,
-        "rebaser.change_set.checkpointer",
+        "rebaser.change_set.log.checkpointer",
         """        async with commits.append_lock():
 """,
         """        await commits._js.purge(commits._stream, commits._subject, sequence=chain.last + 1)
@@ -226,7 +226,7 @@ BUGS = (
         "a revert takes back what was edited again",
         "gentle",
         9,
-        "rebaser_core.merge",
+        "rebaser_core.branches.merge",
         "            if same_definition(ours, entry.base):\n",
         "            if True:\n",
     ),
@@ -503,7 +503,7 @@ BUGS = (
         "a second edit replaces what stood at the base",
         "gentle",
         316,
-        "rebaser_core.branch",
+        "rebaser_core.branches.branch",
         "        if self.target and id_ not in self.changes:\n",
         "        if self.target:\n",
     ),
@@ -554,7 +554,7 @@ BUGS = (
         "an apply overwrites what the branch has not seen",
         "gentle",
         150,
-        "rebaser_core.merge",
+        "rebaser_core.branches.merge",
         "            if same_definition(ours, entry.base):\n",
         "            if True:\n",
     ),
@@ -586,7 +586,7 @@ BUGS = (
         "the header of a mark has the status from before it",
         "gentle",
         60,
-        "rebaser.change_set.branch_fields",
+        "rebaser.change_set.log.branch_fields",
         "        branch = replace(branch or Branch(0), status=marking.status)\n",
         "        branch = branch or Branch(0)\n",
     ),
@@ -610,7 +610,7 @@ BUGS = (
         "what is brought back lacks the last commit before its deletion",
         "gentle",
         91,
-        "rebaser.change_set.tombstones",
+        "rebaser.change_set.log.tombstones",
         "            loaded = await reader.load(key, commit.previous)\n",
         "            loaded = await reader.load(key, commit.previous - 1)\n",
     ),
@@ -634,7 +634,7 @@ BUGS = (
         "a strict apply does not look at the target",
         "gentle",
         40,
-        "rebaser_core.apply",
+        "rebaser_core.decisions.apply",
         "    if apply.strict and state.edited > base:\n",
         "    if False:\n",
     ),
@@ -659,7 +659,7 @@ BUGS = (
         "a branch takes what its target did and does not move its base",
         "gentle",
         5,
-        "rebaser_core.branch",
+        "rebaser_core.branches.branch",
         "        self.target, self.base = commit.source.change_set, commit.source.sequence\n",
         "        self.target = commit.source.change_set\n",
     ),
@@ -699,7 +699,7 @@ BUGS = (
         "the target's first commit after the base is not read",
         "gentle",
         5,
-        "rebaser.change_set.target_reader",
+        "rebaser.change_set.readers.target_reader",
         "                await self._add(commits, commit)\n",
         "                if after != self._branch.base:\n                    await self._add(commits, commit)\n",
     ),

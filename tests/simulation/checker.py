@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rebaser_core.branch import Apply, Create, Rebase
+from rebaser_core.branches.branch import Apply, Create, Rebase
 from rebaser_core.checkpoint import open_checkpoint, read_checkpoint
 from rebaser_core.commit import Applied, BranchStatus, CheckpointRef, Commit, Decision, Kind, Marking, Outcome, Reverts
 from rebaser_core.encoding.envelope import REDRIVE
@@ -34,7 +34,7 @@ from rebaser_core.messages import (
     read_blobs,
     read_row,
 )
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Derive, Remove, Update
 from tests.simulation.applies import (
     protected_wrongly,

@@ -11,12 +11,12 @@ from rebaser_client import RebaserClient
 from rebaser_client.client import Wait
 from rebaser_client.errors import RequestRejected
 from rebaser_client.requests.task_publisher import publish_task
-from rebaser_core.branch import Action, Apply, Create, Rebase
+from rebaser_core.branches.branch import Action, Apply, Create, Rebase
 from rebaser_core.commit import BranchStatus, Marking, Reverts, Strategy
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesResponse, Success
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Derive, Recompute, Remove, Set, Update
 from tests.simulation.growth import edited, grown
 from tests.simulation.left import nothing_left

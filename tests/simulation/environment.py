@@ -20,23 +20,23 @@ import anyio.to_thread
 import structlog
 from anyio._backends._asyncio import CancelScope
 
-import rebaser.change_set.commit_log
+import rebaser.change_set.log.commit_log
 import rebaser.dvu.update
 import rebaser.runtime.context
 import rebaser.server
 import rebaser_client.blobs.nats
 import rebaser_client.nats.connection
-from rebaser.change_set import checkpointer
-from rebaser.change_set.request_reader import RequestReader
+from rebaser.change_set.log import checkpointer
+from rebaser.change_set.readers.request_reader import RequestReader
 from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import loader
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.planning import warm_up
 from rebaser_client.jetstream import Connection, Message
 from rebaser_core import thresholds
+from rebaser_core.decisions.queued_request import QueuedRequest
 from rebaser_core.encoding.envelope import MESSAGE_ID
 from rebaser_core.messages import REGISTRY
-from rebaser_core.queued_request import QueuedRequest
 from rebaser_core.thresholds import Thresholds
 from tests.simulation.left import Left
 from tests.simulation.loop import PROCESS, SimLoop, scope_hash
@@ -126,7 +126,7 @@ def replaced(
         (CancelScope, "__hash__", scope_hash),
         (rebaser_client.nats.connection, "Link", network),
         (rebaser_client.blobs.nats, "CHUNK", BLOB_CHUNK),
-        (rebaser.change_set.commit_log, "APPEND_TIMEOUT", APPEND_TIMEOUT),
+        (rebaser.change_set.log.commit_log, "APPEND_TIMEOUT", APPEND_TIMEOUT),
         (rebaser.runtime.context, "Engine", engine),
         (thresholds, "now", limits),
         (checkpointer, "CROWDED", checkpointer.CROWDED if crowded is None else crowded),

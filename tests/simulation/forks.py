@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from rebaser_core.branch import Changed, Create
+from rebaser_core.branches.branch import Changed, Create
 from rebaser_core.commit import BranchStatus, Commit, Decision, Outcome
 from rebaser_core.messages import decode_tail, read_branch, read_edited, read_row
 from tests.simulation.book import Book, as_null

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rebaser_core.branch import Changed, Rebase
+from rebaser_core.branches.branch import Changed, Rebase
 from rebaser_core.commit import BranchStatus, Commit, Decision, Strategy
 from rebaser_core.updates import Remove, Update
 from tests.simulation.book import as_null

@@ -6,7 +6,7 @@ Times are virtual seconds.
 from collections.abc import Iterator
 
 from rebaser_core.commit import Outcome
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.simulation.checker import Checker, History
 from tests.simulation.model.store import Stream
 

@@ -38,7 +38,7 @@ def _now() -> Any:
 
 
 PLAN, WHOLE, RUN = "rebaser.dvu.planning.packet_plan:", "rebaser.dvu.planning.full_plan:", "rebaser.dvu.update:"
-LOG, CORE = "rebaser.change_set.commit_log:", "rebaser_core."
+LOG, CORE = "rebaser.change_set.log.commit_log:", "rebaser_core."
 WAYS = [
     # -- planning
     Way("planned on the loop", f"{RUN}_run", lambda given, _: given[1]),
@@ -93,22 +93,22 @@ WAYS = [
     Way("a commit with a table", f"{LOG}encode_commit", lambda given, _: isinstance(given[0].delta, ComputedTable)),
     Way(
         "a delta in a blob",
-        "rebaser.change_set.commit_parts:encode_delta",
+        "rebaser.change_set.log.commit_parts:encode_delta",
         lambda given, _: not isinstance(given[0], ComputedTable),
     ),
     Way(
         "a table in a blob",
-        "rebaser.change_set.commit_parts:encode_delta",
+        "rebaser.change_set.log.commit_parts:encode_delta",
         lambda given, _: isinstance(given[0], ComputedTable),
     ),
     Way(
         "a blob decoded here",
-        "rebaser.change_set.request_reader:decode_updates_blob",
+        "rebaser.change_set.readers.request_reader:decode_updates_blob",
         lambda given, _: len(given[0]) < _now().updates_on_loop_max_bytes,
     ),
     Way(
         "a blob decoded in a thread",
-        "rebaser.change_set.request_reader:decode_updates_blob",
+        "rebaser.change_set.readers.request_reader:decode_updates_blob",
         lambda given, _: len(given[0]) >= _now().updates_on_loop_max_bytes,
     ),
     Way(
@@ -148,7 +148,7 @@ WAYS = [
     Way("ids of some heads", f"{CORE}state.patterns.id_tree:IdTree.cover", lambda given, _: given[0]._heads),
     Way("ids of all heads", f"{CORE}state.patterns.id_tree:IdTree.cover", lambda given, _: given[0]._heads is None),
     # -- deletion
-    Way("a change set deleted", "rebaser.change_set.tombstones:store_emptied"),
+    Way("a change set deleted", "rebaser.change_set.log.tombstones:store_emptied"),
     # -- checkpoints
     Way("a base", f"{CORE}checkpoint.writer:CheckpointDraft.write", lambda given, _: given[0].is_base),
     Way("a delta", f"{CORE}checkpoint.writer:CheckpointDraft.write", lambda given, _: not given[0].is_base),

@@ -19,7 +19,7 @@ from rebaser_client.client import Wait
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesResponse, Success
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.simulation.appends import Appends
 from tests.simulation.checker import Checker, Violation, is_reply
 from tests.simulation.clients import Programme

@@ -12,7 +12,7 @@ from rebaser_client import RebaserClient
 from rebaser_client.jetstream import JetStream
 from rebaser_core.errors import DvuError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support.holding import held, held_packet, holder, holding
 from tests.support.owners import serving
 from tests.support.packets import small

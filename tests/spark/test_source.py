@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from anyio import to_thread
 
-from rebaser.change_set.commit_log import CommitLog
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.dvu.spark.engine import Engine
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
@@ -16,7 +16,7 @@ from rebaser_client.log.reader import StateLoader
 from rebaser_client.spark import RebaserDataSource
 from rebaser_core.commit import Authorship, Computed, Decision, Kind, Marking, Outcome, Reverts, Source
 from rebaser_core.ids import ChangeSetKey, RequestId
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Derive, Remove, Set, Unset
 from rebaser_core.values import Fault
 

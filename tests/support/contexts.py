@@ -14,7 +14,7 @@ from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.reader import StateLoader
 from rebaser_core.ids import ulid
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 
 def context_of(js: JetStream, subjects: Subjects, settings: Settings, engine: object = None) -> Context:

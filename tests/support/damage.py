@@ -9,7 +9,7 @@ from rebaser_client.jetstream.context import EXPECTED_LAST
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import decode_commit, encode_commit
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rebaser_core.blob_address import address_of
-from rebaser_core.branch import Apply, Create, Rebase
+from rebaser_core.branches.branch import Apply, Create, Rebase
 from rebaser_core.checkpoint import open_checkpoint, read_checkpoint
 from rebaser_core.commit import (
     Applied,

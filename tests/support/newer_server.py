@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rebaser.change_set import commit_log, request_reader
+from rebaser.change_set.log import commit_log
+from rebaser.change_set.readers import request_reader
 from rebaser.cli import main
 from rebaser_client.log import commits
 from rebaser_core.commit import Commit

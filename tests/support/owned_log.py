@@ -2,15 +2,15 @@
 
 import itertools
 
-from rebaser.change_set import checkpointer
-from rebaser.change_set.commit_log import CommitLog
+from rebaser.change_set.log import checkpointer
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.settings import Settings
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.reader import StateLoader
 from rebaser_core.commit import CheckpointRef, Kind
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Update
 
 KEY = ChangeSetKey("ws", "cs")

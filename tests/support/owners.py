@@ -13,7 +13,7 @@ from rebaser.settings import Settings
 from rebaser_client import Derive
 from rebaser_client.jetstream import JetStream
 from rebaser_core.errors import DvuError
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.support.contexts import context_of
 
 DOUBLE = Derive("double", "sum", {"of": ["a", "a"]})

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from rebaser.change_set.commit_log import CommitLog, open_log
+from rebaser.change_set.log.commit_log import CommitLog, open_log
 from rebaser.change_set.poison import PoisonDetector
 from rebaser.change_set.processor import Processor
 from rebaser.settings import Settings
@@ -12,7 +12,7 @@ from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_core.commit import Applied, Kind
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Set
 from tests.support.contexts import context_of
 

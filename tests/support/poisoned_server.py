@@ -9,12 +9,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rebaser.change_set import processor, request_reader, serial_dvu
+from rebaser.change_set import processor, serial_dvu
+from rebaser.change_set.readers import request_reader
 from rebaser.cli import main
 from rebaser.dvu import update as run
 from rebaser.runtime import context
-from rebaser_core.decide import DecidedBatch
-from rebaser_core.queued_request import QueuedRequest
+from rebaser_core.decisions.decide import DecidedBatch
+from rebaser_core.decisions.queued_request import QueuedRequest
 from tests.support.sparkless_server import Engine
 
 decode, decide, plan = request_reader.decode, processor.decide, run.plan  # type: ignore[attr-defined]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rebaser_core.apply import Offer, check_source, check_target
-from rebaser_core.branch import Action, Apply, Branch, Create, Fork
+from rebaser_core.branches.branch import Action, Apply, Branch, Create, Fork
+from rebaser_core.branches.merge import Merged, PatchEntry
 from rebaser_core.checkpoint.chain import Chain
 from rebaser_core.commit import (
     Applied,
@@ -20,13 +20,13 @@ from rebaser_core.commit import (
     Source,
 )
 from rebaser_core.content_digest import digest_of
-from rebaser_core.decide import DecidedBatch, decide
+from rebaser_core.decisions.apply import Offer, check_source, check_target
+from rebaser_core.decisions.decide import DecidedBatch, decide
+from rebaser_core.decisions.queued_request import QueuedRequest, Restored
 from rebaser_core.encoding.envelope import CBOR, dumps
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId
-from rebaser_core.merge import Merged, PatchEntry
 from rebaser_core.messages import EnqueueUpdatesRequest, decode
-from rebaser_core.queued_request import QueuedRequest, Restored
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState, RecordedOutcome
 from rebaser_core.updates import Derive, Recompute, Set
 

@@ -12,13 +12,13 @@ from anyio import to_thread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser.cli import console
 from rebaser.cli.demo import model, run
 from rebaser.cli.demo.check import CYCLE, FAILED, MISSING, Facts, differences, expected_values
 from rebaser.cli.demo.environment import Distribution, read_environment
 from rebaser.cli.demo.player import Player
 from rebaser.cli.demo.screen import Screen
 from rebaser.cli.demo.story import edits
+from rebaser.cli.output import console
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_client import RebaserClient

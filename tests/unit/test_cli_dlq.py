@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rebaser.cli import console
-from rebaser.cli.commands import dlq
+from rebaser.cli.commands.operation import dlq
+from rebaser.cli.output import console
 from rebaser_core.ids import ChangeSetKey
 
 REASON = "nobody reads version 9 of a request: start a newer server, and redrive the dead letter"

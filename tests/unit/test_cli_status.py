@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rebaser.cli import connect, console, logs
+from rebaser.cli import connect, logs
 from rebaser.cli.commands.functions import functions
-from rebaser.cli.commands.status import status
+from rebaser.cli.commands.operation.status import status
 from rebaser.cli.errors import CommandFailed
+from rebaser.cli.output import console
 from rebaser_client.admin.ack_stats import TaskAcks
 from rebaser_client.admin.servers import ServerInfo, UpdateInfo, _server_info
 from rebaser_client.admin.status import ChangeSetStatus, Overview

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rebaser.cli.entry_format import MAX_LISTED, entry_line, entry_object
+from rebaser.cli.output.entry_format import MAX_LISTED, entry_line, entry_object
 from rebaser_client.log.entries import Entry
 from rebaser_core.commit import Applied, BlobRef, Commit, Decision, Kind, Outcome
 from rebaser_core.encoding.envelope import Headers

@@ -8,8 +8,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rebaser.change_set import checkpointer, commit_log
-from rebaser.change_set.commit_log import CommitLog
+from rebaser.change_set.log import checkpointer, commit_log
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import ApiError, NoAnswerError, NoRespondersError
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
@@ -19,7 +19,7 @@ from rebaser_core.commit import Kind
 from rebaser_core.errors import FencedError, TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.change_set import ChangeSetState
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Set
 from rebaser_core.values import Json
 

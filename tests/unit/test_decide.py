@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from rebaser_core.branches.merge import Merged, PatchEntry
 from rebaser_core.commit import Applied, Authorship, BlobRef, Commit, Computed, Kind, Outcome, Reverts
-from rebaser_core.decide import DecidedBatch, decide, decided_through
+from rebaser_core.decisions.decide import DecidedBatch, decide, decided_through
+from rebaser_core.decisions.queued_request import QueuedRequest
 from rebaser_core.encoding.envelope import MESSAGE_VERSION
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId
-from rebaser_core.merge import Merged, PatchEntry
 from rebaser_core.messages import Conflict, Conflicts, EnqueueUpdatesResponse, encode
-from rebaser_core.queued_request import QueuedRequest
 from rebaser_core.response import Sides
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset, Update

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rebaser.doctor.history import Cost, History
 from rebaser.doctor.log_message import Classification, LogMessage, classify_message
-from rebaser_core.branch import Branch
+from rebaser_core.branches.branch import Branch
 from rebaser_core.commit import Applied, CheckpointRef, Commit, Computed, Decision, Kind, Outcome, Replay, Source
 from rebaser_core.encoding.envelope import APPLIED, CONTENT_TYPE, DEBT, MESSAGE_TYPE, MESSAGE_VERSION
 from rebaser_core.encoding.payload import JSON, ContentType

@@ -8,7 +8,7 @@ import pytest
 from rebaser.change_set.lease import Lease, Task
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 pytestmark = pytest.mark.anyio
 

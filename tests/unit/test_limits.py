@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rebaser.change_set.request_reader import RequestReader
+from rebaser.change_set.readers.request_reader import RequestReader
 from rebaser.settings import load_settings
 from rebaser_client.jetstream import Message
 from rebaser_core.ids import ChangeSetKey, RequestId

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rebaser_core.merge import Definition, Merged, NetEffect, PatchEntry, same_definition
+from rebaser_core.branches.merge import Definition, Merged, NetEffect, PatchEntry, same_definition
 from rebaser_core.updates import Derive, Match, Remove, Set, Unset, Update
 
 DEFINITIONS: Sequence[Definition] = [

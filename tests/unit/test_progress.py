@@ -8,8 +8,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rebaser.cli.entry_format import progress_line, progress_object
-from rebaser.cli.wording import progress_text
+from rebaser.cli.output.entry_format import progress_line, progress_object
+from rebaser.cli.output.wording import progress_text
 from rebaser.dvu import update
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.runtime.progress import MAX_REPORTED, Progress, ProgressReporter
@@ -18,7 +18,7 @@ from rebaser_core import thresholds
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import DvuProgress
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Set
 from tests.support.graphs import Book

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from rebaser_core.branch import Branch, Contested
+from rebaser_core.branches.branch import Branch, Contested
+from rebaser_core.branches.merge import Definition, definition_of
 from rebaser_core.commit import Applied, BranchStatus, Commit, Kind, Source, Strategy
-from rebaser_core.decide import decide
+from rebaser_core.decisions.decide import decide
+from rebaser_core.decisions.queued_request import QueuedRequest
+from rebaser_core.decisions.replay import Replayed, TargetCommits, Theirs, check_moves, refuse_rebase
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId
-from rebaser_core.merge import Definition, definition_of
-from rebaser_core.queued_request import QueuedRequest
-from rebaser_core.replay import Replayed, TargetCommits, Theirs, check_moves, refuse_rebase
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.comparison import definitions_that_differ
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update

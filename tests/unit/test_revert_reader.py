@@ -6,13 +6,13 @@ from typing import Any, Self, cast
 
 import pytest
 
-from rebaser.change_set import revert_reader
+from rebaser.change_set.readers import revert_reader
 from rebaser.runtime.context import Context
+from rebaser_core.branches.merge import PatchEntry
 from rebaser_core.commit import BlobRef, Commit, Computed, Decision, Kind, Outcome, Reverts
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import Limits
-from rebaser_core.merge import PatchEntry
 from rebaser_core.updates import Remove, Set, Update
 
 pytestmark = pytest.mark.anyio

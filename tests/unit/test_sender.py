@@ -16,7 +16,7 @@ from rebaser_client.requests.sender import REPEAT_FOR, OutgoingRequest, RequestS
 from rebaser_core.encoding.envelope import MESSAGE_ID
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import DEFAULT_LIMITS
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Derive
 
 FULL = ApiError(400, ACCOUNT_FULL, "resource limits exceeded for account")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rebaser_core.errors import ConfigError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 from tests.wire.strategies import tokens
 
 KEY = ChangeSetKey("w", "c")

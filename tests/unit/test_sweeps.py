@@ -10,7 +10,7 @@ import pytest
 from rebaser.sweeper.sweeper import Sweeper
 from rebaser_client.jetstream import ApiError
 from rebaser_core.errors import RebaserError, TransientError
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 pytestmark = pytest.mark.anyio
 

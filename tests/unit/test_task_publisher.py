@@ -14,7 +14,7 @@ from rebaser_client.requests import task_publisher
 from rebaser_client.requests.task_publisher import TaskPublisher
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams.subjects import Subjects
 
 pytestmark = pytest.mark.anyio
 

@@ -6,8 +6,8 @@ import pytest
 
 from rebaser.settings import load_settings
 from rebaser_core.errors import ConfigError
-from rebaser_core.subjects import Subjects
-from rebaser_core.topology import (
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import (
     NANOS,
     SEQUENCE_GAP,
     TopologyOptions,

@@ -4,7 +4,7 @@ import string
 
 from hypothesis import strategies as st
 
-from rebaser_core.branch import Apply, Create, Rebase
+from rebaser_core.branches.branch import Apply, Create, Rebase
 from rebaser_core.commit import (
     Applied,
     Attempt,

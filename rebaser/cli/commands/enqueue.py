@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from rebaser.cli import console
 from rebaser.cli.errors import usage_error
 from rebaser.cli.options import DEFAULT_NATS, Author, ChangeSet, Json, Message, Nats, Prefix, Workspace, checked_key
+from rebaser.cli.output import console
 from rebaser.cli.sending.sender import EditSender, WaitUntil
 from rebaser.cli.sending.source import open_source
 from rebaser_core.errors import UnprocessableError

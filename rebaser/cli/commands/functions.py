@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebaser.cli import console
 from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
+from rebaser.cli.output import console
 
 if TYPE_CHECKING:
     from rebaser_client.admin.servers import ServerInfo, Signature

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rebaser.cli import console
 from rebaser.cli.errors import CommandFailed, usage_error
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Position, Prefix, Workspace, checked_position
+from rebaser.cli.output import console
 
 if TYPE_CHECKING:
     from rebaser_client.log.positions import At

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebaser.cli import console
 from rebaser.cli.errors import CommandFailed, usage_error
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
+from rebaser.cli.output import console
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import check_token
 

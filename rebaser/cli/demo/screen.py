@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from rebaser.cli import console
 from rebaser.cli.demo.environment import Environment
 from rebaser.cli.demo.story import Edit
+from rebaser.cli.output import console
 from rebaser_core.values import State, Value
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rebaser.cli import console
 from rebaser.cli.errors import CommandFailed
+from rebaser.cli.output import console
+from rebaser.cli.output.wording import recompute_text
 from rebaser.cli.sending.outcome import failure_lines, tally_object, tally_text, unknown_input_warnings
 from rebaser.cli.sending.source import UpdateSource
-from rebaser.cli.wording import recompute_text
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.updates import Derive, Recompute, Remove, Unset, Update

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rebaser.cli import console
 from rebaser.cli.errors import CommandFailed
+from rebaser.cli.output import console
 from rebaser_core.errors import UnprocessableError
 
 if TYPE_CHECKING:

@@ -1,0 +1,101 @@
+"""Writes checkpoints, so that the cost of loading a change set depends on the size of its state, not of its log.
+
+Invariant: all parts of a checkpoint are stored and verified before a commit names it. The log is never purged beyond
+the previous checkpoint, so that a reader that started from that one still finds the messages after it.
+"""
+
+from rebaser.change_set.log.commit_log import CommitLog
+from rebaser.runtime.context import Context
+from rebaser_client.blobs import BlobStore
+from rebaser_client.cooperative import run_offloaded
+from rebaser_client.jetstream.infos import StreamInfo
+from rebaser_client.nats.messages import as_int
+from rebaser_core.checkpoint import Chain
+from rebaser_core.checkpoint.writer import CheckpointDraft, WrittenCheckpoint
+from rebaser_core.commit import BlobRef, CheckpointRef, Kind
+from rebaser_core.history import purge_through
+
+SHARE = 16  # a log of 1/16 of the size of a checkpoint takes about as long to read as the checkpoint
+CROWDED = 0.8  # share of the limit of the stream of all logs; while more is used, no history is kept
+ROW = 100  # bytes of a row, roughly
+
+
+def due(commits: CommitLog, min_bytes: int) -> bool:
+    """Whether a checkpoint is due: the log since the last checkpoint exceeds `min_bytes` bytes, and 1/`SHARE` of the
+    size of that checkpoint."""
+    checkpoint = commits.state.checkpoint
+    return commits.tail_weight > max(min_bytes, checkpoint.size // SHARE if checkpoint else 0)
+
+
+async def write(context: Context, commits: CommitLog, *, full: bool = False) -> None:
+    """Store the current state, name it in a commit, and purge the messages of the log that history no longer needs.
+
+    `full`: store every part again, even those that are stored already.
+    """
+    await store(context.blobs, commits, full=full)
+    through = await _purge_through(context, commits)
+    if through:
+        subjects = context.subjects
+        await context.js.purge(subjects.commits_stream, subjects.commits(commits.key), sequence=through + 1)
+
+
+async def _purge_through(context: Context, commits: CommitLog) -> int:
+    """Return the log sequence of the last message to purge; 0 if nothing is to be purged."""
+    marks, weight, retention = commits.state.marks, commits.state.weight, context.settings.retention()
+    through, at_most = (purge_through(marks, weight, retention, crowded=crowded) for crowded in (False, True))
+    if through < at_most and is_crowded(await context.js.stream_info(context.subjects.commits_stream)):
+        return at_most
+    return through
+
+
+def is_crowded(logs: StreamInfo) -> bool:
+    """Whether the stream of all logs is too full to keep history. If it became full, requests would have to wait."""
+    bound = as_int(logs.config.get("max_bytes"))
+    return 0 < bound < logs.bytes / CROWDED
+
+
+async def put_all(blobs: BlobStore, written: WrittenCheckpoint) -> tuple[CheckpointRef, tuple[str, ...]]:
+    """Store a checkpoint. Return the reference to it, and the addresses of all blobs that it needs."""
+    for data in written.parts:
+        await blobs.put(data)
+    chain, changes = written.chain, None
+    if written.changes is not None:
+        changes = BlobRef(await blobs.put(written.changes), len(written.changes))
+    size = chain.size + (changes.size if changes is not None else 0)
+    needed = [part.address for part in chain.base + chain.deltas] + ([changes.address] if changes is not None else [])
+    return CheckpointRef(chain.newest.address, chain.last, size, changes), tuple(needed)
+
+
+async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> None:
+    """Store the current state and name it in a commit. `full`: see `write`."""
+    async with commits.view() as view:
+        weight = commits.tail_weight
+        chain = Chain() if full else commits.chain
+        draft = CheckpointDraft(commits.state, view, chain, tracked=commits.history)
+        try:
+            await run_offloaded(draft.rows * ROW, view.run, draft.copy)
+        except BaseException:
+            draft.discard()
+            raise
+    try:
+        written = await run_offloaded(draft.rows * ROW, draft.write)
+        chain = written.chain
+        reference, needed = await put_all(blobs, written)
+        async with commits.append_lock():
+            debt = commits.state.debt
+            needed += commits.state.results()
+            await commits.append(commits.draft(Kind.CHECKPOINT, checkpoint=reference, debt=debt, blobs=needed))
+            commits.tail_weight -= weight
+            commits.chain = chain
+    except BaseException:
+        draft.discard()
+        raise
+    commits.logger.info(
+        "checkpoint_written",
+        seq=chain.last,
+        base=draft.is_base,
+        rows=draft.rows,
+        bytes=sum(map(len, written.parts)),
+        parts=len(chain.base + chain.deltas),
+        size=chain.size,
+    )

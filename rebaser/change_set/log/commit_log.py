@@ -1,0 +1,361 @@
+"""Appends the commits of an owner to its log, one at a time, and detects when another owner has taken over.
+
+Invariants: commits are appended one at a time, each on condition that the log still ends at the sequence that this
+owner knows from loading or from its own last append. The state is folded from a commit after the commit was appended.
+An append whose answer is lost is repeated, with the same bytes and the same expected sequence, until it is answered. No
+other commit is built meanwhile.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import structlog
+
+from rebaser.change_set.known_functions import load_functions, missing_functions
+from rebaser.change_set.log.branch_fields import about_branch
+from rebaser.change_set.log.commit_parts import with_before_in_blob, with_delta_in_blob, with_replay_in_blob
+from rebaser.change_set.log.needed_blobs import needs_blobs, with_blobs_named
+from rebaser.runtime.context import Context
+from rebaser_client.backoff import Backoff
+from rebaser_client.blobs import BlobStore
+from rebaser_client.cooperative import cooperate, run_in_steps
+from rebaser_client.jetstream import ApiError, JetStream, NoAnswerError, NoRespondersError
+from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
+from rebaser_client.log.reader import COMMIT_OVERHEAD, LoadedState
+from rebaser_core import thresholds
+from rebaser_core.commit import Commit, Kind
+from rebaser_core.errors import FencedError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import check_commit, decode_commit, encode_commit
+from rebaser_core.record import record
+from rebaser_core.state.change_set import ChangeSetState, View
+from rebaser_core.state.computed_table import ComputedTable
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.updates import Update
+
+log = structlog.get_logger(__name__)
+
+APPEND_TIMEOUT = 5.0  # seconds for one attempt
+RETRY = 0.02  # seconds until an append is repeated; doubled each time
+RETRY_MAX = 1.0  # seconds
+PINNED_CHECK = 0.05  # seconds between checks for threads that still read the state
+
+
+class UnstorableCommit(RebaserError):  # noqa: N818 - a state of the commit
+    """A commit that cannot be stored. Nothing of it was stored, and another attempt would fail again.
+
+    It is larger than NATS accepts, or it does not decode to what was encoded, which is a bug in Rebaser.
+    """
+
+    default_code = "unstorable_commit"
+
+
+@record
+class EncodedCommit:
+    """A commit and its bytes, verified by decoding them. `blob_size`: bytes of its parts that are folded from blobs."""
+
+    commit: Commit
+    headers: dict[str, str]
+    payload: bytes
+    blob_size: int
+
+
+class CommitLog:
+    """Appends to the log of `key` and keeps its folded `state`.
+
+    `tail_weight` (bytes) is the weight of the log after the newest checkpoint, `chain` the parts of that checkpoint,
+    `logger` is bound to the change set. `history`: whether commits and checkpoints record what is needed for history;
+    if so, servers of the previous release cannot read them. Above `inline_max` (bytes) the delta of a commit goes to a
+    blob. `now_ms` is the clock, `new_id` makes ULIDs. `on_stream_error`: called if a missing stream may be the cause.
+    """
+
+    def __init__(
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        key: ChangeSetKey,
+        loaded: LoadedState,
+        *,
+        blobs: BlobStore,
+        owner: str,
+        inline_max: int,
+        retry_window: float,
+        history: bool = True,
+        now_ms: Callable[[], int],
+        new_id: Callable[[], str],
+        on_stream_error: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.key = key
+        self.state = loaded.state
+        self.tail_weight = loaded.tail_weight
+        self.chain = loaded.chain
+        self.history = history
+        self.logger = log.bind(workspace=key.workspace, change_set=key.change_set)
+        self._js = js
+        self._stream = subjects.commits_stream
+        self._subject = subjects.commits(key)
+        self._blobs = blobs
+        self._owner = owner
+        self._inline_max = inline_max
+        self._retry_window_ms = int(retry_window * 1000)
+        self._now_ms = now_ms
+        self._new_id = new_id
+        self._on_stream_error = on_stream_error
+        self._lock = asyncio.Lock()  # a tenth of the cost of anyio's, and every commit takes it
+        self._viewing = anyio.Lock()
+        self._folded: anyio.Event | None = None  # while a commit is being folded: set when it is
+        self._settling = anyio.CancelScope(shield=True)
+        self._abandoned = False
+        self.handed_over = False  # this owner appended a commit that replaces the state, and must not append another
+        self.left_debt = False  # a DVU is due after that commit
+
+    @property
+    def tail_max(self) -> int:
+        """The most bytes that copies of commits, or addresses of blobs, may take in a message."""
+        return self._inline_max // 4
+
+    def append_lock(self) -> asyncio.Lock:
+        """Return the exclusive right to append. While a task holds it, no other task changes the state."""
+        return self._lock
+
+    @asynccontextmanager
+    async def view(self) -> AsyncIterator[View]:
+        """Open a view of the current state. Only one view is open at a time; a second caller waits."""
+        async with self._viewing:
+            while self.state.pinned:  # noqa: ASYNC110 - pinned by an abandoned thread, which cannot set an event
+                await anyio.sleep(PINNED_CHECK)
+            while self._folded is not None or self.state.merge_overlay(thresholds.now.overlay_merge_step):
+                await (anyio.lowlevel.checkpoint() if self._folded is None else self._folded.wait())
+            with self.state.view() as view:
+                yield view
+        while self.state.merge_overlay(thresholds.now.overlay_merge_step):
+            await anyio.lowlevel.checkpoint()
+
+    def abandon(self) -> None:
+        """Stop repeating an unanswered append, which then raises `FencedError`. Used if a shutdown runs out of time.
+
+        An attempt under way ends at once if its caller is cancelled too, otherwise after `APPEND_TIMEOUT`.
+        """
+        self._abandoned = True
+        self._settling.cancel()
+
+    def draft(self, kind: Kind, *, stored_ms: int = 0, state: ChangeSetState | None = None, **fields: Any) -> Commit:
+        """Return a commit that follows the current state; `fields` are the fields of `Commit` that its kind needs.
+
+        `state`: the state after the commit, if the commit replaces the current state.
+
+        `stored_ms`: when NATS stored the last request that the commit decides (Unix ms). The time of the commit is
+        never earlier. Outcomes are forgotten by `stored_ms`, never by a server's clock. So a request that was stored
+        twice finds the outcome of its first copy, however late the second copy is decided, even if a clock is wrong.
+        """
+        state = state or self.state
+        checkpoint = fields.pop("checkpoint", state.checkpoint)
+        return Commit(
+            id=self._new_id(),
+            previous=self.state.last,
+            kind=kind,
+            at_ms=max(self._now_ms(), stored_ms),
+            owner=self._owner,
+            applied=fields.pop("applied", state.applied),
+            covers=fields.pop("covers", state.covers if state.owes else None),
+            checkpoint=checkpoint,
+            forget_before_ms=max(stored_ms - self._retry_window_ms, 0),
+            unknown=fields.pop("unknown", None) or missing_functions(state),
+            **((about_branch(state, kind, checkpoint, fields) if self.history else {}) | fields),
+        )
+
+    async def before(self, delta: Sequence[Update]) -> tuple[Update, ...] | None:
+        """Return the definitions that `delta` is about to replace; None if they are not recorded.
+
+        Call within `append_lock`.
+        """
+        if not self.history:
+            return None
+        edit_of, step = self.state.cells.edit_of, thresholds.now.overlay_merge_step
+        ids = list({edit.id: None for edit in delta})
+        found = [stood for id_ in ids[:step] if (stood := edit_of(id_)) is not None]
+        for start in range(step, len(ids), step):
+            await cooperate()
+            found += [stood for id_ in ids[start : start + step] if (stood := edit_of(id_)) is not None]
+        return tuple(found)
+
+    async def append(self, commit: Commit) -> int:
+        """Encode, publish and fold `commit`; returns its log sequence. Call within `append_lock`.
+
+        Raises the errors of `encode` and `publish`.
+        """
+        return await self.publish(await self.encode(commit))
+
+    async def encode(self, commit: Commit) -> EncodedCommit:
+        """Encode `commit` as it will be stored, with its parts in blobs if they are too large for a message.
+
+        Results that name rows of a view must be encoded while that view is open. Raises `UnstorableCommit` if the bytes
+        do not decode to the commit, `TransientError` if a blob cannot be stored.
+        """
+        limits = thresholds.now
+        is_table = type(commit.delta) is ComputedTable
+        inline_rows = limits.inline_table_max_rows if is_table else limits.inline_max_updates
+        try:
+            if len(commit.delta) > inline_rows:
+                commit = await with_delta_in_blob(self._blobs, commit)
+            if commit.before and len(commit.before) > limits.inline_max_updates:
+                commit = await with_before_in_blob(self._blobs, commit)
+            if commit.replay and len(commit.replay.bases) > limits.inline_max_updates:
+                commit = await with_replay_in_blob(self._blobs, commit)
+            headers, payload = encode_commit(commit)
+            # Folding does not need the replaced definitions, so they are the first to go to a blob.
+            for move in (with_before_in_blob, with_delta_in_blob, with_replay_in_blob):
+                if len(payload) > min(self._inline_max, limits.inline_max_bytes):
+                    commit = await move(self._blobs, commit)
+                    headers, payload = encode_commit(commit)
+            if self.history and needs_blobs(commit):
+                commit = await with_blobs_named(self._blobs, commit, self.tail_max)
+                headers, payload = encode_commit(commit)
+            check_commit(commit, headers, payload)
+            blobs = (commit.delta_blob, commit.replay.blob if commit.replay else None)
+            return EncodedCommit(commit, headers, payload, sum(blob.size for blob in blobs if blob is not None))
+        except (UnprocessableError, UnsupportedVersion) as error:
+            raise self._unreadable(commit, error.message) from error
+
+    def _unreadable(self, commit: Commit, reason: str) -> UnstorableCommit:
+        self.logger.error("commit_unreadable", commit=commit.id, kind=commit.kind, reason=reason)
+        return UnstorableCommit(
+            f"a {commit.kind} commit of {self.key} was not stored because it cannot be read back: {reason}"
+        )
+
+    async def publish(self, encoded: EncodedCommit) -> int:
+        """Append and fold an encoded commit; returns its log sequence. Call within the same `append_lock`.
+
+        Raises `FencedError` if another owner appended or the append was abandoned, `TransientError` if the commit
+        certainly did not land, `UnstorableCommit` if it is larger than NATS accepts. A cancelled caller still waits
+        until the append is answered or abandoned.
+        """
+        try:
+            sequence = await self._publish(encoded, may_have_landed=False)
+        except anyio.get_cancelled_exc_class():
+            sequence = await self._settle(encoded)  # the cancellation is delivered again at the caller's next await
+        weight = len(encoded.payload) + encoded.blob_size + COMMIT_OVERHEAD
+        if self.state.replaced_by(encoded.commit):
+            self._hand_over(sequence, encoded.commit)
+            return sequence
+        self.tail_weight += weight
+        await self._fold(sequence, encoded.commit, weight)
+        return sequence
+
+    async def _fold(self, sequence: int, commit: Commit, weight: int) -> None:
+        """Fold a commit. If it is large, this takes several slices of time, in which no view is opened."""
+        steps = self.state.fold_in_steps(sequence, commit, weight)
+        if next(steps, steps) is steps:  # nearly all commits take one step
+            return
+        folded = self._folded = anyio.Event()
+        try:
+            await run_in_steps(steps)
+        finally:
+            self._folded = None
+            folded.set()
+
+    def _hand_over(self, sequence: int, commit: Commit) -> None:
+        """Leave the change set to the next owner, which has to load the state: the commit replaced it."""
+        self.handed_over, self.left_debt = True, commit.debt > 0
+        self.state = ChangeSetState()
+        self.state.last, self.state.applied = sequence, commit.applied
+
+    async def _settle(self, encoded: EncodedCommit) -> int:
+        """Repeat an append until it is answered. Its caller was cancelled while it waited for the answer.
+
+        Only a cancelled append enters a shield, because entering one takes a twentieth of the time of a request.
+        """
+        with anyio.CancelScope(shield=True) as self._settling:
+            return await self._publish(encoded, may_have_landed=True)
+        raise _given_up()  # reached if `abandon` cancels the scope
+
+    def _check_abandoned(self) -> None:
+        if self._abandoned:
+            raise _given_up()
+        if self.handed_over:
+            raise FencedError(
+                "this owner created, deleted or restored the change set; only the next owner may append to its log"
+            )
+
+    async def _publish(self, encoded: EncodedCommit, *, may_have_landed: bool) -> int:
+        commit_id = encoded.commit.id
+        backoff = Backoff(RETRY, RETRY_MAX)
+        while True:
+            self._check_abandoned()
+            try:
+                ack = await self._js.publish(
+                    self._subject,
+                    encoded.payload,
+                    encoded.headers,
+                    expected_last_subject_sequence=self.state.last,
+                    timeout=APPEND_TIMEOUT,
+                )
+            except ApiError as error:
+                if error.err_code == WRONG_LAST_SEQUENCE:
+                    return await self._find_landed(commit_id)
+                if error.err_code != TRY_AGAIN and not may_have_landed:
+                    raise TransientError(f"NATS refused a commit: {error.message}", code="commit_refused") from error
+                self.logger.warning("append_refused", commit=commit_id, reason=error.message)
+            except UnprocessableError as error:  # raised before anything is sent
+                size = len(encoded.payload)
+                self.logger.warning("commit_too_large", commit=commit_id, bytes=size)
+                raise UnstorableCommit(
+                    f"a commit of {self.key} was not stored: {error.message} ({size:,} bytes)"
+                ) from error
+            except (NoAnswerError, NoRespondersError, TransientError) as error:
+                may_have_landed = True
+                self._on_stream_error()
+                self.logger.warning("append_unanswered", commit=commit_id, reason=error.message)
+            else:
+                return ack.sequence
+            await anyio.sleep(backoff.next_delay())
+
+    async def _find_landed(self, commit_id: str) -> int:
+        """Return the sequence of our commit, which can only be the first message after the expected sequence.
+
+        Raises `FencedError` if that message is not our commit.
+        """
+        while True:
+            self._check_abandoned()
+            try:
+                stored = await self._js.next(self._stream, self._subject, self.state.last + 1)
+                break
+            except TransientError as error:
+                self.logger.warning("append_check_failed", commit=commit_id, reason=error.message)
+                await anyio.sleep(RETRY_MAX)
+        if stored is not None:
+            try:
+                if decode_commit(stored.headers, stored.data).id == commit_id:
+                    return stored.sequence
+            except UnprocessableError:
+                pass  # a foreign message fences this owner like any other
+        text = f"the log of {self.key} does not end at commit {self.state.last} any more: another owner has appended"
+        raise FencedError(f"{text}, or its stream was created again or restored from a backup")
+
+
+def _given_up() -> FencedError:
+    return FencedError("the append was not answered before the shutdown ran out of time")
+
+
+async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
+    """Load the log of `key`; raises the errors of `StateLoader.load`."""
+    await load_functions()
+    loaded = await context.reader.load(key)
+    return CommitLog(
+        context.js,
+        context.subjects,
+        key,
+        loaded,
+        blobs=context.blobs,
+        owner=context.settings.server_id,
+        inline_max=context.connection.max_payload // 2,
+        retry_window=context.settings.retry_window,
+        history=context.settings.history_for > 0 or loaded.state.branch is not None,
+        now_ms=context.now_ms,
+        new_id=context.new_id,
+        on_stream_error=context.stream_watch.check_soon,
+    )

@@ -1,0 +1,65 @@
+"""Deletes change sets, and brings them back: reads and stores the states that replace the present one.
+
+The commit that deletes a change set names a checkpoint without values, and the one that brings it back names a
+checkpoint of what stood before. So whoever loads the change set needs nothing that is older than that checkpoint, and
+the log below may be purged at any time.
+
+Invariant: the outcomes of decided requests are in both checkpoints. No request is decided a second time because its
+change set was deleted, or was brought back.
+"""
+
+from typing import Any
+
+from rebaser.change_set.log.checkpointer import ROW, put_all
+from rebaser_client.blobs import BlobStore
+from rebaser_client.cooperative import run_offloaded
+from rebaser_client.log.reader import StateLoader
+from rebaser_core.checkpoint.chain import Chain
+from rebaser_core.checkpoint.writer import CheckpointDraft
+from rebaser_core.decisions.queued_request import Restored
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.state.change_set import ChangeSetState
+
+
+async def read_deleted(reader: StateLoader, key: ChangeSetKey) -> Restored:
+    """Return what the deleted change set `key` was before its deletion.
+
+    Raises `UnprocessableError` (`purged`) if that is no longer readable, and `TransientError` if the log or a blob
+    cannot be read.
+    """
+    async for commit in reader.back(key):
+        if commit.marking is not None and commit.marking.deletes:
+            loaded = await reader.load(key, commit.previous)
+            return Restored(loaded.state, loaded.chain)
+    raise UnprocessableError(
+        f"the commit that deleted {key.workspace}/{key.change_set} is no longer in the log", code="purged"
+    )
+
+
+async def store_emptied(blobs: BlobStore, state: ChangeSetState) -> tuple[ChangeSetState, dict[str, Any]]:
+    """Store what is left of `state` once the change set is deleted.
+
+    Return that state, and the fields of the commit that name its checkpoint. Raises `TransientError`.
+    """
+    emptied = state.emptied()
+    return emptied, await _store(blobs, emptied, Chain())
+
+
+async def store_restored(
+    blobs: BlobStore, restored: Restored, deleted: ChangeSetState
+) -> tuple[ChangeSetState, dict[str, Any]]:
+    """Store what was `restored`, to continue the log whose state is `deleted`. Returns and raises as `store_emptied`.
+
+    `restored` is changed. If the commit is not appended, it has to be read again.
+    """
+    restored.state.restore(deleted)
+    return restored.state, await _store(blobs, restored.state, restored.chain)
+
+
+async def _store(blobs: BlobStore, state: ChangeSetState, chain: Chain) -> dict[str, Any]:
+    with state.view() as view:
+        draft = CheckpointDraft(state, view, chain)
+        await run_offloaded(draft.rows * ROW, view.run, draft.copy)
+    reference, needed = await put_all(blobs, await run_offloaded(draft.rows * ROW, draft.write))
+    return {"checkpoint": reference, "blobs": needed}

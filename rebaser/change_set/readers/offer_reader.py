@@ -1,0 +1,92 @@
+"""Reads what a branch offers its target: its changes as of one position, from its own log.
+
+Invariant: the offer is complete, and of one position. The owner of the branch is not asked, and no client is trusted
+with the changes.
+"""
+
+from rebaser.runtime.context import Context
+from rebaser_client.cooperative import cooperate
+from rebaser_client.jetstream import StoredMessage
+from rebaser_client.log.branch_changes import STEP, Changes, GapError, read_changes
+from rebaser_client.log.positions import PositionPurged
+from rebaser_core.branches.branch import Apply
+from rebaser_core.branches.merge import PatchEntry
+from rebaser_core.commit import Commit, Source
+from rebaser_core.decisions.apply import Offer, check_source
+from rebaser_core.errors import TransientError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import read_branch, read_edited
+
+MAX_BYTES = 128 * 1024 * 1024  # bytes of the blobs that one request may read
+ATTEMPTS = 3  # to read a log that is purged meanwhile
+
+
+async def read_offer(context: Context, key: ChangeSetKey, apply: Apply) -> Offer:
+    """Return what the branch that `apply` names offers the change set `key`.
+
+    Raises `UnprocessableError` with the code `self`, `no_such_change_set`, `no_such_position`, `purged`, `too_large`,
+    `stale` if derived values of the branch are not up to date, or a code of `check_source`. Raises `TransientError` if
+    the log or a blob cannot be read, and `UnsupportedVersion` for a commit of a newer version.
+    """
+    if apply.source == key.change_set:
+        raise UnprocessableError("a change set cannot be applied to itself", code="self")
+    branch = ChangeSetKey.of(key.workspace, apply.source)
+    for _ in range(ATTEMPTS):
+        offer = await _read(context, key, branch, apply)
+        if offer is not None:
+            return offer
+        if apply.at is not None:
+            raise await context.reader.purged(branch, apply.at)
+    raise TransientError(
+        f"the log of {branch} was purged while it was read, or one of its commits does not say what it replaced",
+        code="purged",
+    )
+
+
+async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply: Apply) -> Offer | None:
+    """Return the offer; None if a commit that is needed is gone, or does not say what it replaced."""
+    reader, limits = context.reader, context.settings.limits
+    newest = await reader.newest_commit(branch)
+    named = newest if apply.at is None else await reader.newest_commit(branch, apply.at)
+    if newest is None or named is None:
+        name = f"{branch.workspace}/{branch.change_set}"
+        text = f"there is no change set {name}" if newest is None else f"{name} had no commit at position {apply.at}"
+        raise UnprocessableError(text, code="no_such_change_set")
+    (now, last), (then, commit) = newest, named
+    source = Source(branch.change_set, commit.sequence, apply.keep)
+    summary = read_branch(then.headers)
+    check_source(key.change_set, source, read_branch(now.headers), summary)
+    if birth_of(now, last) != birth_of(then, commit):
+        raise UnprocessableError(
+            f"{branch.change_set}@{commit.sequence} is a position of an earlier change set of this name, now deleted",
+            code="purged",
+        )
+    assert summary is not None  # noqa: S101 - otherwise, it has no target
+    edited = read_edited(then.headers, then.sequence)
+    covered = last.sequence if last.covers is None else last.covers
+    if covered < edited and not apply.allow_stale:
+        raise UnprocessableError(
+            f"derived values of {branch.change_set}@{commit.sequence} are not up to date", code="stale"
+        )
+    try:
+        changes = await read_changes(
+            reader, branch, commit.sequence, max_bytes=MAX_BYTES, max_changes=limits.max_updates
+        )
+    except (GapError, PositionPurged):
+        return None
+    return Offer(source, summary.base, await _patch(changes))
+
+
+def birth_of(message: StoredMessage, commit: Commit) -> int:
+    """Return the sequence of the commit that created the change set, 0 if none did."""
+    summary = read_branch(message.headers)
+    return commit.created_by or (0 if summary is None else summary.birth)
+
+
+async def _patch(changes: Changes) -> tuple[PatchEntry, ...]:
+    patch: list[PatchEntry] = []
+    entries = list(changes.items())
+    for start in range(0, len(entries), STEP):
+        await cooperate()
+        patch += [PatchEntry(id_, one.base, one.here) for id_, one in entries[start : start + STEP] if not one.is_level]
+    return tuple(patch)

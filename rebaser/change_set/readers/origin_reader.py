@@ -1,0 +1,197 @@
+"""Reads what a new change set is created from: a commit of the parent, its checkpoint, and the commits between them.
+
+Invariant: what is read is one position of the parent's log, without a gap. The parent's owner is not asked, and its log
+is not pinned: from then on, the new change set needs the blobs that its first commit names, and nothing else.
+"""
+
+from dataclasses import replace
+
+import anyio
+
+from rebaser.change_set.log.checkpointer import ROW, put_all
+from rebaser.change_set.readers.offer_reader import birth_of
+from rebaser.change_set.readers.tail_reader import TailReader
+from rebaser.runtime.context import Context
+from rebaser_client.backoff import Backoff
+from rebaser_client.cooperative import run_offloaded
+from rebaser_client.jetstream import StoredMessage
+from rebaser_client.log.commits import DAMAGED, MAX_BLOB
+from rebaser_client.log.positions import at_text
+from rebaser_client.log.reader import LOAD_ATTEMPTS, RELOAD_MIN
+from rebaser_core import thresholds
+from rebaser_core.branches.branch import Create, Fork
+from rebaser_core.checkpoint import open_checkpoint
+from rebaser_core.checkpoint.writer import CheckpointDraft
+from rebaser_core.commit import BlobRef, BranchStatus, BranchSummary, CheckpointRef, Commit, Origin, TailRow
+from rebaser_core.errors import TransientError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import (
+    decode_tail,
+    read_branch,
+    read_edited,
+)
+from rebaser_core.state.change_set import BrokenChain, ChangeSetState
+
+MAX_CARRIED = 1000  # outcomes recorded before a `create` commit, which has to repeat them
+
+
+async def read_fork(
+    context: Context, key: ChangeSetKey, create: Create, state: ChangeSetState, inline_max: int
+) -> Fork:
+    """Return what the `create` commit of `key` must contain. `state`: the state of `key` before that commit.
+
+    Above `inline_max` (bytes), copied commits go to a blob.
+
+    Raises `UnprocessableError` with the code `exists`, `self`, `no_such_change_set`, `not_its_target`,
+    `no_such_position`, or `purged` if the position can no longer be read. Raises `TransientError` if the log or a blob
+    cannot be read, and `UnsupportedVersion` for a commit of a newer version.
+    """
+    if create.parent == key.change_set:
+        raise UnprocessableError("a change set cannot be created from itself", code="self")
+    _check_new(key, state)
+    if create.parent is None:
+        return Fork(BranchSummary("", 0, _status(create), 0, 0, "", 0))
+    parent = ChangeSetKey.of(key.workspace, create.parent)
+    backoff = Backoff(RELOAD_MIN)
+    while True:
+        try:
+            return await _Parent(context, parent, create, inline_max).read()
+        except BrokenChain as error:  # the parent was purged during the read
+            if create.at is not None:
+                await context.reader.check_readable(parent, create.at)
+            if backoff.attempt >= LOAD_ATTEMPTS:
+                raise TransientError(f"the log of {parent} cannot be read: {error}", code=DAMAGED) from error
+            await anyio.sleep(backoff.next_delay())
+
+
+def _check_new(key: ChangeSetKey, state: ChangeSetState) -> None:
+    """Raise `UnprocessableError` (`exists`) if `key` has had edits, was created, or remembers too many requests.
+
+    A deleted change set is as good as none.
+    """
+    name, branch = f"{key.workspace}/{key.change_set}", state.branch
+    if state.status is BranchStatus.DELETED:
+        branch = None
+    if branch is not None and branch.origin:
+        about = f"created from {branch.origin}@{branch.origin_sequence}, {branch.status}"
+        raise UnprocessableError(f"{name} exists: {about}", code="exists")
+    if branch is not None or state.edited:
+        raise UnprocessableError(f"{name} exists", code="exists")
+    if len(state.outcomes) + len(state.redriven) > MAX_CARRIED:
+        what = "had" if state.status is BranchStatus.DELETED else "has refused"
+        raise UnprocessableError(
+            f"{name} {what} more than {MAX_CARRIED} requests, whose outcomes are still remembered; use another name,"
+            " or try again when they are forgotten (REBASER_RETRY_WINDOW)",
+            code="exists",
+        )
+
+
+def _status(create: Create) -> BranchStatus:
+    return BranchStatus.CLOSED if create.closed else BranchStatus.OPEN
+
+
+class _Parent:
+    """One attempt to read the parent."""
+
+    def __init__(self, context: Context, parent: ChangeSetKey, create: Create, inline_max: int) -> None:
+        self._context = context
+        self._reader = context.reader
+        self._parent = parent
+        self._create = create
+        self._inline_max = inline_max
+
+    async def read(self) -> Fork:
+        message, commit = await self._newest()
+        branch = read_branch(message.headers)
+        target, base = self._target(branch, commit.sequence)
+        sibling = target != self._parent.change_set
+        checkpoint = commit.checkpoint
+        if checkpoint is not None and checkpoint.changes is not None and not sibling:
+            checkpoint = replace(checkpoint, changes=None, size=checkpoint.size - checkpoint.changes.size)
+        copied = await self._tail(message, commit)
+        if copied is not None:
+            rows, blob, needed = copied
+            needed = await self._all_needed(checkpoint, needed)
+        else:
+            rows, blob = (), None
+            checkpoint, needed = await self._own_checkpoint(commit.sequence, sibling)
+        origin = Origin(self._parent.change_set, commit.sequence, target, base, rows, blob)
+        inherited = (branch.changes, branch.conflicts) if sibling and branch is not None else (0, 0)
+        about = (*inherited, origin.change_set, origin.sequence)
+        summary = BranchSummary(target, base, _status(self._create), *about)
+        return Fork(summary, origin, checkpoint, commit.covers, commit.unknown, needed)
+
+    async def _newest(self) -> tuple[StoredMessage, Commit]:
+        """Return the newest commit at the position; raises `UnprocessableError` if no edit was applied by then."""
+        reader, at = self._reader, self._create.at
+        message = await reader.newest_message(self._parent, at)
+        while message is not None:
+            commit = reader.decode(message.sequence, message.headers, message.data)
+            if commit is not None and read_edited(message.headers, message.sequence):
+                await self._check_same(message, commit)
+                return message, commit
+            if commit is not None:
+                break  # by then, no edit had been applied to the parent
+            message = await reader.newest_message(self._parent, message.sequence - 1)  # the message is not a commit
+        name = f"{self._parent.workspace}/{self._parent.change_set}"
+        when = "" if at is None else f" at {at_text(at)}"
+        raise UnprocessableError(f"there is no change set {name}{when}", code="no_such_change_set")
+
+    async def _check_same(self, message: StoredMessage, commit: Commit) -> None:
+        """Raise `UnprocessableError` (`purged`) if `commit` is of a deleted change set that had the parent's name."""
+        newest = None if self._create.at is None else await self._reader.newest_commit(self._parent)
+        if newest is not None and birth_of(*newest) != birth_of(message, commit):
+            name = f"{self._parent.change_set}@{commit.sequence}"
+            raise UnprocessableError(
+                f"{name} belongs to a change set that was deleted; the present one of that name was created later",
+                code="purged",
+            )
+
+    def _target(self, branch: BranchSummary | None, sequence: int) -> tuple[str, int]:
+        """Return the target of the new change set, and its base."""
+        wanted, parent = self._create.target, self._parent.change_set
+        if wanted in (None, parent):
+            return parent, sequence
+        if branch is not None and branch.target == wanted:
+            return wanted, branch.base
+        other = f"whose target is {branch.target}" if branch is not None and branch.target else "which has no target"
+        raise UnprocessableError(f"{wanted} is not the target of {parent}, {other}", code="not_its_target")
+
+    async def _tail(
+        self, message: StoredMessage, commit: Commit
+    ) -> tuple[tuple[TailRow, ...], BlobRef | None, tuple[str, ...]] | None:
+        """Return copies of the commits after the checkpoint, as rows or as a blob, and the blobs that the copies need.
+
+        Returns None if the commits are too large to be copied.
+        """
+        reader = TailReader(self._context, self._parent)
+        tail = await reader.read(message, commit, may_be_purged=self._create.at is not None)
+        if tail is None:
+            return None
+        if len(tail.data) <= min(thresholds.now.inline_tail_max_bytes, self._inline_max):
+            return decode_tail(tail.data) if tail.rows is None else tail.rows, None, tail.needed
+        if len(tail.data) > thresholds.now.tail_max_bytes:
+            return None
+        # It is stored again even if it is kept here: the store may have lost it meanwhile.
+        return (), BlobRef(await self._context.blobs.put(tail.data), len(tail.data)), tail.needed
+
+    async def _all_needed(self, checkpoint: CheckpointRef | None, needed: tuple[str, ...]) -> tuple[str, ...]:
+        """Return `needed` with the blobs of the checkpoint, which the headers of older servers do not name."""
+        if checkpoint is None or checkpoint.address in needed:
+            return needed
+        newest = await self._context.blobs.get(checkpoint.address, max_bytes=MAX_BLOB)
+        reader = await run_offloaded(len(newest), open_checkpoint, newest, checkpoint.address)
+        parts = [checkpoint.address, *(part.address for part in reader.before)]
+        parts += [] if checkpoint.changes is None else [checkpoint.changes.address]
+        return tuple(dict.fromkeys([*needed, *parts]))
+
+    async def _own_checkpoint(self, sequence: int, sibling: bool) -> tuple[CheckpointRef, tuple[str, ...]]:
+        """Store a checkpoint of the parent's state at `sequence`; it shares parts with the parent's checkpoint."""
+        loaded = await self._reader.load(self._parent, sequence)
+        if not sibling:
+            loaded.state.branch = None
+        with loaded.state.view() as view:
+            draft = CheckpointDraft(loaded.state, view, loaded.chain)
+            await run_offloaded(draft.rows * ROW, view.run, draft.copy)
+        written = await run_offloaded(draft.rows * ROW, draft.write)
+        return await put_all(self._context.blobs, written)

@@ -1,0 +1,179 @@
+"""Reads one queued request: its headers, its payload, and the blob that holds its updates.
+
+Invariant: reading ends for any message. The result is a request, or the reason why the message is not one.
+`HeldRequest` is raised if the message may become readable later, `TransientError` in an outage. An attempt that
+takes longer than `apply_timeout` fails.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar, TypeVarTuple
+
+import anyio
+import structlog
+from anyio import to_thread
+
+from rebaser.change_set.log.tombstones import read_deleted
+from rebaser.change_set.readers.offer_reader import read_offer
+from rebaser.change_set.readers.origin_reader import read_fork
+from rebaser.change_set.readers.revert_reader import read_own_patch
+from rebaser.change_set.readers.target_reader import read_theirs
+from rebaser.runtime.context import Context
+from rebaser_client.blobs import BlobMissing
+from rebaser_client.jetstream import Message
+from rebaser_client.log.reader import LASTING_CODES
+from rebaser_core import thresholds
+from rebaser_core.branches.branch import Apply, Create, Rebase
+from rebaser_core.commit import BlobRef, BranchStatus, Marking, Reverts
+from rebaser_core.content_digest import digest_of
+from rebaser_core.dead_letter import read_dead_at, read_redrive
+from rebaser_core.decisions.queued_request import QueuedRequest
+from rebaser_core.definitions import check_definitions
+from rebaser_core.errors import RebaserError, TransientError, UnprocessableError, UnsupportedVersion
+from rebaser_core.ids import ChangeSetKey, sequence_id
+from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.updates import Update
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+log = structlog.get_logger(__name__)
+
+CHECKED_HERE = 1000  # updates; more than these are checked in a thread, not on the event loop
+INTERNAL_CODES = ("internal", "too_slow")  # errors that time does not fix: their attempts are bounded, not their time
+
+
+class HeldRequest(Exception):  # noqa: N818 - a state of a request
+    """A request that cannot be read or committed now because of `error`; `request` is what could be read."""
+
+    def __init__(self, request: QueuedRequest, error: RebaserError) -> None:
+        super().__init__(error.message)
+        self.request = request
+        self.error = error
+
+
+class RequestReader:
+    """Reads the requests of `key`. `room`: how many bytes of blobs the current batch may still load."""
+
+    def __init__(self, context: Context, key: ChangeSetKey) -> None:
+        self.room = 0
+        self._context = context
+        self._key = key
+
+    async def read(self, message: Message) -> QueuedRequest:
+        """Return the request in `message`; raises `HeldRequest`, or `TransientError` in an outage."""
+        sequence, redrive = message.stream_sequence, read_redrive(message.headers)
+        limits = self._context.settings.limits
+        # If the message has no valid id, it is recorded under an id that no request can have.
+        request_id = sequence_id(sequence)
+        digest = b""
+        try:
+            request = decode(message.headers, message.data, limits, expect=EnqueueUpdatesRequest)
+            if request.workspace_id != self._key.workspace or request.change_set_id != self._key.change_set:
+                text = "the request names another change set than the subject that it was sent to"
+                error = UnprocessableError(text, code="wrong_change_set")
+                return QueuedRequest(sequence, request_id, error=error, redrive=redrive)
+            request_id = request.id
+            updates, blob = request.updates, None
+            if request.action is not None:
+                updates = ()
+            elif updates is None:
+                updates, blob = await self._fetch(request.updates_address or "")
+            size = len(message.data) if blob is None else blob.size
+            here = len(updates) <= CHECKED_HERE and size < thresholds.now.updates_on_loop_max_bytes
+            content = (updates, request.from_change_set_id, request.recompute, request.expect_at, request.action)
+            if here:
+                digest = digest_of(*content)
+                check_definitions(updates)
+            else:
+                digest = await _in_thread(digest_of, *content)
+                await _in_thread(check_definitions, updates)
+        except UnprocessableError as error:
+            return QueuedRequest(sequence, request_id, error=error, redrive=redrive, digest=digest)
+        except (UnsupportedVersion, BlobMissing) as error:
+            raise HeldRequest(QueuedRequest(sequence, request_id, error=error, redrive=redrive), error) from error
+        except RebaserError as error:
+            if error.code in INTERNAL_CODES:
+                raise HeldRequest(QueuedRequest(sequence, request_id, error=error, redrive=redrive), error) from error
+            raise
+        except Exception as error:
+            log.exception("request_unreadable", workspace=self._key.workspace, change_set=self._key.change_set)
+            internal = RebaserError(f"reading the request failed: {type(error).__name__}", code="internal")
+            raise HeldRequest(QueuedRequest(sequence, request_id, error=internal, redrive=redrive), internal) from error
+        return QueuedRequest(
+            sequence,
+            request_id,
+            updates,
+            request.from_change_set_id,
+            redrive=redrive,
+            dead_at_ms=read_dead_at(message.headers) if redrive else 0,
+            recompute=request.recompute,
+            blob=blob,
+            digest=digest,
+            author=request.author,
+            message=request.message,
+            expect_at=request.expect_at,
+            action=request.action,
+        )
+
+    async def with_sources(self, request: QueuedRequest, state: ChangeSetState, inline_max: int) -> QueuedRequest:
+        """Return `request`, which has an action, with what the action needs from logs, or with a reason to refuse it.
+
+        `state`: the state of the change set. Above `inline_max` (bytes), copied commits go to a blob. Raises
+        `HeldRequest`, or `TransientError` in an outage.
+        """
+        settings = self._context.settings
+        if not settings.history_for:
+            text = "this request needs history, and this server keeps no history (REBASER_HISTORY_FOR=0)"
+            refusal = UnprocessableError(text, code="unsupported")
+            return replace(request, refusal=refusal)
+        try:
+            with anyio.fail_after(settings.apply_timeout):
+                return await self._read_sources(request, state, inline_max)
+        except UnprocessableError as error:
+            return replace(request, refusal=error)
+        except TimeoutError:
+            slow = RebaserError(f"reading the log took longer than {settings.apply_timeout:g} s", code="too_slow")
+            raise HeldRequest(request, slow) from None
+        except (TransientError, UnsupportedVersion) as error:
+            if isinstance(error, TransientError) and error.code not in LASTING_CODES:
+                raise
+            raise HeldRequest(request, error) from error
+
+    async def _read_sources(self, request: QueuedRequest, state: ChangeSetState, inline_max: int) -> QueuedRequest:
+        context, action = self._context, request.action
+        match action:
+            case Create():
+                return replace(request, fork=await read_fork(context, self._key, action, state, inline_max))
+            case Apply():
+                offer = await read_offer(context, self._key, action)
+                return replace(request, offer=offer, patch=offer.patch)
+            case Rebase():
+                return replace(request, theirs=await read_theirs(context, self._key, action, state))
+            case Marking(status=BranchStatus.OPEN) if state.status is BranchStatus.DELETED:
+                return replace(request, restored=await read_deleted(context.reader, self._key))
+            case Reverts():
+                return replace(request, patch=await read_own_patch(context, self._key, action, state))
+        return request
+
+    async def _fetch(self, address: str) -> tuple[tuple[Update, ...], BlobRef]:
+        limits, seconds = self._context.settings.limits, self._context.settings.apply_timeout
+        try:
+            with anyio.fail_after(seconds):
+                data = await self._context.blobs.get(address, max_bytes=limits.max_request_bytes)
+        except TimeoutError:
+            raise TransientError(f"the blob store took longer than {seconds:g} s", code="blob_timeout") from None
+        self.room -= len(data)
+        blob = BlobRef(address, len(data))
+        if len(data) < thresholds.now.updates_on_loop_max_bytes:
+            return decode_updates_blob(data, limits), blob
+        try:
+            with anyio.fail_after(seconds):
+                return await to_thread.run_sync(decode_updates_blob, data, limits, abandon_on_cancel=True), blob
+        except TimeoutError:
+            raise RebaserError(f"decoding the updates took longer than {seconds:g} s", code="too_slow") from None
+
+
+async def _in_thread(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    return await to_thread.run_sync(function, *arguments, abandon_on_cancel=True)

@@ -1,0 +1,133 @@
+"""Reads the commits that a revert takes back, and builds the patch that undoes them.
+
+Invariant: the patch is complete, or there is none. It is built only if each commit follows the one before it and says
+what it replaced.
+"""
+
+from rebaser.runtime.context import Context
+from rebaser_client.cooperative import cooperate
+from rebaser_client.jetstream import OrderedConsumer
+from rebaser_core.branches.branch import Branch
+from rebaser_core.branches.merge import NetEffect, PatchEntry
+from rebaser_core.commit import Commit, Kind, Outcome, Reverts
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.updates import Remove, Update
+
+MAX_BYTES = 128 * 1024 * 1024  # bytes of the commits that one request may take back, with their blobs
+
+
+async def read_own_patch(
+    context: Context, key: ChangeSetKey, reverts: Reverts, state: ChangeSetState
+) -> tuple[PatchEntry, ...]:
+    """Return the patch that takes back the edits of `reverts`. `state`: the state of `key`.
+
+    Raises the errors of `read_patch`, and `UnprocessableError` (`purged`) if commits from before the change set was
+    created would be taken back. If they are those of the target, raises it with code `not_its_target`, or `moved` if
+    the change set does not contain them yet.
+    """
+    branch = state.branch
+    if reverts.of is not None:
+        return await _read_target_patch(context, key, reverts, branch)
+    if branch is not None and reverts.first <= branch.birth:
+        raise UnprocessableError(
+            f"commit {branch.birth} created this change set; older commits can only be taken back in {branch.origin}"
+            if branch.origin
+            else f"commit {branch.birth} created this change set, and cannot be taken back",
+            code="purged",
+        )
+    return await read_patch(context, key, reverts, state.last)
+
+
+async def _read_target_patch(
+    context: Context, key: ChangeSetKey, reverts: Reverts, branch: Branch | None
+) -> tuple[PatchEntry, ...]:
+    """Return the patch that takes back commits of the target. What the branch contains of the target are its commits up
+    to the base."""
+    of, name = str(reverts.of), key.change_set
+    if branch is None or branch.target != of:
+        raise UnprocessableError(f"{of} is not the target of {name}", code="not_its_target")
+    if reverts.last > branch.base:
+        raise UnprocessableError(
+            f"{name} has the edits of {of} up to commit {branch.base}, and not those of commit {reverts.last}",
+            code="moved",
+        )
+    return await read_patch(context, ChangeSetKey.of(key.workspace, of), reverts, branch.base)
+
+
+async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newest: int) -> tuple[PatchEntry, ...]:
+    """Return the patch that takes back the edits of `reverts`.
+
+    `newest`: log sequence of the newest commit of `key`, or of one that is not older than `reverts.last`.
+
+    Raises `UnprocessableError` with the code `no_such_position` if the log has not reached `reverts.last`, or if
+    commits of a target are named and its log has none in the range; `no_such_request` if no commit decided the request;
+    `purged` if a commit is gone or does not say what it replaced; and `too_large`. Raises `TransientError` if the log
+    or a blob cannot be read.
+    """
+    if reverts.last > newest:
+        raise UnprocessableError(
+            f"the log ends at commit {newest}, before commit {reverts.last}", code="no_such_position"
+        )
+    reader, limits, subjects = context.reader, context.settings.limits, context.subjects
+    effect, room, previous = NetEffect(), MAX_BYTES, None
+    async with OrderedConsumer(
+        context.js, subjects.commits_stream, subjects.commits(key), start=reverts.first
+    ) as messages:
+        async for message in messages:
+            await cooperate()
+            sequence = message.stream_sequence
+            commit = reader.decode(sequence, message.headers, message.data)
+            _check_follows(reverts, sequence, commit, previous)
+            if previous is None and reverts.of is not None and sequence > reverts.last:
+                raise UnprocessableError(
+                    f"{key.change_set} has no commit from {reverts.first} to {reverts.last}", code="no_such_position"
+                )
+            previous = sequence
+            if sequence <= reverts.last and commit is not None and commit.kind is Kind.REBASE:
+                room -= len(message.data) + sum(ref.size for ref in (commit.delta_blob, commit.before_blob) if ref)
+                if room >= 0:
+                    effect.add(*_edits(await reader.with_before(await reader.with_delta(commit)), reverts))
+                if room < 0 or len(effect) > limits.max_updates:
+                    text = (
+                        f"these commits edit more than {limits.max_updates:,} values, or are larger than"
+                        f" {MAX_BYTES // 2**20} MiB together: revert fewer at once"
+                    )
+                    raise UnprocessableError(text, code="too_large")
+            if sequence >= min(reverts.last, newest):
+                break
+    return effect.inverse()
+
+
+def _check_follows(reverts: Reverts, sequence: int, commit: Commit | None, previous: int | None) -> None:
+    """Raise `UnprocessableError` (`purged`) if a commit of the range may be missing before this message."""
+    if previous is None:
+        whole = sequence == reverts.first or (commit is not None and commit.previous < reverts.first)
+    else:
+        whole = commit is None or commit.previous == previous
+    if not whole:
+        raise UnprocessableError(
+            f"not all commits from {reverts.first} to {reverts.last} are in the log any more", code="purged"
+        )
+
+
+def _edits(commit: Commit, reverts: Reverts) -> tuple[tuple[Update, ...], tuple[Update, ...]]:
+    """What `commit` replaced, and its edits: all of them, or those of the request that `reverts` names."""
+    delta: tuple[Update, ...] = tuple(commit.delta)  # type: ignore[arg-type] # it is a `rebase` commit
+    before = commit.before
+    if before is None and delta:
+        raise UnprocessableError(f"commit {commit.sequence} does not say what it replaced", code="purged")
+    before = before or ()
+    if reverts.request is None:
+        return before, delta
+    first = 0
+    for decision in commit.requests:
+        end = first + (decision.performed if decision.outcome is Outcome.SUCCESS else 0)
+        if decision.request_id == reverts.request:
+            stood = {update.id: update for update in (*before, *delta[:first])}  # later ones replace earlier ones
+            return tuple([update for update in stood.values() if type(update) is not Remove]), delta[first:end]
+        first = end
+    raise UnprocessableError(
+        f"commit {commit.sequence} did not decide the request {reverts.request!r}", code="no_such_request"
+    )

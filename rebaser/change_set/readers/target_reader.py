@@ -1,0 +1,177 @@
+"""Reads what the target of a branch did after the base of the branch: from the target's log, or by comparing states.
+
+Invariant: what is read is complete, up to one position of the target. The owner of the target is not asked. The log is
+used only if it has every commit after the base. If it does not, or if its commits are heavier than a state, the state
+of the target is loaded and compared with that of the branch, so no branch is ever too old to be rebased.
+"""
+
+from contextlib import aclosing
+from typing import Any
+
+from rebaser.runtime.context import Context
+from rebaser_client.cooperative import cooperate
+from rebaser_client.log.branch_changes import STEP, GapError, read_changes
+from rebaser_client.log.positions import PositionPurged
+from rebaser_client.log.reader import COMMIT_OVERHEAD
+from rebaser_core import thresholds
+from rebaser_core.branches.branch import Branch, Rebase
+from rebaser_core.branches.merge import Definition, definition_of
+from rebaser_core.commit import BranchStatus, Commit, Kind, Source
+from rebaser_core.decisions.replay import TargetCommits, Theirs, check_moves, refuse_rebase
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import read_branch
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.state.comparison import definitions_that_differ
+
+UPDATE_BYTES = 100  # what an update within a commit counts for, when commits are compared with a state
+
+
+async def read_theirs(context: Context, key: ChangeSetKey, rebase: Rebase, state: ChangeSetState) -> Theirs:
+    """Return what the target of the branch `key` did after its base. `state`: that of the branch.
+
+    Raises `UnprocessableError` with a code of `refuse_rebase` or `check_moves`, `deleted`, `no_such_change_set`,
+    `no_such_position`, `not_its_target`, `target_is_open`, `self`, `too_large`, or `purged` if the position `upto` is
+    no longer readable. Raises `TransientError` if a log or a blob cannot be read, and `UnsupportedVersion` for a commit
+    of a newer version.
+    """
+    refusal, branch = refuse_rebase(state), state.branch
+    if refusal is not None or branch is None:
+        raise refusal or UnprocessableError("this change set is not a branch of another", code="not_a_branch")
+    if rebase.settles is not None and rebase.settles < branch.birth:
+        raise UnprocessableError(
+            f"commit {rebase.settles}, which was applied, is one of an earlier change set of this name", code="moved"
+        )
+    return await _Target(context, key, rebase, state, branch).read()
+
+
+class _Target:
+    """Reads the target that a rebase names, for the branch `key`."""
+
+    def __init__(
+        self, context: Context, key: ChangeSetKey, rebase: Rebase, state: ChangeSetState, branch: Branch
+    ) -> None:
+        self._context = context
+        self._reader = context.reader
+        self._key = key
+        self._rebase = rebase
+        self._state = state
+        self._branch = branch
+        self._target = ChangeSetKey.of(key.workspace, branch.target if rebase.onto is None else rebase.onto)
+        self._taken = 0  # the newest commit that applied the branch, if the state of the target was loaded
+
+    async def read(self) -> Theirs:
+        rebase, branch, target = self._rebase, self._branch, self._target
+        if rebase.onto is not None:
+            await self._check_onto()
+        elif rebase.upto is not None and rebase.upto <= branch.base:
+            return Theirs(Source(target.change_set, branch.base), branch.base, {})
+        found = await self._reader.newest_commit(target, rebase.upto)
+        if found is None:
+            name = f"{target.workspace}/{target.change_set}"
+            raise UnprocessableError(f"there is no change set {name}", code="no_such_change_set")
+        message, newest = found
+        source, told = Source(target.change_set, newest.sequence), read_branch(message.headers)
+        if told is not None and told.status is BranchStatus.DELETED:
+            raise UnprocessableError(f"the target {target.change_set} is deleted", code="deleted")
+        if told is not None and rebase.onto is None:
+            check_moves(branch, newest.sequence if newest.kind is Kind.CREATE else told.birth, source)
+        if rebase.onto is not None:
+            return Theirs(source, branch.base, await self._by_state(newest))
+        if newest.sequence <= branch.base:
+            return Theirs(Source(target.change_set, branch.base), branch.base, {})
+        commits = await self._by_commits(newest)
+        if commits is not None:
+            definitions, applied = commits.definitions, (commits.applied, commits.applied_in)
+        else:
+            definitions = await self._by_state(newest)
+            applied = await self._newest_apply()
+        return Theirs(source, branch.base, definitions, applied[0], await self._agreed(*applied))
+
+    async def _check_onto(self) -> None:
+        """Raise `UnprocessableError` unless the new target is that of the present one, which is closed."""
+        onto, present = self._target.change_set, ChangeSetKey.of(self._key.workspace, self._branch.target)
+        if onto == self._key.change_set:
+            raise UnprocessableError("a change set cannot be rebased onto itself", code="self")
+        message = await self._reader.newest_message(present)
+        branch = None if message is None else read_branch(message.headers)
+        if branch is None or branch.target != onto:
+            raise UnprocessableError(f"{onto} is not the target of {present.change_set}", code="not_its_target")
+        if branch.status is BranchStatus.OPEN:
+            raise UnprocessableError(
+                f"{present.change_set}, the present target, is open: only a branch whose target is closed can get"
+                " another one",
+                code="target_is_open",
+            )
+
+    async def _by_commits(self, newest: Commit) -> TargetCommits | None:
+        """Return what the commits after the base did, up to `newest`; None if one is gone, or if they are too heavy."""
+        checkpoint = 0 if newest.checkpoint is None else newest.checkpoint.size
+        limits = thresholds.now
+        room = min(limits.replay_max_bytes, max(limits.replay_min_bytes, checkpoint))
+        commits, after = TargetCommits(self._key.change_set, self._branch.birth), self._branch.base
+        async with aclosing(self._reader.follow(self._target, after)) as later:
+            async for commit in later:
+                await cooperate()
+                room -= COMMIT_OVERHEAD + (0 if commit.delta_blob is None else commit.delta_blob.size)
+                room -= UPDATE_BYTES * len(commit.delta) if commit.has_edits else 0
+                if commit.previous != after or room < 0:
+                    return None
+                await self._add(commits, commit)
+                after = commit.sequence
+                if after >= newest.sequence:
+                    break
+        return commits
+
+    async def _add(self, commits: TargetCommits, commit: Commit) -> None:
+        commits.add(commit)
+        if not commit.has_edits:
+            return
+        delta: Any = (await self._reader.with_delta(commit)).delta
+        for start in range(0, len(delta), STEP):
+            await cooperate()
+            commits.add_updates(delta[start : start + STEP])
+
+    async def _by_state(self, newest: Commit) -> dict[str, Definition]:
+        """Return the definitions as of `newest` that are not those at the base, by loading the state of the target."""
+        state, branch = self._state, self._branch
+        target = (await self._reader.load(self._target, newest.sequence)).state
+        self._taken = target.taken.get(self._key.change_set, 0)
+        found: dict[str, Definition] = {}
+        for some in definitions_that_differ(state, branch.changes, target, STEP):
+            found |= some
+            await cooperate()
+        return found
+
+    async def _newest_apply(self) -> tuple[Source | None, int]:
+        """Return the branch as of the position that the target applied last, and the commit that applied it.
+
+        Returns None and 0 if the target applied nothing after the base, or if that commit is gone.
+        """
+        taken = self._taken
+        if taken > self._branch.base:
+            try:
+                commit = await self._reader.commit_at(self._target, taken)
+            except PositionPurged:
+                commit = None
+            if commit is not None and commit.sequence == taken:
+                commits = TargetCommits(self._key.change_set, self._branch.birth)
+                commits.add(commit)
+                return commits.applied, commits.applied_in
+        return None, 0
+
+    async def _agreed(self, applied: Source | None, applied_in: int) -> dict[str, Definition]:
+        """Return the changes of the branch as of the position that the target applied.
+
+        If the log of the branch does not reach back that far, return only the edits of the commit that applied it. A
+        value that both sides had changed in the same way is then compared with the older base, and may be in conflict.
+        """
+        if applied is None:
+            return {}
+        try:
+            changes = await read_changes(self._reader, self._key, applied.sequence)
+        except (GapError, PositionPurged):
+            commit = await self._reader.commit_at(self._target, applied_in)
+            delta: Any = () if commit is None else (await self._reader.with_delta(commit)).delta
+            return {update.id: definition_of(update) for update in delta}
+        return {id_: changed.here for id_, changed in changes.items() if not changed.is_level}

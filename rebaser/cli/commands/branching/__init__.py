@@ -1,0 +1,1 @@
+"""The commands that create, compare, apply and delete branches."""

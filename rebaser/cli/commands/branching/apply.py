@@ -1,0 +1,253 @@
+"""`rebaser apply`: brings the changes of a branch into its target.
+
+Invariant: unless `--yes` is given, the changes are shown before they are applied. Exactly the position that was shown
+is applied, even if the branch is edited meanwhile.
+"""
+
+import sys
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rebaser.cli.commands.branching.apply_output import (
+    advice_on,
+    nothing_to_apply,
+    show_changes,
+    show_errors,
+    show_refused_conflicts,
+    show_success,
+)
+from rebaser.cli.commands.branching.conflicts import show_found
+from rebaser.cli.commands.branching.rebase import rebase_advice
+from rebaser.cli.errors import CommandFailed, usage_error
+from rebaser.cli.options import (
+    DEFAULT_NATS,
+    Author,
+    Branch,
+    Json,
+    Message,
+    Nats,
+    Prefix,
+    Workspace,
+    checked_key,
+    checked_position,
+)
+from rebaser.cli.output import console
+from rebaser_core.errors import UnprocessableError
+
+if TYPE_CHECKING:
+    from rebaser_client import (
+        BranchConflict,
+        BranchDiff,
+        BranchInfo,
+        EnqueueUpdatesResponse,
+        NewErrors,
+        RebaserClient,
+        RequestRejected,
+    )
+    from rebaser_client.log.positions import At
+    from rebaser_core.ids import ChangeSetKey
+
+ATTEMPTS = 5  # if the target is edited between a rebase and the apply
+
+
+def apply(
+    workspace: Workspace,
+    branch: Branch,
+    *,
+    to: Annotated[str | None, typer.Option(metavar="CS", help="Fail unless this is the target of the branch.")] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="P", help="Apply the branch as of this position: a log sequence, an age or a time."),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail if the target has edits that the branch does not have.")
+    ] = False,
+    allow_stale: Annotated[
+        bool, typer.Option("--allow-stale", help="Do not wait for the derived values of the branch.")
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Fail if a value is an error in the branch, but not in the target."),
+    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Do not close the branch.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.", allow_from_autoenv=False)
+    ] = False,
+    author: Author = "",
+    message: Message = "",
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 60.0,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """Apply the changes of a branch to its target: all of them in one commit, or none.
+
+    First, the branch is rebased if its target was edited after its base. If a value was edited on both sides, to
+    different definitions, that is a conflict: the command shows it, applies nothing, and ends with the exit code 1.
+    `rebaser resolve` settles conflicts. If there are none, it shows the changes and asks for confirmation. It applies
+    exactly what it has shown; if the target is edited meanwhile, it rebases and asks again.
+
+    It waits until the derived values of the branch are up to date. They are not applied: the target computes its own.
+    Then the branch is closed, unless it was edited meanwhile, or --keep is given. `rebaser revert` takes an applied
+    branch back. With --at, the branch is applied as it was at a position, and is not rebased.
+
+    With --check, nothing is applied if a value is an error in the branch, but not in the target. The check reads all
+    values of both. Together with --strict it is exact, because the target then becomes what the branch is.
+    """
+    if check and allow_stale:
+        raise usage_error("needs derived values that are up to date: leave out --allow-stale", "--check")
+    key = checked_key(workspace, branch)
+    if to is not None:
+        checked_key(workspace, to)
+    position = None if at is None else checked_position(workspace, f"{branch}@{at}")[1]
+    how = (strict, allow_stale, check, keep, yes)
+    return _Apply(key, to, position, *how, author, message, timeout, json).run(nats, prefix)
+
+
+@dataclass(slots=True)
+class _Apply:
+    key: "ChangeSetKey"
+    to: str | None
+    at: "At | None"
+    strict: bool
+    allow_stale: bool
+    check: bool
+    keep: bool
+    yes: bool
+    author: str
+    message: str
+    timeout: float
+    json: bool
+    found: "BranchDiff | None" = None
+    open_conflicts: "tuple[BranchConflict, ...]" = ()
+    response: "EnqueueUpdatesResponse | None" = None
+    refused: "RequestRejected | None" = None
+    errors: "NewErrors | None" = None
+
+    @property
+    def target(self) -> str:
+        return self.to or str(self.info.target)
+
+    @property
+    def info(self) -> "BranchInfo":
+        assert self.found is not None  # noqa: S101 - `_find` sets it or raises
+        return self.found.info
+
+    def run(self, nats: str, prefix: str) -> int:
+        if not self.yes and not sys.stdin.isatty():
+            raise usage_error("add --yes to apply without confirmation, because stdin is not a terminal")
+        for attempt in range(1, ATTEMPTS + 1):
+            code = self._attempt(nats, prefix)
+            if code is not None:
+                return code
+            if attempt < ATTEMPTS:
+                console.note(f"{self.target} was edited meanwhile: rebasing {self.key.change_set} again")
+        assert self.refused is not None  # noqa: S101 - otherwise, the last attempt has ended
+        raise CommandFailed(advice_on(self.refused, self.info, self.target))
+
+    def _attempt(self, nats: str, prefix: str) -> int | None:
+        """Rebase, show, ask and apply. Return the exit code; None if the target was edited meanwhile."""
+        from rebaser.cli.runner import run_async
+        from rebaser_client import RequestConflicts
+
+        code = run_async(partial(self._find, nats, prefix))
+        if code:
+            return code
+        if self.open_conflicts:
+            raise CommandFailed(self._in_conflict())
+        if self.found is None or not self.found.changes:
+            console.note(nothing_to_apply(self.info))
+            return 0
+        # Asked while no event loop runs: in a thread beside a running one, Ctrl-C would not end the question.
+        if not self.yes and not typer.confirm(f"apply this to {self.target}?", err=True):
+            raise CommandFailed("not confirmed: nothing was applied")
+        code = run_async(partial(self._apply, nats, prefix))
+        if code:
+            return code
+        if self.errors is not None:
+            show_errors(self.errors, self.json)
+            raise CommandFailed(
+                f"nothing was applied to {self.target}: {self.errors.message}; "
+                f"correct them in {self.key.change_set}, or apply without --check"
+            )
+        if self.refused is not None:
+            if self.at is None and self.refused.code in ("conflicts", "moved", "stale") and self.info.status == "open":
+                return None
+            if isinstance(self.refused, RequestConflicts):
+                show_refused_conflicts(self.info, self.target, self.refused.conflicts, self.json)
+            raise CommandFailed(advice_on(self.refused, self.info, self.target))
+        assert self.response is not None  # noqa: S101 - `_apply` sets it if there is no error
+        show_success(self.info, self.target, self.response, self.json)
+        return 0
+
+    async def _find(self, nats: str, prefix: str) -> None:
+        """Rebase the branch and find its changes. Show them if the user is asked to confirm them, or on a terminal."""
+        from rebaser.cli.connect import connect_client
+        from rebaser_client import RequestRejected
+
+        workspace, name = self.key.workspace, self.key.change_set
+        async with connect_client(nats, prefix) as client:
+            try:
+                info = await client.branch(workspace, name, at=self.at)
+                if self.at is None and info is not None and info.status == "open" and info.target is not None:
+                    await self._rebase(client)
+                self.found = await client.changes(workspace, name, at=self.at)
+                if self.found.info.conflicts:
+                    found = await client.conflicts(workspace, name, at=self.found.info.sequence)
+                    self.open_conflicts = found.conflicts
+            except RequestRejected as error:
+                raise CommandFailed(rebase_advice(error, self.key)) from None
+            except UnprocessableError as error:
+                raise CommandFailed(f"nothing was applied: {error.message}") from None
+        if self.found.changes and not self.open_conflicts and (not self.yes or console.is_terminal()):
+            show_changes(self.found, self.json)
+
+    async def _rebase(self, client: "RebaserClient") -> None:
+        """Rebase the branch; if it was closed meanwhile, the rest says so."""
+        from rebaser_client import RequestRejected
+
+        workspace, name = self.key.workspace, self.key.change_set
+        try:
+            rebased = await client.rebase(workspace, name, author=self.author, timeout=self.timeout)
+        except RequestRejected as error:
+            if error.code != "closed":
+                raise
+            return
+        if rebased.commit is not None:
+            console.note(f"{name}: rebased onto {rebased.target}@{rebased.base}")
+
+    async def _apply(self, nats: str, prefix: str) -> None:
+        from rebaser.cli.connect import connect_client
+        from rebaser_client import NewErrors, RequestRejected
+
+        self.refused = None
+        async with connect_client(nats, prefix) as client:
+            try:
+                self.response = await client.apply(
+                    *(self.key.workspace, self.key.change_set),
+                    to=self.to,
+                    at=self.info.sequence,
+                    strict=self.strict,
+                    allow_stale=self.allow_stale,
+                    check=self.check,
+                    keep=self.keep,
+                    author=self.author,
+                    message=self.message,
+                    timeout=self.timeout,
+                )
+            except RequestRejected as error:
+                self.refused = error
+            except NewErrors as error:
+                self.errors = error
+
+    def _in_conflict(self) -> str:
+        """Show the conflicts of the branch, and return why nothing was applied."""
+        show_found(self.info, self.open_conflicts, self.json)
+        count = len(self.open_conflicts)
+        return (
+            f"nothing was applied to {self.target}: {self.key.change_set} has {count:,} "
+            f"conflict{'' if count == 1 else 's'} with it; settle {'it' if count == 1 else 'them'}, and apply again"
+        )

@@ -1,0 +1,117 @@
+"""What `rebaser apply` shows: the changes of a branch, what is in the way, and what to do about it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rebaser.cli.output import console
+
+if TYPE_CHECKING:
+    from rebaser_client import BranchChange, BranchDiff, BranchInfo, EnqueueUpdatesResponse, NewErrors, RequestRejected
+    from rebaser_core.response import Conflict
+
+SHOWN = 20  # changes
+STYLES = {1: "red", 2: "green"}
+
+
+def show_changes(found: "BranchDiff", json: bool) -> None:
+    """Show what the branch would change in its target."""
+    from rebaser.cli.output.change_format import definition_text
+
+    info = found.info
+    title = f"{info.change_set}@{info.sequence}, based on {info.target}@{info.base}"
+    rows = [
+        (change.id, definition_text(change.theirs), definition_text(change.ours), _mark(change))
+        for change in found.changes[:SHOWN]
+    ]
+    if console.is_terminal() and not json:
+        console.table(("id", f"{info.target} now", info.change_set, ""), rows, title=title, styles=STYLES)
+    else:
+        console.note(title)
+        for id_, now, then, mark in rows:
+            console.note(f"  {id_}: {now} becomes {then}" + (f" ({mark})" if mark else ""))
+    if len(found.changes) > SHOWN:
+        console.note(f"and {len(found.changes) - SHOWN:,} more")
+
+
+def _mark(change: "BranchChange") -> str:
+    if change.landed:
+        return "is there already"
+    return "conflict" if change.moved else ""
+
+
+def nothing_to_apply(info: "BranchInfo") -> str:
+    """Return why there is nothing to apply."""
+    name, target = info.change_set, info.target
+    if info.status == "applied":
+        return f"nothing to apply: {name} was applied; {target}@{info.base} has all of its edits"
+    return f"nothing to apply: {name} has changed nothing since {target}@{info.base}"
+
+
+def show_refused_conflicts(info: "BranchInfo", target: str, conflicts: "Sequence[Conflict]", json: bool) -> None:
+    """Show the conflicts for which `target` refused the branch: there, `theirs` is the branch."""
+    from rebaser.cli.commands.branching.conflicts import conflict_json, show_rows
+
+    sides = [(one.id, one.sides) for one in conflicts if one.sides is not None]
+    if json:
+        for id_, side in sides:
+            named = {target: side.ours, info.change_set: side.theirs}
+            console.write_json(conflict_json(id_, side.base, named))  # type: ignore[arg-type] # no removals
+        return
+    show_rows(info, [(id_, side.base, side.ours, side.theirs) for id_, side in sides])  # type: ignore[misc] # no removals
+
+
+def show_errors(found: "NewErrors", json: bool) -> None:
+    """Show the errors that the branch would bring into its target."""
+    if json:
+        for id_, fault in found.errors.items():
+            console.write_json({"id": id_, "error": {"code": fault.code, "message": fault.message}})
+        return
+    rows = [(id_, fault.code, fault.message) for id_, fault in list(found.errors.items())[:SHOWN]]
+    console.table(("id", "error", "message"), rows, styles={1: "red"})
+    if len(found.errors) > SHOWN:
+        console.note(f"and {len(found.errors) - SHOWN:,} more")
+
+
+def show_success(info: "BranchInfo", target: str, response: "EnqueueUpdatesResponse", json: bool) -> None:
+    """Show the commit that applied the branch."""
+    from rebaser_core.response import Success
+
+    status = response.status
+    assert isinstance(status, Success)  # noqa: S101 - the client raises everything else
+    if json:
+        source = {"changeSetId": info.change_set, "position": info.sequence}
+        console.write_json(
+            {
+                "requestId": response.id,
+                "changeSetId": target,
+                "commit": status.commit,
+                "updates": status.performed,
+                "from": source,
+            }
+        )
+        return
+    updates = f"{status.performed:,} update{'' if status.performed == 1 else 's'}"
+    console.write_line(
+        f"{target}: commit {status.commit}: {updates} from {info.change_set}@{info.sequence} (request {response.id})"
+    )
+    console.note(f"to take this back: rebaser revert {info.workspace} {target} {status.commit}")
+
+
+def advice_on(error: "RequestRejected", info: "BranchInfo", target: str) -> str:
+    """Return why nothing was applied, and what to do."""
+    reason = error.response.status.message  # type: ignore[union-attr] # a rejection is no success
+    workspace, name = info.workspace, info.change_set
+    again = f"create another branch from {target} (`rebaser branch {workspace} NAME --from {target}`)"
+    rebased = f"apply {name} again, without --at: that rebases it first"
+    advice = {
+        "closed": f"`rebaser reopen {workspace} {name}` opens it again; or {again}",
+        "conflicts": rebased,
+        "moved": rebased,
+        "stale": "wait, or use --allow-stale" if "not up to date" in reason else rebased,
+        "unresolved": f"`rebaser conflicts {workspace} {name}` shows them",
+        "not_its_target": f"leave out --to; `rebaser branches {workspace}` shows the target of each branch",
+        "purged": f"`rebaser status {workspace} {name}` shows how far back its history reaches",
+        "too_large": "split the changes over several branches",
+        "unsupported": "set REBASER_HISTORY_FOR on the servers",
+    }.get(error.code)
+    return f"nothing was applied to {target}: {reason}" + (f"; {advice}" if advice else "")

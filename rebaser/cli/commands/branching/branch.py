@@ -1,0 +1,121 @@
+"""`rebaser branch`: creates a change set from another one."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rebaser.cli.errors import CommandFailed
+from rebaser.cli.options import (
+    DEFAULT_NATS,
+    Author,
+    Json,
+    Message,
+    Nats,
+    Prefix,
+    Workspace,
+    checked_key,
+    checked_position,
+)
+from rebaser.cli.output import console
+
+if TYPE_CHECKING:
+    from rebaser_client import BranchInfo, RequestRejected
+    from rebaser_core.ids import ChangeSetKey
+
+
+def branch(
+    workspace: Workspace,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The new change set: 1 to 64 characters of A-Z a-z 0-9 _ -")
+    ],
+    *,
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="CS[@POSITION]",
+            envvar="REBASER_BRANCH_FROM",
+            help="The parent, as it is now or at a position.",
+        ),
+    ] = "main",
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="CS", help="What the branch is compared with: the parent (the default), or its target."),
+    ] = None,
+    closed: Annotated[
+        bool, typer.Option("--closed", help="Accept no edits, so that NAME stands for one state of the parent.")
+    ] = False,
+    or_use: Annotated[
+        bool, typer.Option("--or-use", help="Succeed if NAME exists and was created from the same parent.")
+    ] = False,
+    author: Author = "",
+    message: Message = "",
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 60.0,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """Create a change set with all values of another one. Both can then be edited independently.
+
+    This takes the same time however many values the parent has. Without --from, the parent is main.
+    """
+    from rebaser.cli.connect import connect_client
+    from rebaser.cli.runner import run_async
+    from rebaser_client import RequestRejected
+
+    key = checked_key(workspace, name)
+    parent, at = checked_position(workspace, from_)
+    if target is not None:
+        checked_key(workspace, target)
+    made: list[BranchInfo] = []
+    refused: list[RequestRejected] = []
+
+    async def run() -> None:
+        async with connect_client(nats, prefix) as client:
+            try:
+                made.append(
+                    await client.create_branch(
+                        *(workspace, name, parent.change_set),
+                        at=at,
+                        target=target,
+                        closed=closed,
+                        or_use=or_use,
+                        author=author,
+                        message=message,
+                        timeout=timeout,
+                    )
+                )
+            except RequestRejected as error:
+                refused.append(error)
+
+    code = run_async(run)
+    if code:
+        return code
+    if refused:
+        raise CommandFailed(_advice(refused[0], key, from_))
+    _show(made[0], json)
+    return 0
+
+
+def _show(info: "BranchInfo", json: bool) -> None:
+    from rebaser.cli.commands.branching.branches import branch_json
+
+    if json:
+        console.write_json(branch_json(info))
+        return
+    closed = "" if info.status == "open" else ", closed"
+    console.write_line(f"{info.change_set}: created from {info.origin}@{info.origin_sequence}{closed}")
+
+
+def _advice(error: "RequestRejected", key: "ChangeSetKey", parent: str) -> str:
+    """Return why nothing was created, and what to do."""
+    reason = error.response.status.message  # type: ignore[union-attr] # a rejection is no success
+    advice = {
+        "exists": f"use another name, or --or-use if it was created from {parent}",
+        "no_such_change_set": f"name another parent with --from; `rebaser list {key.workspace}` shows those that exist",
+        "purged": f"`rebaser status {key.workspace} {parent.partition('@')[0]}` shows how far back its history reaches",
+        "not_its_target": "leave out --target, or name the target of the parent, which `rebaser branches` shows",
+        "self": "name the parent with --from",
+        "unsupported": "set REBASER_HISTORY_FOR on the servers",
+    }.get(error.code)
+    return f"{key.workspace}/{key.change_set} was not created: {reason}" + (f"; {advice}" if advice else "")

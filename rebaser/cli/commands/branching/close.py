@@ -1,0 +1,114 @@
+"""`rebaser close` and `rebaser reopen`: have a change set refuse all edits, or accept them again."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from rebaser.cli.errors import CommandFailed
+from rebaser.cli.options import DEFAULT_NATS, Author, ChangeSet, Json, Message, Nats, Prefix, Workspace, checked_key
+from rebaser.cli.output import console
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rebaser_client import EnqueueUpdatesResponse, RebaserClient, RequestRejected
+    from rebaser_core.ids import ChangeSetKey
+
+    Mark = Callable[[RebaserClient], Awaitable[EnqueueUpdatesResponse]]
+
+Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")]
+
+
+def close(
+    workspace: Workspace,
+    change_set: ChangeSet,
+    *,
+    applied: Annotated[
+        bool, typer.Option("--applied", help="Close it as applied, not as abandoned: its changes are in its target.")
+    ] = False,
+    author: Author = "",
+    message: Message = "",
+    timeout: Timeout = 60.0,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """Have a change set refuse all edits, until it is reopened.
+
+    It also refuses reverts, recomputes and the changes of branches, and cannot itself be applied. Its values can still
+    be read, and change sets can be created from it.
+    """
+    key = checked_key(workspace, change_set)
+    status: Literal["abandoned", "applied"] = "applied" if applied else "abandoned"
+
+    async def mark(client: "RebaserClient") -> "EnqueueUpdatesResponse":
+        return await client.close_change_set(
+            key.workspace, key.change_set, status, author=author, message=message, timeout=timeout
+        )
+
+    return send_mark(mark, key, status, f"closed ({status})", (nats, prefix), json=json)
+
+
+def reopen(
+    workspace: Workspace,
+    change_set: ChangeSet,
+    *,
+    author: Author = "",
+    message: Message = "",
+    timeout: Timeout = 60.0,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """Have a closed change set accept edits again, or bring a deleted one back."""
+    key = checked_key(workspace, change_set)
+
+    async def mark(client: "RebaserClient") -> "EnqueueUpdatesResponse":
+        return await client.reopen_change_set(
+            key.workspace, key.change_set, author=author, message=message, timeout=timeout
+        )
+
+    return send_mark(mark, key, "open", "open", (nats, prefix), json=json)
+
+
+def send_mark(mark: "Mark", key: "ChangeSetKey", status: str, shown: str, place: tuple[str, str], *, json: bool) -> int:
+    """Send the request of `mark` to NATS at `place` (URL and prefix), and say that the change set `key` is as `shown`.
+
+    Returns the exit code.
+    """
+    from rebaser.cli.connect import connect_client
+    from rebaser.cli.runner import run_async
+    from rebaser_client import RequestRejected
+    from rebaser_core.response import Success
+
+    done: list[EnqueueUpdatesResponse] = []
+
+    async def run() -> None:
+        async with connect_client(*place) as client:
+            try:
+                done.append(await mark(client))
+            except RequestRejected as error:
+                raise CommandFailed(_advice(error, key.workspace)) from None
+
+    code = run_async(run)
+    if code:
+        return code
+    answer = done[0].status
+    assert isinstance(answer, Success)  # noqa: S101 - the client raises everything else
+    if json:
+        console.write_json({"requestId": done[0].id, "commit": answer.commit, "status": status})
+    else:
+        console.write_line(f"{key.change_set}: {shown} (commit {answer.commit})")
+    return 0
+
+
+def _advice(error: "RequestRejected", workspace: str) -> str:
+    reason = error.response.status.message  # type: ignore[union-attr] # a rejection is no success
+    advice = {
+        "deleted": f"; `rebaser branches {workspace} --all` lists what is deleted",
+        "no_such_change_set": f"; `rebaser list {workspace}` shows those that exist",
+        "protected": f"; `rebaser protect {workspace} CS --off` ends the protection",
+        "purged": "; its history is no longer kept",
+        "unsupported": "; set REBASER_HISTORY_FOR on the servers",
+    }.get(error.code, "")
+    return f"nothing was changed: {reason}{advice}"

@@ -1,0 +1,110 @@
+"""`rebaser conflicts`: shows the conflicts of a branch with its target, and how to settle them."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rebaser.cli.errors import CommandFailed
+from rebaser.cli.options import DEFAULT_NATS, Branch, Json, Nats, NoPager, Prefix, Workspace, checked_key
+from rebaser.cli.output import console
+from rebaser_core.errors import UnprocessableError
+
+if TYPE_CHECKING:
+    from rebaser_client import BranchConflict, BranchConflicts, BranchInfo
+    from rebaser_client.log.changes import Definition
+
+STYLES = {1: "dim", 2: "red", 3: "green"}
+COMMANDS = 3  # conflicts for which a terminal shows the command that settles each
+
+
+def conflicts(
+    workspace: Workspace,
+    branch: Branch,
+    *,
+    at: Annotated[
+        str | None, typer.Option(metavar="P", help="As of this position: a log sequence, an age or a time.")
+    ] = None,
+    no_pager: NoPager = False,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """Show the values that a branch and its target defined differently, and the commands that settle these conflicts.
+
+    Each line has an id, the definition that both sides replaced, the definition in the target, and the one in the
+    branch; - means that the value does not exist there. Rebases record conflicts: this command does not look at what
+    the target did since the last one. With --json, it prints one object per line.
+    """
+    from rebaser.cli.connect import connect_client
+    from rebaser.cli.options import checked_position
+    from rebaser.cli.output.pager import paged
+    from rebaser.cli.runner import run_async
+
+    key = checked_key(workspace, branch)
+    position = None if at is None else checked_position(workspace, f"{branch}@{at}")[1]
+    loaded: list[BranchConflicts] = []
+
+    async def load() -> None:
+        async with connect_client(nats, prefix) as client:
+            try:
+                loaded.append(await client.conflicts(key.workspace, key.change_set, at=position))
+            except UnprocessableError as error:
+                raise CommandFailed(error.message) from None
+
+    code = run_async(load)
+    if code:
+        return code
+    info, found = loaded[0].info, loaded[0].conflicts
+    if found:
+        with paged(not no_pager and not json):
+            show_found(info, found, json)
+    elif json:
+        return 0
+    elif info.behind:
+        console.note(
+            f"no conflicts as of {info.target}@{info.base}; {info.target} was edited since: "
+            f"`rebaser rebase {workspace} {branch}` shows whether that brings any"
+        )
+    else:
+        console.note(f"no conflicts: {info.change_set} has all edits of {info.target}@{info.base}")
+    return 0
+
+
+def show_found(info: "BranchInfo", found: "Sequence[BranchConflict]", json: bool) -> None:
+    """Show the conflicts of a branch, and the commands that settle them."""
+    if json:
+        for one in found:
+            named = {str(info.target): one.theirs, info.change_set: one.ours}
+            console.write_json(conflict_json(one.id, one.base, named) | {"resolve": resolve_commands(info, one.id)})
+        return
+    show_rows(info, [(one.id, one.base, one.theirs, one.ours) for one in found])
+    for one in found[:COMMANDS]:
+        theirs, _ = resolve_commands(info, one.id)
+        console.note(f"to settle: {theirs}  (or --take {info.change_set}, or --set VALUE)")
+    if len(found) > 1:
+        command = f"rebaser resolve {info.workspace} {info.change_set} --all --take {info.target}"
+        console.note(f"all of them: {command}  (or --take {info.change_set})")
+
+
+def show_rows(info: "BranchInfo", rows: "Sequence[tuple[str, *tuple[Definition | None, ...]]]") -> None:
+    """Show conflicts as a table: id, and the definitions at the base, in the target, and in the branch."""
+    from rebaser.cli.output.change_format import definition_text
+
+    titles = ("id", "base", f"{info.target}", info.change_set)
+    console.table(titles, [(id_, *map(definition_text, sides)) for id_, *sides in rows], styles=STYLES)
+
+
+def conflict_json(id_: str, base: "Definition | None", sides: "Mapping[str, Definition | None]") -> dict[str, Any]:
+    """Return a conflict as an object, with the definitions of the sides by the names of the change sets."""
+    from rebaser.cli.output.change_format import definition_json
+
+    named = {name: definition_json(definition) for name, definition in sides.items()}
+    return {"id": id_, "base": definition_json(base), "sides": named}
+
+
+def resolve_commands(info: "BranchInfo", id_: str) -> list[str]:
+    """Return the commands that settle a conflict: one for each side."""
+    command = f"rebaser resolve {info.workspace} {info.change_set} {shlex.quote(id_)} --take"
+    return [f"{command} {info.target}", f"{command} {info.change_set}"]

@@ -1,0 +1,51 @@
+"""`rebaser delete`: deletes a change set; it can be brought back as long as its history is kept."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rebaser.cli.commands.branching.close import Timeout, send_mark
+from rebaser.cli.errors import CommandFailed, usage_error
+from rebaser.cli.options import DEFAULT_NATS, Author, ChangeSet, Json, Message, Nats, Prefix, Workspace, checked_key
+from rebaser.cli.output import console
+
+if TYPE_CHECKING:
+    from rebaser_client import EnqueueUpdatesResponse, RebaserClient
+
+
+def delete(
+    workspace: Workspace,
+    change_set: ChangeSet,
+    *,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.", allow_from_autoenv=False)
+    ] = False,
+    author: Author = "",
+    message: Message = "",
+    timeout: Timeout = 60.0,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """Delete a change set: it loses its values, and refuses all requests.
+
+    Change sets that were created from it keep their values. As long as the history is kept, `rebaser reopen` brings the
+    change set back. Its name can be given to a new one.
+    """
+    key = checked_key(workspace, change_set)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise usage_error(f"this deletes {workspace}/{change_set}; add --yes to do so")
+        if not typer.confirm(f"delete {workspace}/{change_set}?", err=True):
+            raise CommandFailed("not confirmed: nothing was deleted")
+
+    async def mark(client: "RebaserClient") -> "EnqueueUpdatesResponse":
+        return await client.delete_change_set(
+            key.workspace, key.change_set, author=author, message=message, timeout=timeout
+        )
+
+    code = send_mark(mark, key, "deleted", "deleted", (nats, prefix), json=json)
+    if not code:
+        console.note(f"`rebaser reopen {workspace} {change_set}` brings it back, as long as its history is kept")
+    return code

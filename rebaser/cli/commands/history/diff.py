@@ -1,0 +1,148 @@
+"""`rebaser diff`: compares two positions, or two change sets."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rebaser.cli.errors import CommandFailed, usage_error
+from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
+from rebaser.cli.output import console
+from rebaser_core.errors import UnprocessableError
+
+if TYPE_CHECKING:
+    from rebaser_client import BranchDiff
+    from rebaser_client.log.changes import Diff
+    from rebaser_core.ids import ChangeSetKey
+    from rebaser_core.values import Value
+
+STYLES = {1: "red", 2: "green"}
+
+
+def diff(
+    workspace: Workspace,
+    change_set: Position,
+    other: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CS[@POSITION]",
+            help="What to compare it with. Default: the same change set as it is now; for a branch, its base.",
+        ),
+    ] = None,
+    *,
+    derived: Annotated[
+        bool, typer.Option("--derived", help="Also show derived values that differ. This loads both states.")
+    ] = False,
+    no_pager: NoPager = False,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """Show what a branch changed, or how two positions of a change set, or two change sets, differ.
+
+    With one change set and no position, it shows what this branch changed since its base. Where the target was edited,
+    too, it shows what the target has now; "landed" marks what it has from the branch already.
+
+    Each line has an id, and its value or formula on the first side and on the second; - means that the value does not
+    exist there. Derived values are compared by their formulas; with --derived, also by their results. With --json, it
+    prints one object per line.
+    """
+    from rebaser.cli.connect import connect_client
+    from rebaser.cli.runner import run_async
+
+    one, at = checked_position(workspace, change_set)
+    if at is None and other is None:
+        if derived:
+            raise usage_error("--derived needs a position or another change set to compare with")
+        return _diff_branch(one, nats, prefix, json=json, page=not no_pager)
+    two, other_at = (one, None) if other is None else checked_position(workspace, other)
+    loaded: list[Diff] = []
+
+    async def load() -> None:
+        async with connect_client(nats, prefix) as client:
+            compare = partial(client.diff, one.workspace, one.change_set, two.change_set)
+            loaded.append(await compare(at=at, other_at=other_at, derived=derived))
+
+    code = run_async(load)
+    if code:
+        return code
+    found = loaded[0]
+    if json:
+        _write_objects(found)
+        return 0
+    from rebaser.cli.output.change_format import change_row
+    from rebaser.cli.output.pager import paged
+
+    names = f"{one.change_set}@{found.first}", f"{two.change_set}@{found.last}"
+    rows = [change_row(change) for change in found.changes]
+    rows += [(id_, _value_text(before), _value_text(after)) for id_, before, after in found.derived]
+    with paged(not no_pager and bool(rows)):
+        console.table(("id", *names), rows, styles=STYLES)
+    if not rows:
+        console.note(f"{names[0]} and {names[1]} are the same")
+    return 0
+
+
+def _diff_branch(key: "ChangeSetKey", nats: str, prefix: str, *, json: bool, page: bool) -> int:
+    """Show what the branch `key` changed since its base."""
+    from rebaser.cli.connect import connect_client
+    from rebaser.cli.output.change_format import branch_change_json, branch_change_row
+    from rebaser.cli.output.pager import paged
+    from rebaser.cli.runner import run_async
+
+    loaded: list[BranchDiff] = []
+
+    async def load() -> None:
+        async with connect_client(nats, prefix) as client:
+            try:
+                loaded.append(await client.changes(key.workspace, key.change_set))
+            except UnprocessableError as error:
+                raise CommandFailed(_advice(key, error)) from None
+
+    code = run_async(load)
+    if code:
+        return code
+    found = loaded[0]
+    if json:
+        for change in found.changes:
+            console.write_json(branch_change_json(change))
+        return 0
+    info = found.info
+    moved = any(change.moved for change in found.changes)
+    titles = ["id", f"{info.target}@{info.base}", info.change_set] + [f"{info.target} now"] * moved
+    rows = [branch_change_row(change)[: len(titles)] for change in found.changes]
+    with paged(page and bool(rows)):
+        console.table(titles, rows, styles=STYLES)
+    if not found.changes:
+        console.note(f"{info.change_set} has changed nothing since {info.target}@{info.base}")
+    return 0
+
+
+def _advice(key: "ChangeSetKey", error: UnprocessableError) -> str:
+    if error.code != "not_a_branch":
+        return error.message
+    name = key.change_set
+    return (
+        f"{error.message}: name what to compare it with, such as `rebaser diff {key.workspace} {name}@2h` or "
+        f"`rebaser diff {key.workspace} {name} OTHER`"
+    )
+
+
+def _write_objects(found: "Diff") -> None:
+    from rebaser.cli.output.change_format import change_json
+
+    for change in found.changes:
+        console.write_json(change_json(change))
+    for id_, before, after in found.derived:
+        console.write_json({"id": id_, "valueBefore": _value_json(before), "valueAfter": _value_json(after)})
+
+
+def _value_json(value: "Value") -> dict[str, object]:
+    error = None if value.error is None else {"code": value.error.code, "message": value.error.message}
+    return {"value": value.value, "state": value.state.value, "error": error}
+
+
+def _value_text(value: "Value") -> str:
+    if value.error is not None:
+        return f"{value.error.code}: {value.error.message}"
+    return console.json_text(value.value) + (" (stale)" if value.state == "stale" else "")

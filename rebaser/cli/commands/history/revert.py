@@ -1,0 +1,195 @@
+"""`rebaser revert`: takes back the edits of commits."""
+
+import re
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rebaser.cli.errors import CommandFailed, usage_error
+from rebaser.cli.options import DEFAULT_NATS, Author, ChangeSet, Json, Message, Nats, Prefix, Workspace, checked_key
+from rebaser.cli.output import console
+from rebaser_core.errors import UnprocessableError
+
+if TYPE_CHECKING:
+    from rebaser_client import EnqueueUpdatesResponse, RebaserClient, RequestConflicts, RequestRejected
+    from rebaser_client.log.positions import At
+    from rebaser_core.commit import Source
+    from rebaser_core.ids import ChangeSetKey
+
+_RANGE = re.compile(r"([0-9]{1,18})(?:\.\.([0-9]{1,18}))?")
+STYLES = {1: "dim", 2: "red", 3: "green"}
+
+
+def revert(
+    workspace: Workspace,
+    change_set: ChangeSet,
+    commits: Annotated[
+        str | None,
+        typer.Argument(metavar="P[..Q]", help="Log sequence of the commit, or of the first and the last commit."),
+    ] = None,
+    *,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="P", help="Take back everything after this position: a log sequence, an age or a time."),
+    ] = None,
+    request: Annotated[
+        str | None, typer.Option(metavar="ID", help="Take back only the edits of this request in the commit P.")
+    ] = None,
+    of: Annotated[
+        str | None, typer.Option(metavar="CS", help="The commits are those of CS, the target of the branch.")
+    ] = None,
+    author: Author = "",
+    message: Message = "",
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 60.0,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """Take back the edits of commits: each edited value gets the definition that it had before them.
+
+    A revert is an edit like any other, and can itself be reverted. If one of the values has been edited again since,
+    nothing is taken back. The command then shows the definition that the commits left (base), the current one (ours)
+    and the one that the revert would restore (theirs), and the exit code is 1.
+
+    With --of, a branch takes back commits of its target that are not newer than its base. Apply the branch then to
+    correct the target, which may be protected.
+    """
+    from rebaser.cli.connect import connect_client
+    from rebaser.cli.runner import run_async
+    from rebaser_client import RequestConflicts, RequestRejected
+
+    key = checked_key(workspace, change_set)
+    first, last = _range(commits, to)
+    back_to = _position(to, key.change_set)
+    if request is not None and (to is not None or first != last):
+        raise usage_error("names a request of one commit: write `rebaser revert WS CS P --request ID`", "--request")
+    if of is not None:
+        checked_key(workspace, of)
+        if to is not None:
+            raise usage_error("takes back only what CS did after the position: leave out --of, or name commits", "--to")
+    done: list[EnqueueUpdatesResponse | RequestConflicts] = []
+    sources: list[Source | None] = []
+    nothing = CommandFailed(f"there is no commit after {key.change_set}@{to}: nothing to take back")
+
+    async def run() -> None:
+        async with connect_client(nats, prefix) as client:
+            start, end = (first, last) if back_to is None else await _behind(client, key, back_to)
+            if end < start:
+                raise nothing
+            options = {"request": request, "author": author, "message": message, "timeout": timeout, "of": of}
+            try:
+                done.append(await client.revert(*(key.workspace, key.change_set, start, end), **options))  # type: ignore[arg-type] # each has its own type
+                if start == end and of is None:
+                    sources.append(await _source(client, key, start))
+            except RequestConflicts as error:
+                done.append(error)
+            except RequestRejected as error:
+                raise CommandFailed(advice_on(error, key, commits or "P", of)) from None
+
+    code = run_async(run)
+    if code:
+        return code
+    (result,) = done
+    if isinstance(result, RequestConflicts):
+        show_conflicts(result, json)
+        raise CommandFailed(f"nothing was taken back: {result.message}")
+    show_success(result, json)
+    if sources and not json:
+        show_way_on(key, sources[0])
+    return 0
+
+
+def advice_on(error: "RequestRejected", key: "ChangeSetKey", commits: str, of: str | None) -> str:
+    """Return why nothing was taken back, and what to do."""
+    reason = error.response.status.message  # type: ignore[union-attr] # a rejection is no success
+    workspace, name = key.workspace, key.change_set
+    advice = {
+        "protected": f"take them back in a branch, and apply it: `rebaser branch {workspace} NAME --from {name}`, "
+        f"`rebaser revert {workspace} NAME {commits} --of {name}`, `rebaser apply {workspace} NAME`",
+        "closed": f"`rebaser reopen {workspace} {name}` opens it again",
+        "moved": f"create another branch from {of}, and take them back there",
+        "not_its_target": f"`rebaser branches {workspace}` shows the target of each branch",
+        "purged": f"`rebaser status {workspace} {of or name}` shows how far back its history reaches",
+        "no_such_position": f"`rebaser log {workspace} {of or name}` shows the commits",
+        "no_such_request": f"`rebaser show {workspace} {of or name}@{commits}` shows the requests of the commit",
+    }.get(error.code)
+    if error.code == "purged" and " created this change set" in reason:
+        advice = f"to take back commits of the target of {name}, name it with --of"
+    return f"nothing was taken back: {reason}" + (f"; {advice}" if advice else "")
+
+
+def _range(commits: str | None, to: str | None) -> tuple[int, int]:
+    """Return the log sequences of the first and the last commit that the argument names; zeros with `--to`."""
+    if (commits is None) == (to is None):
+        raise usage_error("give the commits to take back (1234 or 1234..1240), or --to and a position")
+    if commits is None:
+        return 0, 0
+    matched = _RANGE.fullmatch(commits)
+    if matched is None or (matched[2] is not None and int(matched[2]) < int(matched[1])):
+        raise usage_error(f"{commits[:40]!r} names no commits; write 1234 or 1234..1240, as `rebaser log` shows them")
+    return int(matched[1]), int(matched[2] or matched[1])
+
+
+def _position(to: str | None, name: str) -> "At | None":
+    from rebaser_client.log.positions import parse_at
+
+    try:
+        return None if to is None else parse_at(to, datetime.now(UTC), name)
+    except UnprocessableError as error:
+        raise usage_error(error.message, "--to") from None
+
+
+async def _behind(client: "RebaserClient", key: "ChangeSetKey", position: "At") -> tuple[int, int]:
+    """Return the log sequence after the newest commit at `position`, and the log sequence of the newest commit."""
+    ends = []
+    for at in (position, None):
+        async with aclosing(client.log(key.workspace, key.change_set, at=at)) as entries:
+            ends.append(await anext(aiter(entries), None))
+    standing, newest = [0 if entry is None else entry.sequence for entry in ends]
+    return standing + 1, newest
+
+
+async def _source(client: "RebaserClient", key: "ChangeSetKey", commit: int) -> "Source | None":
+    """Return the branch that the commit applied; None if it applied none."""
+    async with aclosing(client.log(key.workspace, key.change_set, at=commit)) as entries:
+        entry = await anext(aiter(entries), None)
+    return entry.commit.source if entry is not None and entry.kind == "rebase" else None
+
+
+def show_success(response: "EnqueueUpdatesResponse", json: bool) -> None:
+    """Show which commit took edits back."""
+    from rebaser_core.response import Success
+
+    status = response.status
+    assert isinstance(status, Success)  # noqa: S101 - the client raises everything else
+    if json:
+        console.write_json({"requestId": response.id, "commit": status.commit, "updates": status.performed})
+    else:
+        updates = f"{status.performed:,} update{'' if status.performed == 1 else 's'}"
+        console.write_line(f"commit {status.commit}: {updates} (request {response.id})")
+
+
+def show_way_on(key: "ChangeSetKey", source: "Source | None") -> None:
+    """After an apply was taken back: show how to go on with the branch. `source`: what the apply took."""
+    if source is not None:
+        branch, target = f"{source.change_set}@{source.sequence}", key.change_set
+        command = f"rebaser branch {key.workspace} NAME --from {branch} --target {target}"
+        console.note(f"to go on with the changes of {source.change_set}: {command}")
+
+
+def show_conflicts(error: "RequestConflicts", json: bool) -> None:
+    """Show the definitions that were edited again, which is why nothing was taken back."""
+    from rebaser.cli.output.change_format import definition_json, definition_text
+
+    sides = [(one.id, one.sides) for one in error.conflicts if one.sides is not None]
+    if json:
+        for id_, side in sides:
+            parts = {"base": side.base, "ours": side.ours, "theirs": side.theirs}
+            console.write_json(
+                {"id": id_} | {name: definition_json(part) for name, part in parts.items()}  # type: ignore[arg-type] # no removals
+            )
+        return
+    rows = [(id_, *map(definition_text, (side.base, side.ours, side.theirs))) for id_, side in sides]  # type: ignore[arg-type] # no removals
+    console.table(("id", "base", "ours", "theirs"), rows, styles=STYLES)

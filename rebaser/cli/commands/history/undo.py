@@ -1,0 +1,190 @@
+"""`rebaser undo` and `rebaser redo`: take back one's own newest request, or the newest undo.
+
+Invariant: unless `--yes` is given, the request is shown before it is taken back. Exactly that request is taken back,
+even if there is a newer one by then.
+"""
+
+import sys
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from rebaser.cli.errors import CommandFailed, usage_error
+from rebaser.cli.options import (
+    DEFAULT_NATS,
+    Author,
+    ChangeSet,
+    Json,
+    Message,
+    Nats,
+    Prefix,
+    Workspace,
+    checked_key,
+)
+from rebaser.cli.output import console
+
+if TYPE_CHECKING:
+    from rebaser_client import EnqueueUpdatesResponse, RebaserClient, RequestConflicts, UndoStep
+    from rebaser_client.log.changes import Change
+    from rebaser_core.ids import ChangeSetKey
+
+SHOWN = 20  # changes
+STYLES = {1: "red", 2: "green"}
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.", allow_from_autoenv=False)]
+Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")]
+
+
+def undo(
+    workspace: Workspace,
+    change_set: ChangeSet,
+    *,
+    yes: Yes = False,
+    author: Author = "",
+    message: Message = "",
+    timeout: Timeout = 60.0,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """Take back your newest request: each value it edited gets its earlier definition back.
+
+    Your requests are those of the given author, or, without one, those that name no author. The command shows the
+    request and asks for confirmation. Requests that are reverts, or that are already reverted, are passed over, so the
+    next undo takes back an earlier request. `rebaser redo` takes an undo back. If one of the values has been edited
+    again since, nothing is taken back; the command shows the conflicts as `rebaser revert` does, and the exit code
+    is 1.
+    """
+    return _TakeBack("undo", checked_key(workspace, change_set), yes, author, message, timeout, json).run(nats, prefix)
+
+
+def redo(
+    workspace: Workspace,
+    change_set: ChangeSet,
+    *,
+    yes: Yes = False,
+    author: Author = "",
+    message: Message = "",
+    timeout: Timeout = 60.0,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """Take back your newest undo: the request that it took back is applied again.
+
+    Your undos are those of the given author, or, without one, those that name no author. The command shows the undo and
+    asks for confirmation. Once you have sent another edit, there is nothing to redo.
+    """
+    return _TakeBack("redo", checked_key(workspace, change_set), yes, author, message, timeout, json).run(nats, prefix)
+
+
+@dataclass(slots=True)
+class _TakeBack:
+    verb: Literal["undo", "redo"]
+    key: "ChangeSetKey"
+    yes: bool
+    author: str
+    message: str
+    timeout: float
+    json: bool
+    step: "UndoStep | None" = None
+    response: "EnqueueUpdatesResponse | None" = None
+    conflicts: "RequestConflicts | None" = None
+
+    def run(self, nats: str, prefix: str) -> int:
+        from rebaser.cli.commands.history.revert import show_conflicts, show_success, show_way_on
+        from rebaser.cli.runner import run_async
+
+        if not self.yes and not sys.stdin.isatty():
+            raise usage_error(f"add --yes to {self.verb} without confirmation, because stdin is not a terminal")
+        code = run_async(partial(self._find, nats, prefix))
+        # Asked while no event loop runs: in a thread beside a running one, Ctrl-C would not end the question.
+        if not code and not self.yes and not typer.confirm("take it back?", err=True):
+            raise CommandFailed("not confirmed: nothing was taken back")
+        code = code or run_async(partial(self._take_back, nats, prefix))
+        if code:
+            return code
+        if self.conflicts is not None:
+            show_conflicts(self.conflicts, self.json)
+            raise CommandFailed(f"nothing was taken back: {self.conflicts.message}")
+        assert self.response is not None  # noqa: S101 - `_take_back` sets it or raises
+        show_success(self.response, self.json)
+        assert self.step is not None  # noqa: S101 - `_find` sets it, or raises
+        if self.verb == "undo" and not self.json:
+            show_way_on(self.key, self.step.entry.commit.source)
+        return 0
+
+    async def _find(self, nats: str, prefix: str) -> None:
+        """Find the request, and show it if the user is asked or stdout is a terminal."""
+        from rebaser.cli.connect import connect_client
+
+        async with connect_client(nats, prefix) as client:
+            find = client.undoable if self.verb == "undo" else client.redoable
+            self.step = await find(self.key.workspace, self.key.change_set, author=self.author)
+            if self.step is None:
+                raise CommandFailed(self._nothing())
+            if not self.yes or console.is_terminal():
+                await self._show(client, self.step)
+
+    async def _take_back(self, nats: str, prefix: str) -> None:
+        from rebaser.cli.commands.history.revert import advice_on
+        from rebaser.cli.connect import connect_client
+        from rebaser_client import RequestConflicts, RequestRejected
+
+        assert self.step is not None  # noqa: S101 - `_find` sets it, or raises
+        place, request = self.step.entry.sequence, self.step.decision.request_id
+        async with connect_client(nats, prefix) as client:
+            try:
+                self.response = await client.revert(
+                    *(self.key.workspace, self.key.change_set, place),
+                    request=request,
+                    author=self.author,
+                    message=self.message,
+                    timeout=self.timeout,
+                )
+            except RequestConflicts as error:
+                self.conflicts = error
+            except RequestRejected as error:
+                raise CommandFailed(advice_on(error, self.key, f"{place} --request {request}", None)) from None
+
+    def _nothing(self) -> str:
+        whose = f"by {self.author}" if self.author else "without an author (see --author)"
+        what = "request" if self.verb == "undo" else "undo"
+        return f"nothing to {self.verb} in {self.key.workspace}/{self.key.change_set}: no {what} {whose} is left"
+
+    async def _show(self, client: "RebaserClient", step: "UndoStep") -> None:
+        """Show the request, and what taking it back does if none of its values has been edited again."""
+        from rebaser.cli.output.change_format import time_text
+
+        shown = await client.show(self.key.workspace, self.key.change_set, step.entry.sequence)
+        changes = [
+            change
+            for one in shown.requests
+            if one.decision.request_id == step.decision.request_id
+            for change in one.changes
+        ]
+        by = f" by {step.author.author}" if step.author.author else ""
+        why = f": {step.author.message.splitlines()[0]}" if step.author.message else ""
+        title = (
+            f"request {step.decision.request_id}{by}, commit {step.entry.sequence}, {time_text(step.entry.time)}{why}"
+        )
+        self._show_changes(title, changes)
+
+    def _show_changes(self, title: str, changes: "list[Change]") -> None:
+        from rebaser.cli.output.change_format import definition_text
+
+        rows = [
+            (change.id, definition_text(change.after), definition_text(change.before, change.known))
+            for change in changes[:SHOWN]
+        ]
+        more = f"and {len(changes) - SHOWN:,} more" if len(changes) > SHOWN else ""
+        if console.is_terminal() and not self.json:
+            console.table(("id", "now", f"after the {self.verb}"), rows, title=title, styles=STYLES)
+        else:
+            console.note(title)
+            for id_, now, then in rows:
+                console.note(f"  {id_}: {now} becomes {then}")
+        if more:
+            console.note(more)

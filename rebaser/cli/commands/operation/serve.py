@@ -1,0 +1,281 @@
+"""`rebaser serve` and `rebaser dev`: run a server, alone or together with NATS and Spark.
+
+Invariant: a setting whose option is not given comes from the environment, or else from the defaults in
+`rebaser.settings`.
+"""
+
+import errno
+import socket
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from rebaser.cli.errors import CommandFailed
+from rebaser.cli.options import ACCESS_VALUES
+from rebaser.cli.output import console
+
+if TYPE_CHECKING:
+    from rebaser.embedded.spark import Jvm
+    from rebaser.settings import Settings
+
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"] | None,
+    typer.Option(envvar="REBASER_LOG_LEVEL", help="Lowest level that is logged.", show_default="info"),
+]
+LogFormat = Annotated[
+    Literal["auto", "console", "json"] | None,
+    typer.Option(
+        envvar="REBASER_LOG_FORMAT",
+        help="Format of log events. auto: console on a terminal, json elsewhere.",
+        show_default="auto",
+    ),
+]
+Spark = Annotated[
+    str | None,
+    typer.Option(
+        envvar="REBASER_SPARK",
+        metavar="URL",
+        help="local[*] for the embedded Spark, or a Spark Connect server: sc://host:port.",
+        show_default="local[*]",
+    ),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        envvar="REBASER_SPARK_DRIVER_MEMORY", help="Heap size of the embedded Spark's JVM.", show_default="1g"
+    ),
+]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(
+        envvar="REBASER_CONCURRENCY",
+        help="Maximum number of change sets that the server owns at once.",
+        show_default="as many as a third of the memory holds",
+    ),
+]
+Quiescent = Annotated[
+    float | None,
+    typer.Option(
+        envvar="REBASER_QUIESCENT_PERIOD",
+        metavar="SECONDS",
+        help="Release a change set that has been idle for this long.",
+        show_default="10",
+    ),
+]
+NatsServers = Annotated[
+    str | None,
+    typer.Option(
+        "--nats",
+        envvar="REBASER_NATS_URL",
+        metavar="URL",
+        help="NATS server; several are separated by commas.",
+        show_default="nats://127.0.0.1:4222",
+    ),
+]
+Prefix = Annotated[str | None, typer.Option(envvar="REBASER_PREFIX", help="Prefix of all stream and subject names.")]
+ServerId = Annotated[
+    str | None,
+    typer.Option(envvar="REBASER_SERVER_ID", help="Name of this server.", show_default="host name and process"),
+]
+Scratch = Annotated[Path | None, typer.Option(envvar="REBASER_SCRATCH", help="Folder for Spark's temporary files.")]
+Blobs = Annotated[
+    str | None,
+    typer.Option(
+        envvar="REBASER_BLOBS",
+        metavar="URL",
+        help="Blob store: file://, s3://, gs:// or az://.",
+        show_default="in NATS",
+    ),
+]
+AckWait = Annotated[
+    float | None,
+    typer.Option(
+        envvar="REBASER_ACK_WAIT",
+        metavar="SECONDS",
+        help="Give the change sets of a server to others once it has been silent for this long.",
+        show_default="6",
+    ),
+]
+OverflowPending = Annotated[
+    int | None,
+    typer.Option(
+        envvar="REBASER_OVERFLOW_PENDING",
+        metavar="N",
+        min=1,
+        help="Act as a spare server: take change sets only while at least N of them wait for a server.",
+        show_default="always",
+    ),
+]
+OverflowAckPending = Annotated[
+    int | None,
+    typer.Option(
+        envvar="REBASER_OVERFLOW_ACK_PENDING",
+        metavar="N",
+        min=1,
+        help="Act as a spare server: take change sets only while all servers together own at least N.",
+        show_default="always",
+    ),
+]
+SweepInterval = Annotated[
+    float | None,
+    typer.Option(
+        envvar="REBASER_SWEEP_INTERVAL",
+        metavar="SECONDS",
+        help="How often to look for change sets that have work but no server.",
+        show_default="10",
+    ),
+]
+Replicas = Annotated[
+    int | None,
+    typer.Option(envvar="REBASER_REPLICAS", help="Copies of each stream.", show_default="as durability needs"),
+]
+Durability = Annotated[
+    Literal["memory", "fast", "safe"] | None,
+    typer.Option(
+        envvar="REBASER_DURABILITY",
+        help="What the data survives. memory: crashes of servers. fast: crashes of any process. safe: power loss, too.",
+        show_default="fast for new streams",
+    ),
+]
+
+
+def serve(
+    *,
+    nats: NatsServers = None,
+    prefix: Prefix = None,
+    server_id: ServerId = None,
+    spark: Spark = None,
+    spark_driver_memory: Memory = None,
+    scratch: Scratch = None,
+    blobs: Blobs = None,
+    concurrency: Concurrency = None,
+    quiescent_period: Quiescent = None,
+    ack_wait: AckWait = None,
+    durability: Durability = None,
+    overflow_pending: OverflowPending = None,
+    overflow_ack_pending: OverflowAckPending = None,
+    sweep_interval: SweepInterval = None,
+    replicas: Replicas = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+) -> int:
+    """Run a server.
+
+    A server owns change sets, applies their requests and keeps their derived values up to date. Any number of servers
+    share the work. On SIGTERM or Ctrl-C, a server gives its change sets to the others at once.
+
+    Some settings have no option, only an environment variable: see deploy/docs/reference/settings.md.
+    """
+    from rebaser.cli import logs
+    from rebaser.cli.spark_prestart import prestarted_spark
+    from rebaser.settings import load_settings
+
+    settings = load_settings(
+        **ACCESS_VALUES.get(),
+        nats_url=nats,
+        prefix=prefix,
+        server_id=server_id,
+        spark=spark,
+        spark_driver_memory=spark_driver_memory,
+        scratch=scratch,
+        blobs=blobs,
+        concurrency=concurrency,
+        quiescent_period=quiescent_period,
+        ack_wait=ack_wait,
+        durability=durability,
+        overflow_pending=overflow_pending,
+        overflow_ack_pending=overflow_ack_pending,
+        sweep_interval=sweep_interval,
+        replicas=replicas,
+        log_level=log_level,
+        log_format=log_format,
+    )
+    logs.configure(settings.log_level, settings.log_format)
+    with prestarted_spark(settings) as jvm:
+        from rebaser.cli.runner import run_async
+
+        return run_async(partial(_serve, settings, jvm), daemon=True)
+
+
+async def _serve(settings: "Settings", jvm: "Jvm | None") -> None:
+    from rebaser.server import serve as run_server
+
+    await run_server(settings, jvm=jvm)
+
+
+def dev(
+    *,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the NATS server on 127.0.0.1; 0 is any free port.")
+    ] = 4222,
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder for all data.")] = Path(".rebaser"),
+    spark: Spark = None,
+    spark_driver_memory: Memory = None,
+    concurrency: Concurrency = None,
+    quiescent_period: Quiescent = None,
+    durability: Durability = None,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        typer.Option(envvar="REBASER_LOG_LEVEL", help="Lowest level that is logged."),
+    ] = "warning",
+    log_format: LogFormat = None,
+) -> int:
+    """Run NATS, a server and Spark on this machine.
+
+    Ctrl-C stops all of them. Data in the folder --data is kept for the next run.
+
+    It prints `ready nats=URL` when it accepts requests, and `warm spark=…` when Spark has started. Until then, no
+    derived value is computed.
+    """
+    from rebaser.cli import logs
+    from rebaser.cli.spark_prestart import prestarted_spark
+    from rebaser.settings import load_settings
+
+    logs.configure(log_level, log_format or "auto")
+    _check_port(port)
+    options: dict[str, object] = {
+        "spark": spark,
+        "spark_driver_memory": spark_driver_memory,
+        "concurrency": concurrency,
+        "quiescent_period": quiescent_period,
+        "durability": durability,
+        "log_level": log_level,
+        "log_format": log_format,
+    }
+    settings = load_settings(**(options | {"scratch": data / "spark"}))
+    with prestarted_spark(settings) as jvm:
+        from rebaser.cli.runner import run_async
+
+        return run_async(partial(_dev, data, port or None, settings, jvm), daemon=True)
+
+
+def _check_port(port: int) -> None:
+    """Raise `CommandFailed` with advice if the port is in use; nats-server would give none."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise CommandFailed(
+                    f"port {port} cannot be used: {error.strerror}; choose another with --port"
+                ) from None
+            raise CommandFailed(
+                f"port {port} is in use, perhaps by another `rebaser dev`; choose another with --port (0: any free one)"
+            ) from None
+
+
+async def _dev(data: Path, port: int | None, settings: "Settings", jvm: "Jvm | None") -> None:
+    from rebaser.embedded.nats import embedded_nats
+    from rebaser.server import serve as run_server
+
+    sync_interval = "always" if settings.durability == "safe" else None
+    async with embedded_nats(data / "nats", port, sync_interval=sync_interval) as nats:
+        await run_server(
+            settings.embedded(nats.url),
+            ready=lambda: console.write_line(f"ready nats={nats.url}"),
+            warm=lambda: console.write_line(f"warm spark={settings.spark}"),
+            jvm=jvm,
+        )

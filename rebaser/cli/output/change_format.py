@@ -1,0 +1,180 @@
+"""Formats commits and changes for `rebaser log`, `show`, `blame` and `diff`: as cells of tables, or as JSON objects."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rebaser.cli.output import console
+
+if TYPE_CHECKING:
+    from rebaser_client.log.branches import BranchChange
+    from rebaser_client.log.changes import Change, Definition, LogEntry
+    from rebaser_core.commit import Authorship, Commit, Decision, Marking, Reverts, Source
+
+MAX_CELL = 200  # characters of a definition in a table
+NOTHING, UNKNOWN = "-", "(unknown)"
+
+
+def time_text(time: datetime) -> str:
+    """Return a time in UTC, to the second."""
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def time_json(time: datetime) -> str:
+    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03d}Z"
+
+
+def definition_text(definition: "Definition | None", known: bool = True) -> str:
+    """Return a definition as text: a value as JSON, a derived value as `= function inputs parameters`."""
+    from rebaser_core.updates import Derive, Set
+
+    if definition is None:
+        return NOTHING if known else UNKNOWN
+    if isinstance(definition, Set):
+        text = console.json_text(definition.value)
+    elif isinstance(definition, Derive):
+        wire = definition.to_wire()
+        parts = [wire["inputs"], wire["params"]] if wire["params"] else [wire["inputs"]]
+        text = " ".join(["=", wire["function"], *map(console.json_text, parts)])
+    else:
+        text = "(unset)"
+    return text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"
+
+
+def definition_json(definition: "Definition | None") -> dict[str, Any] | None:
+    """Return a definition as an update without its id, None if there is none."""
+    if definition is None:
+        return None
+    return {name: value for name, value in definition.to_wire().items() if name != "id"}
+
+
+def change_json(change: "Change") -> dict[str, Any]:
+    """Return a change as an object; `beforeKnown` is false if the log does not say what it replaced."""
+    known = {} if change.known else {"beforeKnown": False}
+    return {
+        "id": change.id,
+        "before": definition_json(change.before),
+        "after": definition_json(change.after),
+        **known,
+    }
+
+
+def change_row(change: "Change") -> tuple[str, str, str]:
+    return change.id, definition_text(change.before, change.known), definition_text(change.after)
+
+
+def branch_change_row(change: "BranchChange") -> tuple[str, str, str, str]:
+    """Return the definitions of a value at the base of a branch, in the branch, and in its target if changed there."""
+    theirs = definition_text(change.theirs) if change.moved else ""
+    theirs += " (landed)" if change.landed else ""
+    return change.id, definition_text(change.base), definition_text(change.ours), theirs
+
+
+def branch_change_json(change: "BranchChange") -> dict[str, Any]:
+    parts = {"base": change.base, "ours": change.ours, "theirs": change.theirs}
+    return (
+        {"id": change.id}
+        | {name: definition_json(part) for name, part in parts.items()}
+        | {"moved": change.moved, "landed": change.landed}
+    )
+
+
+def request_json(decision: "Decision", author: "Authorship") -> dict[str, Any]:
+    return {
+        "requestId": decision.request_id,
+        "outcome": decision.outcome.value,
+        "updates": decision.performed,
+        "author": author.author,
+        "message": author.message,
+        **({"code": decision.code, "reason": decision.message} if decision.code else {}),
+    }
+
+
+def reverts_json(reverts: "Reverts | None") -> dict[str, Any] | None:
+    if reverts is None:
+        return None
+    of = {} if reverts.of is None else {"of": reverts.of}
+    return {"first": reverts.first, "last": reverts.last, "requestId": reverts.request} | of
+
+
+def reverts_text(reverts: "Reverts") -> str:
+    """Return what a revert takes back, in a few words."""
+    span = f"{reverts.first}" if reverts.first == reverts.last else f"{reverts.first}..{reverts.last}"
+    span += "" if reverts.of is None else f" of {reverts.of}"
+    return f"reverts {span}" + (f" (request {reverts.request})" if reverts.request else "")
+
+
+def origin_json(commit: "Commit") -> dict[str, Any] | None:
+    """Return what a commit was created from, or which branch it applied, as an object."""
+    origin = commit.origin or commit.source
+    return None if origin is None else {"changeSetId": origin.change_set, "position": origin.sequence}
+
+
+def source_text(source: "Source", kind: str) -> str:
+    return f"{'rebased on' if kind == 'replay' else 'applied'} {source.change_set}@{source.sequence}"
+
+
+def marking_text(marking: "Marking") -> str:
+    if marking.status is not None:
+        return {"open": "reopened", "deleted": "deleted"}.get(marking.status.value, f"closed ({marking.status})")
+    return "protected" if marking.protected else "no longer protected"
+
+
+def marking_json(marking: "Marking") -> dict[str, Any]:
+    return {"protected": marking.protected} if marking.status is None else {"status": marking.status.value}
+
+
+def entry_json(entry: "LogEntry") -> dict[str, Any]:
+    """Return a commit as an object."""
+    return {
+        "position": entry.sequence,
+        "time": time_json(entry.time),
+        "kind": entry.kind.value,
+        "reverts": reverts_json(entry.reverts),
+        **({"from": origin_json(entry.commit)} if entry.kind == "create" or entry.commit.source else {}),
+        **(marking_json(entry.commit.marking) if entry.commit.marking else {}),
+        "requests": [request_json(decision, author) for decision, author in entry.requests],
+    }
+
+
+def authors_text(entry: "LogEntry") -> str:
+    """Return the authors of the requests of a commit, each once."""
+    return ", ".join(dict.fromkeys(author.author for _, author in entry.requests if author.author))
+
+
+def entry_text(entry: "LogEntry") -> str:
+    """Return what a commit is, in a few words: its requests, what it reverts or applies, and the first message."""
+    parts = []
+    if entry.kind == "create":
+        origin = entry.commit.origin
+        parts.append("created empty" if origin is None else f"created from {origin.change_set}@{origin.sequence}")
+    if entry.commit.source is not None:
+        parts.append(source_text(entry.commit.source, entry.kind))
+    if entry.commit.marking is not None:
+        parts.append(marking_text(entry.commit.marking))
+    if entry.reverts is not None:
+        parts.append(reverts_text(entry.reverts))
+    if len(entry.requests) == 1:
+        decision = entry.requests[0][0]
+        parts.append(decision.request_id if entry.commit.marking else f"{decision.request_id}: {_done(decision)}")
+    elif entry.requests:
+        failed = sum(decision.outcome.value != "success" for decision, _ in entry.requests)
+        updates = sum(decision.performed for decision, _ in entry.requests)
+        parts.append(
+            f"{len(entry.requests)} requests: {_count(updates, 'update')}"
+            + (f", {failed} not applied" if failed else "")
+        )
+    else:
+        parts.append(entry.kind.value)
+    message = next((author.message for _, author in entry.requests if author.message), "")
+    return "; ".join(parts) + (f' "{message.splitlines()[0]}"' if message else "")
+
+
+def _done(decision: "Decision") -> str:
+    outcome = decision.outcome.value
+    if outcome != "success":
+        return f"not applied ({decision.code or outcome})"
+    return _count(decision.performed, "update")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

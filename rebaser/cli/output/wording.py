@@ -1,0 +1,15 @@
+"""Builds phrases that several commands print."""
+
+from rebaser.cli.output import console
+
+
+def progress_text(done: int, total: int | None, seconds: float) -> str:
+    """Return the progress of an update, for people: `done` of `total` values, and seconds since it began."""
+    if not total:
+        return f"planning, {seconds:.0f} s"
+    return f"{100 * done // total} % of {total:,} values, {seconds:.0f} s"
+
+
+def recompute_text(function: str | None) -> str:
+    """Return what a recompute applies to, for people: the values of `function`, or all derived values."""
+    return "all derived values" if function is None else f"values of {console.safe(function)}"

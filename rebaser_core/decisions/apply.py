@@ -1,0 +1,71 @@
+"""Applies branches: what a branch offers its target, and whether the target may take it.
+
+Invariant: an apply takes the edits of the branch as of one position. It never overwrites an edit of the target that the
+branch does not contain: if both changed a definition, that is a conflict, and then nothing is taken.
+"""
+
+from rebaser_core.branches.branch import Apply
+from rebaser_core.branches.merge import PatchEntry
+from rebaser_core.commit import BranchStatus, BranchSummary, Source
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.record import record
+from rebaser_core.state.change_set import ChangeSetState
+
+
+@record
+class Offer:
+    """The changes of the branch `source`, as a patch from its target at `base`."""
+
+    source: Source
+    base: int
+    patch: tuple[PatchEntry, ...]
+
+
+def check_source(target: str, source: Source, now: BranchSummary | None, then: BranchSummary | None) -> None:
+    """Check that the branch can be applied to `target`. `now` and `then`: the branch today and as of `source`.
+
+    Raises `UnprocessableError` with code `closed`, `not_its_target` or `unresolved`.
+    """
+    name = source.change_set
+    if now is not None and now.status is BranchStatus.DELETED:
+        raise UnprocessableError(f"{name} is deleted: it cannot be applied unless it is brought back", code="deleted")
+    if now is not None and now.status is not BranchStatus.OPEN:
+        raise UnprocessableError(
+            f"{name} is closed ({now.status}): it cannot be applied unless it is reopened", code="closed"
+        )
+    if then is None or then.target != target:
+        other = f"whose target is {then.target}" if then is not None and then.target else "which has no target"
+        raise UnprocessableError(f"{target} is not the target of {name}, {other}", code="not_its_target")
+    if then.conflicts:
+        raise UnprocessableError(
+            f"{name}@{source.sequence} has {then.conflicts} unresolved conflict{'' if then.conflicts == 1 else 's'}:"
+            " resolve them in the branch first",
+            code="unresolved",
+        )
+
+
+def check_target(state: ChangeSetState, apply: Apply, offer: Offer) -> UnprocessableError | None:
+    """Return why the target, whose state is `state`, must not take `offer`; None if it may.
+
+    Codes: `moved` if the target is not the change set that was branched from, but a later one of the same name, or if
+    it was edited after the base and the apply is strict; `stale` if, after the base, the branch was already applied to
+    it as of an earlier position.
+    """
+    name, base = offer.source.change_set, offer.base
+    birth = 0 if state.branch is None else state.branch.birth
+    if birth > base:
+        return UnprocessableError(
+            f"this target was created after the base {base} of {name}, which branches from an earlier change set of the"
+            " same name",
+            code="moved",
+        )
+    taken = state.taken.get(name, 0)
+    if taken > base:
+        return UnprocessableError(
+            f"{name} was applied here in commit {taken}, and its base {base} is older than that commit", code="stale"
+        )
+    if apply.strict and state.edited > base:
+        return UnprocessableError(
+            f"this change set was edited by commit {state.edited}, after the base {base} of {name}", code="moved"
+        )
+    return None

@@ -1,0 +1,366 @@
+"""Decides queued requests: a pure function from the folded state to the decisions and the delta of one commit.
+
+Invariant: a request is decided once. A request whose id has a recorded outcome gets that outcome as its reply. If a
+request has no recorded outcome, but its sequence is at or below `applied`, an earlier owner skipped it. Such a request
+goes to the dead letters, because applying it now would be out of order.
+
+A request is decided again only if its recorded outcome is `dead` and it was redriven from the dead letters since then:
+its `redrive` is higher than the recorded `redrive`. If a client merely sends the same id again, the reply is `dead`
+again. Every publisher of requests can set the header that contains `redrive`. A forged header has only one effect: a
+dead request is decided again.
+"""
+
+from collections.abc import Sequence
+
+from rebaser_core.branches.branch import Apply, Fork, Rebase
+from rebaser_core.branches.merge import Merged
+from rebaser_core.commit import (
+    Applied,
+    Authorship,
+    BlobRef,
+    BranchStatus,
+    Decision,
+    Marking,
+    Outcome,
+    Reverts,
+    Source,
+)
+from rebaser_core.decisions.apply import check_target
+from rebaser_core.decisions.deletion import refuse_deleted
+from rebaser_core.decisions.queued_request import QueuedRequest, Restored
+from rebaser_core.decisions.replay import Replayed, refuse_rebase
+from rebaser_core.encoding.payload import CBOR, dumps
+from rebaser_core.errors import REQUEST_ID_REUSED, UnprocessableError
+from rebaser_core.ids import RequestId
+from rebaser_core.record import record
+from rebaser_core.response import Conflict, Sides
+from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
+from rebaser_core.updates import Derive, Recompute, Remove, Update
+
+MAX_MESSAGE = 1000  # characters of a recorded error message
+MAX_CONFLICTS = 100  # conflicts that a reply names, so that it fits in a message
+MAX_SIDES_BYTES = 64 * 1024  # bytes of the definitions in these conflicts
+
+
+@record
+class DecidedBatch:
+    """The content of the next commit: `decisions`, `delta` and `recompute`. Without decisions no commit is written.
+
+    `delta_blob`: the blob that already holds the delta, if the delta is that of a single request. `authors`, `reverts`,
+    `source`, `settled` and `marking` are those of the commit. `fork`: what it creates the change set from, if it does;
+    `restored`: what it brings back; `replayed`: what it replays.
+
+    `answers` has one entry for each request, in order: its decision, and the log sequence of the commit that contains
+    the decision (None: the commit that is to be written now). `skipped`: how many requests an earlier owner skipped.
+    """
+
+    decisions: tuple[Decision, ...]
+    delta: tuple[Update, ...]
+    answers: tuple[tuple[Decision, int | None], ...]
+    applied: Applied
+    skipped: int = 0
+    recompute: tuple[Recompute, ...] = ()
+    delta_blob: BlobRef | None = None
+    authors: tuple[Authorship, ...] = ()
+    reverts: Reverts | None = None
+    fork: Fork | None = None
+    source: Source | None = None
+    marking: Marking | None = None
+    restored: Restored | None = None
+    settled: tuple[str, ...] = ()
+    replayed: Replayed | None = None
+
+
+_NONE = QueuedRequest(0, RequestId(""))
+
+
+def decided_through(state: ChangeSetState, stream: str, last_sequence: int) -> int:
+    """The highest decided request sequence; 0 in a new epoch.
+
+    A new epoch begins when the creation time of the stream changes. It also begins when the last sequence of the stream
+    is below the highest decided one, because then the stream was restored from an older backup. Sequences of different
+    epochs cannot be compared.
+    """
+    if state.applied is None or state.applied.stream != stream or last_sequence < state.applied.sequence:
+        return 0
+    return state.applied.sequence
+
+
+def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedRequest]) -> DecidedBatch:
+    """Decide `requests`, in order. `applied`: the current stream, and the highest sequence decided in it so far."""
+    decisions: list[Decision] = []
+    authors: list[Authorship] = []
+    delta: list[Update] = []
+    answers: list[tuple[Decision, int | None]] = []
+    decided_here: dict[RequestId, Decision] = {}
+    recompute: dict[Recompute, None] = {}
+    settled: dict[str, None] = {}
+    pending = _PendingState(state, delta)
+    highest, skipped = applied.sequence, 0
+    for request in requests:
+        earlier = decided_here.get(request.request_id)
+        if earlier is not None and not _decided_anew(earlier, request.sequence, request.redrive, applied):
+            answers.append((_repeated(earlier, request), None))
+            continue
+        recorded = recorded_outcome(state, applied, request.request_id, request.sequence, request.redrive)
+        if earlier is None and recorded is not None:
+            answers.append((_repeated(recorded.decision, request), recorded.commit))
+            continue
+        if request.sequence <= applied.sequence:
+            skipped += 1
+            decision = Decision(
+                request.sequence,
+                request.request_id,
+                Outcome.DEAD,
+                0,
+                "skipped",
+                "an earlier owner skipped this request; send it again",
+                request.redrive,
+                digest=request.digest,
+            )
+        else:
+            decision = _decide_one(pending, request, delta)
+            if decision.outcome is Outcome.SUCCESS:
+                if request.recompute is not None:
+                    recompute[request.recompute] = None
+                if request.expect_at is not None and request.action is None:
+                    settled.update(dict.fromkeys(_in_conflict(state, request)))
+            highest = max(highest, request.sequence)
+        decisions.append(decision)
+        if request.author or request.message:
+            authors += [Authorship()] * (len(decisions) - 1 - len(authors))  # none for the requests before it
+            authors.append(Authorship(request.author, request.message))
+        decided_here[request.request_id] = decision
+        answers.append((decision, None))
+    blob = requests[0].blob if len(requests) == 1 and delta else None
+    if authors:
+        authors += [Authorship()] * (len(decisions) - len(authors))
+    only = requests[0] if len(decisions) == 1 and decisions[0].outcome is Outcome.SUCCESS else _NONE
+    return DecidedBatch(
+        tuple(decisions),
+        tuple(delta),
+        tuple(answers),
+        Applied(applied.stream, highest),
+        skipped,
+        tuple(recompute),
+        blob,
+        tuple(authors),
+        only.action if isinstance(only.action, Reverts) else None,
+        only.fork,
+        only.source,
+        only.action if isinstance(only.action, Marking) else None,
+        only.restored,
+        tuple(settled),
+        only.replayed,
+    )
+
+
+def _in_conflict(state: ChangeSetState, request: QueuedRequest) -> list[str]:
+    """The ids of `request` about which there is a conflict. Its author has seen the conflicts: it has `expect_at`."""
+    conflicts = {} if state.branch is None else state.branch.conflicts
+    return [id_ for id_ in request.touched if id_ in conflicts] if conflicts else []
+
+
+def recorded_outcome(
+    state: ChangeSetState, applied: Applied, request_id: RequestId, sequence: int, redrive: int
+) -> RecordedOutcome | None:
+    """The recorded outcome that is the reply to a request; None if the request is to be decided."""
+    recorded = state.recorded(request_id)
+    if recorded is None or _decided_anew(recorded.decision, sequence, redrive, applied):
+        return None
+    return recorded
+
+
+def _repeated(decision: Decision, request: QueuedRequest) -> Decision:
+    """The reply to a request whose id was decided before: the same decision if the content is the same, else `dead`.
+
+    No commit records this `dead` reply: it changes nothing, and the id keeps its recorded outcome. So each of the two
+    requests gets its own reply whenever it is sent again. If the refused request is redriven, the reply is `dead` again
+    for as long as the log remembers the id.
+    """
+    if not (decision.digest and request.digest) or decision.digest == request.digest:
+        return decision
+    message = "a request with this id and other content was decided before; nothing of this one was applied"
+    return Decision(
+        request.sequence, request.request_id, Outcome.DEAD, 0, REQUEST_ID_REUSED, message, redrive=request.redrive
+    )
+
+
+def _decided_anew(decision: Decision, sequence: int, redrive: int, applied: Applied) -> bool:
+    return decision.outcome is Outcome.DEAD and redrive > decision.redrive and sequence > applied.sequence
+
+
+def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Update]) -> Decision:
+    outcome, code, message = Outcome.SUCCESS, "", ""
+    updates: Sequence[Update] = request.updates
+    conflicts: tuple[Conflict, ...] = ()
+    if request.error is not None:
+        outcome, code, message = Outcome.DEAD, request.error.code, request.error.message
+    elif request.redrive and request.dead_at_ms < pending.born_ms:
+        outcome, code, message = Outcome.DEAD, "deleted", "it died before this change set was created"
+    elif (request.action is not None or pending.guarded) and (refusal := pending.refusal(request)) is not None:
+        outcome, code, message = Outcome.ERROR, refusal.code, refusal.message
+    elif request.refusal is not None:
+        outcome, code, message = Outcome.ERROR, request.refusal.code, request.refusal.message
+    elif request.expect_at is not None and (moved := pending.defined_after(request.expect_at, request)):
+        outcome, code = Outcome.ERROR, "moved"
+        message = (
+            "values that were or may have been edited, or came into conflict, after log sequence"
+            f" {request.expect_at}: {_named(moved)}"
+        )
+    elif request.replayed is not None:
+        updates = request.replayed.delta
+    elif request.merged is not None:
+        updates = request.merged.updates
+        if request.merged.conflicts:
+            outcome, code = Outcome.CONFLICTS, "conflicts"
+            about = "edited again since" if request.offer is None else "edited on both sides"
+            message = f"{about}: {_named([one.id for one in request.merged.conflicts])}"
+            conflicts = _shown(request.merged, about)
+    elif request.from_change_set is not None and (gone := pending.missing(request.updates)):
+        outcome, code, message = (
+            Outcome.CONFLICTS,
+            "conflicts",
+            f"to be removed, but not in this change set: {_named(gone)}",
+        )
+        conflicts = tuple([Conflict(id_, "does not exist in this change set") for id_ in gone[:MAX_CONFLICTS]])
+    elif request.recompute is not None and not pending.derives(request.recompute, request.updates):
+        function = request.recompute.function
+        outcome, code = Outcome.ERROR, "nothing_to_recompute"
+        message = "no value of this change set is derived" + ("" if function is None else f" by {function!r}")
+    if outcome is Outcome.SUCCESS:
+        delta.extend(updates)
+    return Decision(
+        request.sequence,
+        request.request_id,
+        outcome,
+        len(updates) if outcome is Outcome.SUCCESS else 0,
+        code,
+        message[:MAX_MESSAGE],
+        request.redrive,
+        request.attempts if outcome is Outcome.DEAD else 0,
+        conflicts,
+        request.digest,
+        *(_taken(request) if outcome is Outcome.SUCCESS else (0, 0)),
+    )
+
+
+def _taken(request: QueuedRequest) -> tuple[int, int]:
+    """The position of the other change set that an apply or a rebase takes, and the number of conflicts after it."""
+    if request.replayed is not None:
+        return request.replayed.source.sequence, request.replayed.unresolved
+    return 0 if request.offer is None else request.offer.source.sequence, 0
+
+
+def defined_after(state: ChangeSetState, ids: Sequence[str], at: int) -> frozenset[str]:
+    """Those of `ids` that were, or may have been, defined or removed in `state` after log sequence `at`.
+
+    An id about which a conflict was recorded after `at` counts, too.
+    """
+    defined_by, conflicts = state.defined_by, {} if state.branch is None else state.branch.conflicts
+    return frozenset([id_ for id_ in ids if defined_by(id_) > at or (id_ in conflicts and conflicts[id_].told > at)])
+
+
+def _named(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - 10} more" if ids[10:] else ""
+    return f"{', '.join(ids[:10])}{more}"
+
+
+def _shown(merged: Merged, about: str) -> tuple[Conflict, ...]:
+    """Return the conflicts that a reply names. A conflict whose sides do not fit into the reply has none."""
+    shown: list[Conflict] = []
+    room = MAX_SIDES_BYTES
+    for one in merged.conflicts[:MAX_CONFLICTS]:
+        sides = (one.base, one.ours, one.theirs)
+        size = len(dumps(CBOR, [None if side is None else side.to_wire() for side in sides]))
+        fits = size <= room
+        room -= size if fits else 0
+        shown.append(Conflict(one.id, about, Sides(*sides) if fits else None))
+    return tuple(shown)
+
+
+class _PendingState:
+    """The state together with the delta of this commit so far: which ids exist, and which functions are used.
+
+    Edits made for this change set are lenient: removing a value twice has the same effect as removing it once. Edits
+    replayed from another change set rely on the values that existed there. A missing value then means that the two
+    change sets have diverged.
+    """
+
+    def __init__(self, state: ChangeSetState, delta: list[Update]) -> None:
+        self._state = state
+        self._cells = state.cells
+        self._delta = delta
+        self._birth = 0 if state.branch is None else state.branch.birth
+        self.born_ms = state.born_ms
+        self._status = BranchStatus.OPEN if state.branch is None else state.branch.status
+        self._closed = self._status is not BranchStatus.OPEN
+        self.guarded = self._closed or state.protected  # whether edits are refused
+        self._seen = 0
+        self._present: dict[str, bool] = {}
+
+    def refusal(self, request: QueuedRequest) -> UnprocessableError | None:
+        """Why the change set refuses `request`, whatever its values are; None if it does not."""
+        state, action = self._state, request.action
+        if self._status is BranchStatus.DELETED:
+            return refuse_deleted(request)
+        if isinstance(action, Marking):
+            if request.expect_at is not None and state.last > request.expect_at:
+                return UnprocessableError(f"commit {state.last} is after {request.expect_at}", code="moved")
+            if not state.edited:
+                return UnprocessableError("there is no such change set", code="no_such_change_set")
+            if state.protected and action.deletes:
+                return UnprocessableError(
+                    "this change set is protected: end its protection before it is deleted", code="protected"
+                )
+            return None
+        if isinstance(action, Rebase):
+            return refuse_rebase(state)
+        if self._closed and (request.edits or request.recompute is not None or isinstance(action, Apply)):
+            return UnprocessableError(
+                f"this change set is closed ({self._status}): it accepts no edits unless it is reopened", code="closed"
+            )
+        if state.protected and request.edits:
+            return UnprocessableError("this change set is protected: apply a branch instead", code="protected")
+        if isinstance(action, Apply) and request.offer is not None:
+            return check_target(state, action, request.offer)
+        return None
+
+    def derives(self, asked: Recompute, updates: Sequence[Update]) -> bool:
+        """Whether there is a value to recompute once `updates` are applied."""
+        function = asked.function
+        derives = (update for some in (self._delta, updates) for update in some if type(update) is Derive)
+        return self._cells.uses(function) or any(function in (None, derive.function) for derive in derives)
+
+    def defined_after(self, at: int, request: QueuedRequest) -> list[str]:
+        """Ids of `request` that were, or may have been, defined or removed after log sequence `at` or by this commit.
+
+        If the change set did not exist at that sequence, these are all its ids.
+        """
+        self._catch_up()
+        ids, moved = request.touched, request.moved
+        if at < self._birth:
+            return list(ids)
+        if moved is None:
+            moved = defined_after(self._state, ids, at)
+        return [id_ for id_ in ids if id_ in self._present or id_ in moved]
+
+    def _catch_up(self) -> None:
+        for update in self._delta[self._seen :]:
+            self._present[update.id] = type(update) is not Remove
+        self._seen = len(self._delta)
+
+    def missing(self, updates: Sequence[Update]) -> list[str]:
+        """Ids that `updates` would remove although they do not exist."""
+        self._catch_up()
+        own: dict[str, bool] = {}  # by id, whether it exists after the updates so far
+        missing = []
+        for update in updates:
+            id_ = update.id
+            if type(update) is Remove:
+                if not own.get(id_, self._present.get(id_, id_ in self._cells)):
+                    missing.append(id_)
+                own[id_] = False
+            else:
+                own[id_] = True
+        return missing

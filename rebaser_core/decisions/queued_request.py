@@ -1,0 +1,81 @@
+"""A queued request as its owner has read it, with what was read of other change sets and logs to decide it."""
+
+from rebaser_core.branches.branch import Action, Fork
+from rebaser_core.branches.merge import Merged, PatchEntry
+from rebaser_core.checkpoint.chain import Chain
+from rebaser_core.commit import BlobRef, Reverts, Source
+from rebaser_core.decisions.apply import Offer
+from rebaser_core.decisions.replay import Replayed, Theirs
+from rebaser_core.errors import RebaserError
+from rebaser_core.ids import RequestId
+from rebaser_core.record import record
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.updates import Recompute, Update
+
+
+@record
+class Restored:
+    """The `state` of a change set before it was deleted, and the parts of its newest checkpoint then (`chain`)."""
+
+    state: ChangeSetState
+    chain: Chain
+
+
+@record
+class QueuedRequest:
+    """A queued request as it was read: either its `updates`, or the `error` that makes it unprocessable.
+
+    `request_id` is `@<sequence>` if the message has no readable id, so that two such requests are never confused.
+    `recompute`: what to compute again once the updates are applied. `redrive` and `attempts` are those of `Decision`.
+    `dead_at_ms`: when a redriven request died (Unix time).
+    `blob`: the blob with the updates, if they are not in the message. `digest`: the `content_digest`, empty if unknown.
+
+    `author`, `message`, `expect_at` and `action` are those of the request. A request with an action is decided alone.
+    It comes with what was read for it, or with the reason for its `refusal`: unlike an `error`, a refusal leaves no
+    dead letter. A `Create` comes with its `fork`. A revert comes with the `patch` that takes the edits back, and an
+    `Apply` with its `offer`, the patch of which is `patch`. This patch is `merged` into the state that is passed to
+    `decide`. A `Rebase` comes with `theirs`, what the target did; compared with that state, it is `replayed`. A
+    `Marking` that brings a deleted change set back comes with what is `restored`. `moved`: the result of
+    `defined_after` for `expect_at`; None if that was not looked up yet.
+    """
+
+    sequence: int
+    request_id: RequestId
+    updates: tuple[Update, ...] = ()
+    from_change_set: str | None = None
+    error: RebaserError | None = None
+    redrive: int = 0
+    dead_at_ms: int = 0
+    attempts: int = 0
+    recompute: Recompute | None = None
+    blob: BlobRef | None = None
+    digest: bytes = b""
+    author: str = ""
+    message: str = ""
+    expect_at: int | None = None
+    action: Action | None = None
+    fork: Fork | None = None
+    offer: Offer | None = None
+    patch: tuple[PatchEntry, ...] = ()
+    merged: Merged | None = None
+    restored: Restored | None = None
+    theirs: Theirs | None = None
+    replayed: Replayed | None = None
+    refusal: RebaserError | None = None
+    moved: frozenset[str] | None = None
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """The ids that the request would change."""
+        return tuple(dict.fromkeys([one.id for one in self.patch or self.updates]))
+
+    @property
+    def source(self) -> Source | None:
+        """The other change set, as of the position that the request takes; None if it takes none."""
+        taken = self.offer or self.replayed
+        return None if taken is None else taken.source
+
+    @property
+    def edits(self) -> bool:
+        """Whether the request has edits of its own or is a revert; False if it applies a branch."""
+        return bool(self.updates) or type(self.action) is Reverts
