@@ -197,7 +197,7 @@ class Checks:
             agreed.definitions[id_] = theirs
         else:
             assert now == here, f"{id_} was overwritten, which was edited here"
-            if commit.strategy == "ours" or (moved and theirs in (here, left)):
+            if commit.strategy == "ours" or theirs == here or (moved and theirs == left):
                 assert id_ not in book.conflicts, f"{id_} is still in conflict"
                 agreed.definitions[id_] = theirs
             elif moved:
