@@ -155,8 +155,11 @@ class BranchReader:
                 await cooperate()
         return [_with_behind(found[name], edited) for name in sorted(found)]
 
-    async def one(self, key: ChangeSetKey, at: At | None = None) -> BranchInfo | None:
-        """Return the change set `key` as of the position `at` (None: now); None if it had no commit then."""
+    async def one(self, key: ChangeSetKey, at: At | None = None, target_at: At | None = None) -> BranchInfo | None:
+        """Return the change set `key` as of the position `at` (None: now); None if it had no commit then.
+
+        `target_at`: the position of the target that decides whether the branch is behind it; None is now.
+        """
         message = await self._commits.newest_message(key, at)
         if message is None:
             return None
@@ -164,20 +167,24 @@ class BranchReader:
         info = _info(key.workspace, key.change_set, message.sequence, time, message.headers)
         if info.target is None:
             return info
-        target = await self._commits.newest_message(ChangeSetKey(key.workspace, info.target))
+        target = await self._commits.newest_message(ChangeSetKey(key.workspace, info.target), target_at)
         return _with_behind(info, {} if target is None else {info.target: _edited(target.headers, target.sequence)})
 
-    async def diff(self, key: ChangeSetKey, at: At | None = None) -> BranchDiff:
-        """Return what the branch `key` changed since its base, and what its target has at these ids now.
+    async def diff(self, key: ChangeSetKey, at: At | None = None, target_at: At | None = None) -> BranchDiff:
+        """Return what the branch `key` changed since its base, and what its target has at these ids.
+
+        `at`: the position of the branch, `target_at`: that of the target; None is now.
 
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raises `PositionPurged` if `at` is no longer readable.
         """
-        info, of = await self._branch(key, at)
+        info, of = await self._branch(key, at, target_at)
         changes = await self._changes(key, info.sequence)
         differing = {id_: changed for id_, changed in changes.items() if not changed.is_level}
         target = ChangeSetKey(key.workspace, of)
-        newest, theirs = await self._theirs(target, info.base, differing) if info.behind else (info.base, {})
+        newest, theirs = info.base, dict[str, Definition | None]()
+        if info.behind:
+            newest, theirs = await self._theirs(target, info.base, differing, target_at)
         return BranchDiff(
             info,
             newest,
@@ -200,9 +207,9 @@ class BranchReader:
             if contested is not None
         )
 
-    async def _branch(self, key: ChangeSetKey, at: At | None) -> tuple[BranchInfo, str]:
+    async def _branch(self, key: ChangeSetKey, at: At | None, target_at: At | None = None) -> tuple[BranchInfo, str]:
         """Return the branch `key` as of the position `at`, and its target."""
-        info = await self.one(key, at)
+        info = await self.one(key, at, target_at)
         name = f"{key.workspace}/{key.change_set}"
         if info is None:
             raise UnprocessableError(f"there is no change set {name}", code="no_such_change_set")
@@ -222,15 +229,16 @@ class BranchReader:
         return {id_: Changed(base, here(id_), conflicts.get(id_)) for id_, base in state.branch.changes.items()}
 
     async def _theirs(
-        self, target: ChangeSetKey, base: int, ids: Mapping[str, object]
+        self, target: ChangeSetKey, base: int, ids: Mapping[str, object], at: At | None
     ) -> tuple[int, dict[str, Definition | None]]:
-        """Return the newest log sequence of `target`, and its definitions of those `ids` that it edited after `base`.
+        """Return the newest log sequence of `target` at the position `at`, and its definitions then of those `ids` that
+        it edited after `base`.
 
         If its commits do not suffice, the definitions of all `ids` are returned.
         """
         theirs: dict[str, Definition | None] = {}
         newest, oldest = 0, base + 1
-        async with aclosing(self._commits.back(target)) as commits:
+        async with aclosing(self._commits.back(target, at)) as commits:
             async for commit in commits:
                 newest = newest or commit.sequence
                 if commit.sequence <= base:
@@ -244,7 +252,7 @@ class BranchReader:
                 await cooperate()
         if oldest <= base:
             return newest, theirs
-        state = (await (await self._loader()).load(target)).state
+        state = (await (await self._loader()).load(target, at)).state
         return state.last, {id_: state.cells.edit_of(id_) for id_ in ids}  # type: ignore[misc] # none is a removal
 
 

@@ -4,24 +4,29 @@ Invariant: `commits` always returns the same commits for a range of log sequence
 raises an error, unless the option `failOnDataLoss` is false.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import Self
+from datetime import datetime
+from typing import Self, TypeVar
 
 from rebaser_client.admin.status import key_counts
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_client.log.commits import FOREIGN
+from rebaser_client.log.branches import BranchConflict, BranchDiff, BranchInfo, BranchReader
+from rebaser_client.log.commits import FOREIGN, RESOLUTION
 from rebaser_client.log.entries import Entry, read_entries
+from rebaser_client.log.positions import At, PositionPurged
 from rebaser_client.log.reader import StateLoader
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_client.spark.options import SourceOptions
 from rebaser_core.commit import Commit
-from rebaser_core.errors import TransientError
+from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.streams.subjects import Subjects
+
+T = TypeVar("T")
 
 
 class Logs:
@@ -32,6 +37,8 @@ class Logs:
         self._js = js
         self._subjects = subjects
         self._reader = reader
+        self._workspace = f"{subjects.root}.commits.{options.workspace}.*"
+        self._branches = BranchReader(js, subjects, reader, self._loader)
 
     @classmethod
     @asynccontextmanager
@@ -67,19 +74,84 @@ class Logs:
     async def last(self) -> int:
         """Return the log sequence of the newest commit; 0 if there is none."""
         named = self._options.keys()
-        subjects = (
-            [f"{self._subjects.root}.commits.{self._options.workspace}.*"]
-            if named is None
-            else [self._subjects.commits(key) for key in named]
-        )
+        subjects = [self._workspace] if named is None else [self._subjects.commits(key) for key in named]
         with translate_missing_stream():
             newest = [await self._js.last(self._subjects.commits_stream, subject) for subject in subjects]
         return max((message.sequence for message in newest if message is not None), default=0)
 
-    async def state(self, key: ChangeSetKey) -> ChangeSetState:
-        """Return the current state of `key`."""
+    async def cut(self, at: At | None) -> int | None:
+        """Return the log sequence at which all change sets are read for the position `at`; None for now.
+
+        Raises `UnprocessableError` (`no_such_position`) for a sequence that the stream has not reached.
+        """
+        if at is None:
+            return None
+        stream = self._subjects.commits_stream
         with translate_missing_stream():
-            return (await self._reader.load(key)).state
+            newest = (await self._js.stream_info(stream)).last_sequence
+            if isinstance(at, datetime):
+                following = await self._js.next_since(stream, self._workspace, at + RESOLUTION)
+                return newest if following is None else following.sequence - 1
+        if at > newest:
+            text = f"there is no commit {at} yet: the newest commit of all logs is {newest}"
+            raise UnprocessableError(text, code="no_such_position")
+        return at
+
+    async def state(self, key: ChangeSetKey, at: int | None = None) -> ChangeSetState | None:
+        """Return the state of `key` at log sequence `at` (None: now). Returns None if it did not exist then, and as
+        `_if_kept` does.
+        """
+        if at is not None and await self._if_kept(self._reader.newest_message(key, at)) is None:
+            return None
+        loaded = await self._if_kept(self._reader.load(key, at))
+        return None if loaded is None else loaded.state
+
+    async def change_sets(self, keys: Iterable[ChangeSetKey] | None, at: int | None = None) -> list[BranchInfo]:
+        """Return the change sets `keys` (None: all of the workspace) as of log sequence `at` (None: now).
+
+        Those that did not exist then are missing.
+        """
+        if keys is None and at is None:
+            with translate_missing_stream():
+                return await self._branches.all(self._options.workspace)
+        found = [await self._branch(key, at) for key in (await self.keys() if keys is None else keys)]
+        return [info for info in found if info is not None]
+
+    async def changes(self, key: ChangeSetKey, at: int | None = None) -> BranchDiff | None:
+        """Return what the branch `key` changed, and its target, as of log sequence `at` (None: now).
+
+        Returns None if it was no branch then, and as `_if_kept` does.
+        """
+        info = await self._branch(key, at)
+        if info is None or info.target is None:
+            return None
+        return await self._if_kept(self._branches.diff(key, at, at))
+
+    async def conflicts(
+        self, key: ChangeSetKey, at: int | None = None
+    ) -> tuple[BranchInfo, tuple[BranchConflict, ...]] | None:
+        """Return the branch `key` with its conflicts as of log sequence `at` (None: now); None as `changes` does."""
+        info = await self._branch(key, at)
+        if info is None or info.target is None:
+            return None
+        return await self._if_kept(self._branches.conflicts(key, at))
+
+    async def _branch(self, key: ChangeSetKey, at: int | None) -> BranchInfo | None:
+        return await self._if_kept(self._branches.one(key, at, at))
+
+    async def _if_kept(self, read: Awaitable[T]) -> T | None:
+        """Return what `read` returns; None if the position was purged, and the option `failOnDataLoss` is false."""
+        try:
+            with translate_missing_stream():
+                return await read
+        except PositionPurged as error:
+            if not self._options.fail_on_data_loss:
+                return None
+            text = f'{error.message}; leave out such change sets with .option("failOnDataLoss", "false")'
+            raise UnprocessableError(text, code=error.code) from None
+
+    async def _loader(self) -> StateLoader:
+        return self._reader
 
     async def commits(
         self, keys: Iterable[ChangeSetKey] | None, after: int, until: int

@@ -5,16 +5,26 @@ Invariant: no error message contains the value of an option that can be a secret
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
 
+from rebaser_client.log.positions import At, parse_at
 from rebaser_core.errors import ConfigError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, check_token
 
-Table: TypeAlias = Literal["values", "commits"]
+TABLES: Mapping[str, tuple[str, ...]] = {
+    "values": ("at",),
+    "commits": ("from", "to"),
+    "change_sets": ("at",),
+    "changes": ("at",),
+    "conflicts": ("at",),
+}
+"""Each table, with those of the options `POSITIONS` that it takes. `registry` says how each is read."""
+
+POSITIONS = ("at", "from", "to")
 
 _KNOWN = (
-    "nats", "workspace", "changeSet", "table", "start", "partitions", "failOnDataLoss", "prefix", "blobs",
+    "nats", "workspace", "changeSet", "table", "start", *POSITIONS, "partitions", "failOnDataLoss", "prefix", "blobs",
     "credentials", "token", "inboxPrefix",
 )  # fmt: skip
 
@@ -23,14 +33,18 @@ _KNOWN = (
 class SourceOptions:
     """The parsed options. `RebaserDataSource` describes them.
 
-    `change_sets` is None for all change sets of the workspace. `start` is a log sequence, or None for "new".
+    `change_sets` is None for all change sets of the workspace. `start` is a log sequence, or None for "new". `at`,
+    `from_` and `to` are None if they are not set; then, a table shows what there is now.
     """
 
     nats: str = field(repr=False)
     workspace: str
     change_sets: tuple[str, ...] | None
-    table: Table
+    table: str
     start: int | None
+    at: At | None
+    from_: At | None
+    to: At | None
     partitions: int
     fail_on_data_loss: bool
     prefix: str
@@ -57,8 +71,10 @@ class SourceOptions:
         except UnprocessableError as error:
             raise ConfigError(error.message) from None
         table = options.get("table", "values")
-        if table not in get_args(Table):
-            raise ConfigError(f"the option 'table' must be values or commits, not {table[:40]!r}")
+        if table not in TABLES:
+            *others, last = TABLES
+            raise ConfigError(f"the option 'table' must be {', '.join(others)} or {last}, not {table[:40]!r}")
+        positions = _positions(table, options)
         loss = options.get("failOnDataLoss", "true").lower()
         if loss not in ("true", "false"):
             raise ConfigError(f"the option 'failOnDataLoss' must be true or false, not {loss[:40]!r}")
@@ -67,8 +83,11 @@ class SourceOptions:
             nats=options.get("nats", "nats://127.0.0.1:4222"),
             workspace=workspace,
             change_sets=change_sets or None,
-            table="values" if table == "values" else "commits",
+            table=table,
             start=_start(options.get("start", "all")),
+            at=positions.get("at"),
+            from_=positions.get("from"),
+            to=positions.get("to"),
             partitions=_number("partitions", options.get("partitions", "32"), minimum=1),
             fail_on_data_loss=loss == "true",
             prefix=options.get("prefix", ""),
@@ -81,6 +100,28 @@ class SourceOptions:
     def keys(self) -> list[ChangeSetKey] | None:
         """Return the change sets that `changeSet` names; None for all of the workspace."""
         return None if self.change_sets is None else [ChangeSetKey(self.workspace, name) for name in self.change_sets]
+
+
+def _positions(table: str, options: Mapping[str, str]) -> dict[str, At]:
+    """Return the positions among the options. An age counts back from now."""
+    given = [name for name in POSITIONS if options.get(name)]
+    for name in given:
+        if name not in TABLES[table]:
+            others = " and ".join(other for other, names in TABLES.items() if name in names)
+            raise ConfigError(f"the table {table!r} has no option {name!r}: it is one of {others}")
+    if "from" in given and options.get("start", "all") != "all":
+        raise ConfigError("the options 'from' and 'start' say the same: set one of them")
+    now = datetime.now(UTC)
+    found: dict[str, At] = {}
+    for name in given:
+        try:
+            found[name] = parse_at(options[name], now)
+        except UnprocessableError:
+            raise ConfigError(
+                f"the option {name!r} must be a log sequence (1234), an age (2h) or a time (2026-01-31T12:00Z), not"
+                f" {options[name][:40]!r}"
+            ) from None
+    return found
 
 
 def _start(text: str) -> int | None:

@@ -5,17 +5,16 @@ Invariant: an error is raised without its cause, as one line that says what to d
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from rebaser_client.spark.blocking import BlockingLogs
 from rebaser_client.spark.logs import Logs
 from rebaser_client.spark.options import SourceOptions
-from rebaser_client.spark.tables import COMMITS, VALUES, commit_batches, value_batches
+from rebaser_client.spark.registry import TABLES, LogPartition, read_partition
 from rebaser_core.errors import ConfigError
 from rebaser_core.ids import ChangeSetKey
 
@@ -30,12 +29,16 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
 
     - `workspace` (required).
     - `changeSet`: one change set, or several separated by commas (default: all of the workspace).
-    - `table`: `values` (default) or `commits`.
+    - `table`: `values` (default), `commits`, `change_sets`, `changes` or `conflicts`.
     - `nats`: the URL.
+    - `at`, for tables other than commits: the position at which they are read, a log sequence (`1234`), an age (`2h`)
+      or a time (`2026-01-31T12:00Z`); default: now. All change sets are read at the same position. Those that did not
+      exist then have no rows.
+    - `from`, `to`, for commits: only those after the first position, up to the second one (tables only).
     - `start`, for commits: `all` (default), `new` (streams only), or the log sequence after which to start.
     - `partitions`: at most this many (default 32). A change set is never split.
-    - `failOnDataLoss`: whether a stream, or a table of commits with `start`, fails if commits were purged before it
-      read them (default true).
+    - `failOnDataLoss`: whether reading fails if commits after `start` or `from`, or those that `at` needs, were purged
+      (default true). If not, such commits or change sets are left out.
     - `credentials` or `token`: a NATS credentials file on Spark's machines, or a NATS token.
     - `prefix`, `blobs`, `inboxPrefix`: as for the servers.
 
@@ -51,6 +54,21 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
     if they are unknown), `from_change_set` and `from_sequence` (what the change set was created from, which branch the
     commit applied, or what it took over from the target), `reverts_first` and `reverts_last` (the commits that it takes
     back), `protected` and `status` (what it marks the change set as). The offsets of a stream are log sequences.
+
+    Columns of change sets: `workspace`, `change_set`, `sequence` and `at` (its newest commit, and when that was
+    stored), `status` (open, applied, abandoned, kept, deleted), `protected`, `origin` and `origin_sequence` (what it
+    was created from), `target` and `base_sequence` (what it branches from, and the commit up to which it contains
+    that), `behind` (whether the target was edited since), `changes` and `conflicts` (their number). Null where there is
+    no origin or no target.
+
+    Columns of changes, the values that a branch defines differently than its base: `workspace`, `change_set`,
+    `sequence`, `target`, `base_sequence`, `target_sequence` (the commit of the target as of which `theirs` is read),
+    `id`; `base`, `ours` and `theirs` (the definitions at the base, in the branch, and in the target: `op`, `function`,
+    `inputs` and `params` as JSON, and `kind` to `json` as for values; null if the value does not exist); `moved`
+    (whether the target changed it, too), `landed` (whether the target has the definition of the branch).
+
+    Columns of conflicts: `workspace`, `change_set`, `sequence`, `target`, `base_sequence`, `id`; `base` (the definition
+    that both sides replaced), `ours` (that in the branch), `theirs` (that in the target), as for changes.
     """
 
     @classmethod
@@ -58,7 +76,7 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
         return "rebaser"
 
     def schema(self) -> str:
-        return VALUES if self._read_options().table == "values" else COMMITS
+        return TABLES[self._read_options().table].columns
 
     def reader(self, schema: StructType) -> "BatchReader":
         options = self._read_options()
@@ -70,44 +88,35 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
         options = self._read_options()
         if options.table != "commits":
             raise ConfigError('only commits can be streamed: .option("table", "commits")')
+        if options.to is not None:
+            raise ConfigError("a stream of commits has no end: the option 'to' is for tables")
         return StreamReader(options, to_arrow_schema(schema, timezone="UTC"))
 
     def _read_options(self) -> SourceOptions:
         return SourceOptions.read(self.options)
 
 
-@dataclass(frozen=True)
-class LogPartition(InputPartition):  # type: ignore[misc] # PySpark is untyped here
-    """What one Spark task reads: the change sets `keys` (None: all of the workspace). Of commits, it reads those after
-    `after` up to `until`.
-    """
-
-    keys: tuple[ChangeSetKey, ...] | None
-    after: int = 0
-    until: int = 0
-
-
 class BatchReader(DataSourceReader):  # type: ignore[misc] # PySpark is untyped here
-    """Reads values as of the time when a task reads them, or commits up to the newest at the time of planning."""
+    """Reads a table: as of the time when a task reads it, or at positions that are fixed at the time of planning."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
 
     def partitions(self) -> list[LogPartition]:
-        with closing(BlockingLogs(self._options)) as logs:
-            keys, last = logs.call(Logs.keys), logs.call(Logs.last)
-        # Without change sets, there is one empty partition: for an empty list, Spark would add a partition of its own.
-        return _partitions(keys, self._options, self._options.start or 0, last) or [LogPartition(())]
+        options = self._options
+        with closing(BlockingLogs(options)) as logs:
+            at, after, until = (logs.call(Logs.cut, position) for position in (options.at, options.from_, options.to))
+            if not TABLES[options.table].split:
+                keys = options.keys()
+                return [LogPartition(None if keys is None else tuple(keys), at=at)]
+            last = logs.call(Logs.last)
+            after, until = options.start or 0 if after is None else after, last if until is None else min(until, last)
+            # Without change sets, there is one empty partition: for an empty list, Spark would add one of its own.
+            return _partitions(logs.call(Logs.keys), options, after, until, at) or [LogPartition(())]
 
     def read(self, partition: LogPartition) -> Iterator[pa.RecordBatch]:
-        if self._options.table == "commits":
-            yield from _commits(self._options, partition, self._schema)
-            return
-        with closing(BlockingLogs(self._options)) as logs:
-            for key in partition.keys or ():
-                state = logs.call(Logs.state, key)
-                yield from value_batches(key, state, self._schema)
+        return read_partition(self._options, partition, self._schema)
 
 
 class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # PySpark is untyped here
@@ -119,6 +128,8 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # PySpark is u
         self._logs: BlockingLogs | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        if self._options.from_ is not None:
+            return {"sequence": self._connected().call(Logs.cut, self._options.from_) or 0}
         return {"sequence": self._last() if self._options.start is None else self._options.start}
 
     def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: ARG002, N802 - Spark's
@@ -133,7 +144,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # PySpark is u
         return [LogPartition(None, after, until)] if keys is None else _partitions(keys, self._options, after, until)
 
     def read(self, partition: LogPartition) -> Iterator[pa.RecordBatch]:
-        return _commits(self._options, partition, self._schema)
+        return read_partition(self._options, partition, self._schema)
 
     def stop(self) -> None:
         if self._logs is not None:
@@ -141,19 +152,19 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # PySpark is u
             self._logs = None
 
     def _last(self) -> int:
-        """Return the newest log sequence. Spark asks many times a second, so the connection is kept."""
+        """Return the newest log sequence."""
+        return self._connected().call(Logs.last)
+
+    def _connected(self) -> BlockingLogs:
+        """Return a connection that is kept, because Spark asks for the newest log sequence many times a second."""
         if self._logs is None:
             self._logs = BlockingLogs(self._options)
-        return self._logs.call(Logs.last)
+        return self._logs
 
 
-def _partitions(keys: list[ChangeSetKey], options: SourceOptions, after: int, until: int) -> list[LogPartition]:
+def _partitions(
+    keys: list[ChangeSetKey], options: SourceOptions, after: int, until: int, at: int | None = None
+) -> list[LogPartition]:
     """Distribute `keys` over at most as many partitions as `options` allow."""
     count = min(options.partitions, len(keys))
-    return [LogPartition(tuple(keys[first::count]), after, until) for first in range(count)]
-
-
-def _commits(options: SourceOptions, partition: LogPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with closing(BlockingLogs(options)) as logs:
-        commits = logs.call(Logs.commits, partition.keys, partition.after, partition.until)
-    return commit_batches(commits, schema)
+    return [LogPartition(tuple(keys[first::count]), after, until, at) for first in range(count)]

@@ -4,7 +4,7 @@ Invariant: `json` holds every value exactly. `number` and `text` repeat it in a 
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -16,18 +16,18 @@ from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Set, Update
 from rebaser_core.values import Fault, Json
 
-_CONTENT = "kind STRING, number DOUBLE, text STRING, json STRING"
+CONTENT = "kind STRING, number DOUBLE, text STRING, json STRING"
 _FAULT = "error_code STRING, error_message STRING, error_origin STRING"
 
-VALUES = f"workspace STRING, change_set STRING, sequence BIGINT, id STRING, state STRING, {_CONTENT}, {_FAULT}"
+VALUES = f"workspace STRING, change_set STRING, sequence BIGINT, id STRING, state STRING, {CONTENT}, {_FAULT}"
 VALUES += ", edited BIGINT"
 
 COMMITS = (
     "workspace STRING, change_set STRING, sequence BIGINT, previous BIGINT, kind STRING, at TIMESTAMP, owner STRING, "
     "covers BIGINT, requests ARRAY<STRUCT<sequence: BIGINT, id: STRING, outcome: STRING, performed: BIGINT, "
     "code: STRING, message: STRING, author: STRING, author_message: STRING>>, "
-    f"changes ARRAY<STRUCT<op: STRING, id: STRING, function: STRING, {_CONTENT}, {_FAULT}>>, "
-    f"before ARRAY<STRUCT<op: STRING, id: STRING, function: STRING, {_CONTENT}>>, "
+    f"changes ARRAY<STRUCT<op: STRING, id: STRING, function: STRING, {CONTENT}, {_FAULT}>>, "
+    f"before ARRAY<STRUCT<op: STRING, id: STRING, function: STRING, {CONTENT}>>, "
     "from_change_set STRING, from_sequence BIGINT, reverts_first BIGINT, reverts_last BIGINT, protected BOOLEAN, "
     "status STRING"
 )
@@ -35,7 +35,7 @@ COMMITS = (
 _VALUES_PER_BATCH = 10_000
 _COMMITS_PER_BATCH = 100  # a commit has many changes
 _KINDS = {type(None): "null", bool: "boolean", int: "integer", float: "float", str: "text", list: "array"}
-_NO_CONTENT: tuple[None, None, None, None] = (None, None, None, None)
+NO_CONTENT: tuple[None, None, None, None] = (None, None, None, None)
 _BEFORE_CELLS = 7  # those of a change that come before its fault
 _NO_FAULT: tuple[None, None, None] = (None, None, None)
 
@@ -49,13 +49,13 @@ def value_batches(key: ChangeSetKey, state: ChangeSetState, schema: pa.Schema) -
             state.last,
             id_,
             value.state.value,
-            *(_NO_CONTENT if value.state in ("error", "unset") else _content(value.value)),
+            *(NO_CONTENT if value.state in ("error", "unset") else content(value.value)),
             *_fault(value.error),
             state.cells.edited(id_) or None,
         )
         for id_, value in state.values().items()
     )
-    yield from _batches(rows, schema, _VALUES_PER_BATCH)
+    yield from batches(rows, schema, _VALUES_PER_BATCH)
 
 
 def commit_batches(commits: list[tuple[ChangeSetKey, Commit]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -77,7 +77,7 @@ def commit_batches(commits: list[tuple[ChangeSetKey, Commit]], schema: pa.Schema
         )
         for key, commit in commits
     )
-    yield from _batches(rows, schema, _COMMITS_PER_BATCH)
+    yield from batches(rows, schema, _COMMITS_PER_BATCH)
 
 
 def _requests(commit: Commit) -> list[tuple[Any, ...]]:
@@ -109,37 +109,39 @@ def _history(commit: Commit) -> tuple[Any, ...]:
     )
 
 
-def _batches(rows: Iterator[tuple[Any, ...]], schema: pa.Schema, size: int) -> Iterator[pa.RecordBatch]:
-    struct_names = [_struct_names(field.type) for field in schema]
+def batches(rows: Iterator[tuple[Any, ...]], schema: pa.Schema, size: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches of at most `size` rows. A struct is given as a tuple of its fields, or None."""
+    convert = [_converter(field.type) for field in schema]
     while batch := list(islice(rows, size)):
         arrays = []
-        for field, names, column in zip(schema, struct_names, zip(*batch, strict=True), strict=True):
-            cells: Sequence[Any] = column
-            if names is not None:
-                cells = [
-                    None if structs is None else [dict(zip(names, one, strict=True)) for one in structs]
-                    for structs in column
-                ]
+        for field, struct, column in zip(schema, convert, zip(*batch, strict=True), strict=True):
+            cells: Sequence[Any] = column if struct is None else [struct(cell) for cell in column]
             arrays.append(pa.array(cells, field.type))
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _struct_names(type_: pa.DataType) -> list[str] | None:
-    """Return the field names of a list of structs; None for another type."""
-    return [field.name for field in type_.value_type] if pa.types.is_list(type_) else None
+def _converter(type_: pa.DataType) -> Callable[[Any], Any] | None:
+    """Return what makes a dictionary of a struct, or a list of them of a list; None for another type."""
+    if pa.types.is_struct(type_):
+        names = [field.name for field in type_]
+        return lambda cells: None if cells is None else dict(zip(names, cells, strict=True))
+    if pa.types.is_list(type_) and (one := _converter(type_.value_type)):
+        return lambda many: None if many is None else [one(each) for each in many]
+    return None
 
 
 def _change(change: Update | Computed) -> tuple[Any, ...]:
     """Return the cells of a change: operation, id, function, content and fault."""
     if isinstance(change, Computed):
-        content = _NO_CONTENT if change.fault else _content(change.value)
-        return ("computed", change.id, None, *content, *_fault(change.fault))
-    content = _content(change.value) if isinstance(change, Set) else _NO_CONTENT
+        cells = NO_CONTENT if change.fault else content(change.value)
+        return ("computed", change.id, None, *cells, *_fault(change.fault))
+    cells = content(change.value) if isinstance(change, Set) else NO_CONTENT
     function = change.function if isinstance(change, Derive) else None
-    return (type(change).__name__.lower(), change.id, function, *content, *_NO_FAULT)
+    return (type(change).__name__.lower(), change.id, function, *cells, *_NO_FAULT)
 
 
-def _content(value: Json) -> tuple[str, float | None, str | None, str]:
+def content(value: Json) -> tuple[str, float | None, str | None, str]:
+    """Return the cells of `CONTENT` for a value."""
     kind = _KINDS.get(type(value), "object")
     number = float(value) if kind in ("integer", "float") else None  # type: ignore[arg-type] # it is a number
     text = value if isinstance(value, str) else None

@@ -1,10 +1,12 @@
 """What the options of the data source may say, and what is said about others."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from rebaser_client.spark.options import SourceOptions
+from rebaser_client.spark import registry
+from rebaser_client.spark.options import TABLES, SourceOptions
 from rebaser_core.errors import ConfigError
 
 
@@ -24,7 +26,11 @@ def test_options_have_defaults_and_no_case() -> None:
         ({"workspace": "a.b"}, "workspace 'a.b' must be"),
         ({"changeSet": "a,*"}, "change set '.' must be"),
         ({"tabel": "values"}, "there is no option 'tabel': the data source has nats, "),
-        ({"table": "edits"}, "'table' must be values or commits, not 'edits'"),
+        ({"table": "edits"}, "'table' must be values, commits, .* or .*, not 'edits'"),
+        ({"table": "commits", "at": "7"}, "the table 'commits' has no option 'at': it is one of values and "),
+        ({"from": "7"}, "the table 'values' has no option 'from': it is one of commits"),
+        ({"table": "commits", "start": "7", "from": "7"}, "'from' and 'start' say the same"),
+        ({"at": "soon"}, r"'at' must be a log sequence \(1234\), an age \(2h\) or a time .*, not 'soon'"),
         ({"start": "-1"}, "'start' must be all, new or a number of at least 0"),
         ({"partitions": "0"}, "'partitions' must be a number of at least 1"),
         ({"failOnDataLoss": "maybe"}, "'failOnDataLoss' must be true or false"),
@@ -33,6 +39,20 @@ def test_options_have_defaults_and_no_case() -> None:
 def test_what_cannot_be_says_what_can(given: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         SourceOptions.read({"workspace": "shop", **given})
+
+
+def test_positions_are_sequences_ages_and_times() -> None:
+    before = datetime.now(UTC)
+    options = SourceOptions.read({"workspace": "shop", "table": "commits", "from": "1h", "to": "2026-01-31T12:00Z"})
+    assert isinstance(options.from_, datetime)
+    assert options.from_ >= before - timedelta(hours=1)
+    assert options.to == datetime(2026, 1, 31, 12, tzinfo=UTC)
+    options = SourceOptions.read({"workspace": "shop", "At": " 7 "})
+    assert (options.at, options.from_, options.to) == (7, None, None)
+
+
+def test_each_table_that_options_name_can_be_read() -> None:
+    assert TABLES.keys() == registry.TABLES.keys()
 
 
 def test_secrets_are_not_shown() -> None:

@@ -1,0 +1,100 @@
+"""The tables of the data source: the columns of each, and how a Spark task reads its part of it.
+
+A new table needs an entry in `TABLES`, and one in `options.TABLES`, which says which positions it can be read at.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from rebaser_client.spark.blocking import BlockingLogs
+from rebaser_client.spark.branch_tables import (
+    CHANGE_SETS,
+    CHANGES,
+    CONFLICTS,
+    change_batches,
+    change_set_batches,
+    conflict_batches,
+)
+from rebaser_client.spark.logs import Logs
+from rebaser_client.spark.options import SourceOptions
+from rebaser_client.spark.tables import COMMITS, VALUES, commit_batches, value_batches
+from rebaser_core.ids import ChangeSetKey
+
+
+@dataclass(frozen=True)
+class LogPartition(InputPartition):  # type: ignore[misc] # PySpark is untyped here
+    """What one Spark task reads: the change sets `keys` (None: all of the workspace). Of commits, it reads those after
+    `after` up to `until`; of other tables, the state at the log sequence `at` (None: when the task reads).
+    """
+
+    keys: tuple[ChangeSetKey, ...] | None
+    after: int = 0
+    until: int = 0
+    at: int | None = None
+
+
+Batches: TypeAlias = Iterator[pa.RecordBatch]
+Read: TypeAlias = Callable[[BlockingLogs, LogPartition, pa.Schema], Batches]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table. `columns`: as Spark's DDL. `read` yields the rows of a partition.
+
+    `split`: whether change sets are distributed over partitions; otherwise one partition reads those that the option
+    `changeSet` names, or the whole workspace.
+    """
+
+    columns: str
+    read: Read
+    split: bool = True
+
+
+def read_partition(options: SourceOptions, partition: LogPartition, schema: pa.Schema) -> Batches:
+    """Yield the rows of `partition` of the table that `options` name."""
+    with closing(BlockingLogs(options)) as logs:
+        yield from TABLES[options.table].read(logs, partition, schema)
+
+
+def _values(logs: BlockingLogs, partition: LogPartition, schema: pa.Schema) -> Batches:
+    for key in partition.keys or ():
+        state = logs.call(Logs.state, key, partition.at)
+        if state is not None:
+            yield from value_batches(key, state, schema)
+
+
+def _commits(logs: BlockingLogs, partition: LogPartition, schema: pa.Schema) -> Batches:
+    commits = logs.call(Logs.commits, partition.keys, partition.after, partition.until)
+    yield from commit_batches(commits, schema)
+
+
+def _change_sets(logs: BlockingLogs, partition: LogPartition, schema: pa.Schema) -> Batches:
+    yield from change_set_batches(logs.call(Logs.change_sets, partition.keys, partition.at), schema)
+
+
+def _changes(logs: BlockingLogs, partition: LogPartition, schema: pa.Schema) -> Batches:
+    for key in partition.keys or ():
+        diff = logs.call(Logs.changes, key, partition.at)
+        if diff is not None:
+            yield from change_batches(diff, schema)
+
+
+def _conflicts(logs: BlockingLogs, partition: LogPartition, schema: pa.Schema) -> Batches:
+    for key in partition.keys or ():
+        found = logs.call(Logs.conflicts, key, partition.at)
+        if found is not None:
+            yield from conflict_batches(*found, schema)
+
+
+TABLES: Mapping[str, Table] = {
+    "values": Table(VALUES, _values),
+    "commits": Table(COMMITS, _commits),
+    "change_sets": Table(CHANGE_SETS, _change_sets, split=False),
+    "changes": Table(CHANGES, _changes),
+    "conflicts": Table(CONFLICTS, _conflicts),
+}
