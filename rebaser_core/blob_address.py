@@ -5,7 +5,10 @@ from hashlib import sha256
 
 from rebaser_core.errors import UnprocessableError
 
+ADDRESS_BYTES = 32  # bytes of the hash in an address
+
 _ADDRESS = re.compile(r"sha256:[0-9a-f]{64}")
+_IN_BYTES = re.compile(_ADDRESS.pattern.encode())
 
 
 def address_of(data: bytes) -> str:
@@ -25,6 +28,21 @@ def check_address(address: object) -> str:
             f"{str(address)[:80]!r} is not a blob address (sha256: and 64 hexadecimal digits)", code="invalid_address"
         )
     return address
+
+
+def bytes_of_address(address: str) -> bytes:
+    """The hash in `address`."""
+    return bytes.fromhex(address.partition(":")[2])
+
+
+def address_of_bytes(digest: bytes) -> str:
+    """The address with the hash `digest`; raises `UnprocessableError` if it is none."""
+    return check_address(f"sha256:{digest.hex()}")
+
+
+def find_addresses(data: bytes) -> set[str]:
+    """All blob addresses in `data`, whatever else it is."""
+    return {found.decode() for found in _IN_BYTES.findall(data)}
 
 
 def path_of(address: str) -> str:

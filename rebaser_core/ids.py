@@ -17,6 +17,9 @@ _PAIRS = tuple(high + low for high in _CROCKFORD for low in _CROCKFORD)
 _VALUES = {char: number for number, char in enumerate(_CROCKFORD)}
 
 
+RESERVED = "-"
+"""The workspace of what belongs to no workspace: unroutable requests, and the log of the garbage collection."""
+
 RequestId = NewType("RequestId", str)
 """The name of a request: a subject token (a ULID if Rebaser made it), or `@<sequence>` if the request gave none."""
 
@@ -53,7 +56,18 @@ class ChangeSetKey:
 
     @classmethod
     def of(cls, workspace: object, change_set: object) -> "ChangeSetKey":
-        """Make a key of unchecked names; raises `UnprocessableError` for a name that is not a subject token."""
+        """Make a key of unchecked names; raises `UnprocessableError` for a name that is not a subject token, and for
+        the workspace that is reserved."""
+        key = cls.of_any(workspace, change_set)
+        if key.workspace == RESERVED:
+            raise UnprocessableError(
+                f"the workspace {RESERVED!r} is reserved: use a name with a letter or a digit", code="invalid_id"
+            )
+        return key
+
+    @classmethod
+    def of_any(cls, workspace: object, change_set: object) -> "ChangeSetKey":
+        """As `of`, but the workspace may be `RESERVED`."""
         return cls(check_token(workspace, "workspace"), check_token(change_set, "change set"))
 
     def __str__(self) -> str:
@@ -61,8 +75,8 @@ class ChangeSetKey:
 
 
 def is_key(text: str) -> bool:
-    """Whether `text` is a `ChangeSetKey` as subjects spell it: `<workspace>.<change_set>`."""
-    return _KEY.fullmatch(text) is not None
+    """Whether `text` is a `ChangeSetKey.of` names, as subjects spell it: `<workspace>.<change_set>`."""
+    return _KEY.fullmatch(text) is not None and not text.startswith(f"{RESERVED}.")
 
 
 def ulid(timestamp_ms: int, randomness: bytes) -> str:

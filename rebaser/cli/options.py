@@ -128,10 +128,13 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def checked_key(workspace: str, change_set: str) -> ChangeSetKey:
-    """Return the change set that the arguments name. Raises a usage error if a name is invalid."""
+def checked_key(workspace: str, change_set: str, *, reserved: bool = False) -> ChangeSetKey:
+    """Return the change set that the arguments name. Raises a usage error if a name is invalid.
+
+    `reserved`: the workspace may be the reserved one.
+    """
     try:
-        return ChangeSetKey.of(workspace, change_set)
+        return (ChangeSetKey.of_any if reserved else ChangeSetKey.of)(workspace, change_set)
     except UnprocessableError as error:
         raise usage_error(error.message) from None
 

@@ -1,16 +1,38 @@
 """Content-addressed blob stores, for batches, deltas and checkpoints that are too large for a message.
 
 `store` is the protocol; `nats` implements it on JetStream, `object_store` on a folder or a cloud. `open_blobs` chooses.
+`trash` is the protocol for those who collect garbage; `nats_trash` implements it for NATS. `description` reads what
+NATS says of a blob.
 For the client, the log reader and the server. Within Rebaser, this package imports only `rebaser_core` and, from
 `rebaser_client`, `jetstream`, `logs`, `backoff` and `task_groups`.
 """
 
+from typing import TYPE_CHECKING
+
 from rebaser_client.blobs.nats import JetStreamBlobs
+from rebaser_client.blobs.nats_trash import JetStreamTrash
 from rebaser_client.blobs.store import BlobCorrupt, BlobMissing, BlobStore
+from rebaser_client.blobs.trash import CollectableBlobs
 from rebaser_client.jetstream import JetStream
 from rebaser_core.errors import ConfigError
 
-__all__ = ["BlobCorrupt", "BlobMissing", "BlobStore", "JetStreamBlobs", "open_blobs"]
+if TYPE_CHECKING:
+    from rebaser_client.blobs.object_store import ObjectStoreBlobs
+
+__all__ = [
+    "BlobCorrupt",
+    "BlobMissing",
+    "BlobStore",
+    "CollectableBlobs",
+    "JetStreamBlobs",
+    "open_blobs",
+    "open_collectable",
+]
+
+
+def open_collectable(url: str | None, js: JetStream, bucket: str) -> CollectableBlobs:
+    """Open the store as `open_blobs` does, to collect its garbage."""
+    return JetStreamTrash(js, bucket) if url is None else open_object_store(url)
 
 
 def open_blobs(url: str | None, js: JetStream, bucket: str) -> BlobStore:
@@ -18,8 +40,11 @@ def open_blobs(url: str | None, js: JetStream, bucket: str) -> BlobStore:
 
     Raises `ConfigError` for an invalid url, or if a package that the store needs is missing.
     """
-    if url is None:
-        return JetStreamBlobs(js, bucket)
+    return JetStreamBlobs(js, bucket) if url is None else open_object_store(url)
+
+
+def open_object_store(url: str) -> "ObjectStoreBlobs":
+    """Open the store at `url`; raises `ConfigError`."""
     try:
         from rebaser_client.blobs.object_store import ObjectStoreBlobs  # noqa: PLC0415 - obstore is large and rarely needed
     except ModuleNotFoundError as error:

@@ -3,24 +3,27 @@
 Invariants: each put writes its chunks under a name of its own and never changes them, so that readers and writers of
 the same content cannot harm each other. Chunks are read back while they are written. The description is published last
 and confirmed, once all chunks are stored. A put that failed removes its own chunks, and no others.
+
+A blob is as old as its description. A put that finds an old blob publishes the description again, and a get that finds
+the blob in the trash publishes it as it was. Both do so on condition that nobody has replaced it (see `nats_trash`).
 """
 
 import base64
 import json
-import re
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeGuard
 
 import anyio
 
 from rebaser_client.backoff import Backoff
+from rebaser_client.blobs.description import Description, digest_of, stored_at
 from rebaser_client.blobs.store import MAX_BLOB, BlobCorrupt, BlobMissing, address_of, check_address, verify
-from rebaser_client.jetstream import JetStream, OrderedConsumer
+from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer
+from rebaser_client.jetstream.errors import WRONG_LAST_SEQUENCE
 from rebaser_client.logs import get_logger
 from rebaser_client.task_groups import flat_task_group
-from rebaser_core import thresholds
+from rebaser_core import garbage, thresholds
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 
 log = get_logger(__name__)
@@ -28,23 +31,10 @@ log = get_logger(__name__)
 CHUNK = 128 * 1024  # bytes, the size in ADR-20
 READ = 16  # chunks compared without a pause; comparing them takes a millisecond
 ROLLUP = {"Nats-Rollup": "sub"}
-MAX_DESCRIPTION = 64 * 1024  # bytes; those that this module writes have a few hundred
 TRIES = 5
 PUT_RETRY = 0.05  # seconds before the second attempt; doubled each time
 DESCRIPTION_RETRY = 0.1  # the same for an attempt to publish the description
 SILENCE = 10.0  # seconds without a chunk after which it counts as missing
-
-_NUID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Description:
-    """The description of a blob, published under its address."""
-
-    nuid: str
-    size: int
-    chunks: int
-    digest: str
 
 
 class JetStreamBlobs:
@@ -57,7 +47,7 @@ class JetStreamBlobs:
 
     async def put(self, data: bytes) -> str:
         address = await _address_of(data)
-        if await self._is_there(address, len(data)):
+        if await self._is_there(address, len(data)) and await self._renew(address):
             return address
         backoff = Backoff(PUT_RETRY)
         for attempt in range(1, TRIES + 1):
@@ -77,6 +67,8 @@ class JetStreamBlobs:
         description = await self._describe(address)
         if description is None:
             raise BlobMissing(f"there is no blob {address} in the blob store of NATS")
+        if description.trashed:
+            await self._restore(address, description)
         if description.size > max_bytes:
             text = f"blob {address} has {description.size} bytes; at most {max_bytes} are allowed"
             raise UnprocessableError(text, code="too_large")
@@ -92,6 +84,31 @@ class JetStreamBlobs:
             return False
         return True
 
+    async def _renew(self, address: str) -> bool:
+        """Store the description again if it is old. Return whether it is there, and is not old."""
+        description = await self._describe(address)
+        if description is None or description.trashed:
+            return False
+        if time.time() - description.stored <= garbage.FRESH_FOR:
+            return True
+        return await self._replace(address, description.sequence, description.alive())
+
+    async def _restore(self, address: str, description: Description) -> bool:
+        """Take a blob out of the trash. Return False if somebody has replaced its description meanwhile."""
+        restored = await self._replace(address, description.sequence, description.alive())
+        log.info("blob_restored", address=address, bytes=description.size, done=restored)
+        return restored
+
+    async def _replace(self, address: str, sequence: int, description: bytes) -> bool:
+        """Replace the description with this sequence. Return False if it is not the present one any more."""
+        try:
+            await self._js.publish(self._meta_of(address), description, ROLLUP, expected_last_subject_sequence=sequence)
+        except ApiError as error:
+            if error.err_code != WRONG_LAST_SEQUENCE:
+                raise
+            return False
+        return True
+
     async def _write(self, address: str, data: bytes) -> None:
         nuid = self._js.connection.new_name()
         subject = self._chunks_of(nuid)
@@ -102,7 +119,7 @@ class JetStreamBlobs:
             "nuid": nuid,
             "size": len(data),
             "chunks": count,
-            "digest": _digest(address),
+            "digest": digest_of(address),
             "mtime": datetime.now(UTC).isoformat(),
             "options": {"max_chunk_size": CHUNK},
         }
@@ -180,22 +197,12 @@ class JetStreamBlobs:
         except RebaserError as error:
             log.warning("blob_chunks_not_removed", subject=subject, reason=error.message)
 
-    async def _describe(self, address: str) -> _Description | None:
+    async def _describe(self, address: str) -> Description | None:
         # Read from the leader: a replica might not have the description yet.
         stored = await self._js.last(self._stream, self._meta_of(address))
-        if stored is None:
-            return None
-        try:
-            raw = json.loads(stored.data) if len(stored.data) <= MAX_DESCRIPTION else None
-        except (ValueError, RecursionError):
-            raw = None
-        if type(raw) is dict and raw.get("deleted"):
-            return None
-        if not _is_description(raw) or raw["digest"].lower() != _digest(address).lower():
-            raise BlobCorrupt(f"the description of blob {address} in NATS is damaged")
-        return _Description(raw["nuid"], raw["size"], raw["chunks"], raw["digest"])
+        return None if stored is None else Description.read(address, stored.sequence, stored_at(stored), stored.data)
 
-    async def _read(self, address: str, description: _Description) -> bytes:
+    async def _read(self, address: str, description: Description) -> bytes:
         if description.chunks == 0:
             return b""
         subject = self._chunks_of(description.nuid)
@@ -229,22 +236,10 @@ class JetStreamBlobs:
     def _chunks_of(self, nuid: str) -> str:
         return f"$O.{self._bucket}.C.{nuid}"
 
-    def _meta_of(self, address: str) -> str:
-        return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(address.encode()).decode()}"
-
-
-def _is_description(raw: Any) -> TypeGuard[dict[str, Any]]:
-    return (
-        type(raw) is dict
-        and type(raw.get("nuid")) is str
-        and _NUID.fullmatch(raw["nuid"]) is not None
-        and type(raw.get("digest")) is str
-        and all(type(raw.get(name)) is int and raw[name] >= 0 for name in ("size", "chunks"))
-    )
-
-
-def _digest(address: str) -> str:
-    return "SHA-256=" + base64.urlsafe_b64encode(bytes.fromhex(address.partition(":")[2])).decode()
+    def _meta_of(self, address: str, *, plain: bool = False) -> str:
+        """Return the subject of a description; `plain`: of descriptions whose names match the wildcard `address`."""
+        name = address if plain else base64.urlsafe_b64encode(address.encode()).decode()
+        return f"$O.{self._bucket}.M.{name}"
 
 
 def _split(data: bytes) -> Iterator[bytes]:

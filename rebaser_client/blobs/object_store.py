@@ -1,12 +1,16 @@
 """Blobs in a folder, or in S3, Google or Azure storage, through obstore.
 
-Invariants: a blob appears whole or not at all. A blob that exists and is intact is never written again. The error texts
-of a store are not passed on, because they may contain signed addresses.
+Invariants: a blob appears whole or not at all. A blob that exists, is intact and was stored a short time ago is not
+written again. The error texts of a store are not passed on, because they may contain signed addresses.
+
+What the garbage collection deletes, it first moves to the folder `trash/`. These stores cannot delete an object on
+condition that nobody has written it meanwhile, so a blob may be moved that is needed again: a get that misses it looks
+in the trash, and brings it back.
 """
 
 import os
-from collections.abc import Awaitable
-from datetime import timedelta
+from collections.abc import AsyncIterator, Awaitable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -17,12 +21,19 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 from obstore.store import LocalStore, from_url
 
 from rebaser_client.blobs.store import MAX_BLOB, BlobCorrupt, BlobMissing, address_of, check_address, verify
-from rebaser_core.blob_address import path_of
+from rebaser_client.logs import get_logger
+from rebaser_core import garbage
+from rebaser_core.blob_address import is_address, path_of
 from rebaser_core.errors import ConfigError, TransientError, UnprocessableError
+from rebaser_core.garbage import StoredBlob
+
+log = get_logger(__name__)
 
 T = TypeVar("T")
 
+TRASH = "trash/"
 SCHEMES = ("file", "s3", "gs", "az")
+LISTED = 1000  # objects in a chunk of a listing
 BOUND = 120.0  # seconds for one operation, including its retries
 RETRY = {"max_retries": 5, "retry_timeout": timedelta(seconds=BOUND / 2)}
 
@@ -57,20 +68,32 @@ class ObjectStoreBlobs:
     async def put(self, data: bytes) -> str:
         address = await anyio.to_thread.run_sync(address_of, data)
         try:
-            await self.get(address, max_bytes=len(data))
+            _, stored = await self._read(address, len(data))
         except BlobMissing:
             await self._write(address, data, "create")
         except (BlobCorrupt, UnprocessableError):
             await self._write(address, data, "overwrite")
         else:
-            return address
+            if (datetime.now(UTC) - stored).total_seconds() <= garbage.FRESH_FOR:
+                return address
+            await self._write(address, data, "overwrite")
         await self.get(address, max_bytes=len(data))
         return address
 
     async def get(self, address: str, *, max_bytes: int = MAX_BLOB) -> bytes:
+        data, _ = await self._read(address, max_bytes)
+        return data
+
+    async def _read(self, address: str, max_bytes: int) -> tuple[bytes, datetime]:
+        """Return the blob, and when it was stored. Takes it out of the trash if it is there."""
         path = path_of(check_address(address))
         try:
-            stored = await _bounded(obstore.get_async(self._store, path), "read")
+            try:
+                stored = await _bounded(obstore.get_async(self._store, path), "read")
+            except FileNotFoundError:
+                await self._move(TRASH + path, path)
+                log.info("blob_restored", address=address)
+                stored = await _bounded(obstore.get_async(self._store, path), "read")
             size = stored.meta["size"]
             if size > max_bytes:
                 raise UnprocessableError(
@@ -79,7 +102,51 @@ class ObjectStoreBlobs:
             data = bytes(await _bounded(stored.bytes_async(), "read"))
         except FileNotFoundError:
             raise BlobMissing(f"there is no blob {address} in the blob store") from None
-        return await anyio.to_thread.run_sync(verify, address, data)
+        return await anyio.to_thread.run_sync(verify, address, data), stored.meta["last_modified"]
+
+    # -- the trash -------------------------------------------------------------------------------------------------
+
+    async def stored(self) -> AsyncIterator[StoredBlob]:
+        listing = obstore.list(self._store, chunk_size=LISTED)
+        while chunk := await _bounded(_next_chunk(listing), "listed"):
+            for found in chunk:
+                folder, _, digest = found["path"].rpartition("/")
+                address, trashed = f"sha256:{digest}", folder.startswith(TRASH)
+                if is_address(address) and found["path"] == (TRASH if trashed else "") + path_of(address):
+                    yield StoredBlob(address, found["size"], _ms(found), _version(found), trashed)
+
+    async def discard(self, blob: StoredBlob) -> bool:
+        path = path_of(blob.address)
+        return await self._still(path, blob) and await self._move(path, TRASH + path)
+
+    async def restore(self, blob: StoredBlob) -> bool:
+        path = path_of(blob.address)
+        return await self._still(TRASH + path, blob) and await self._move(TRASH + path, path)
+
+    async def erase(self, blob: StoredBlob) -> bool:
+        path = TRASH + path_of(blob.address)
+        if not await self._still(path, blob):
+            return False
+        await _bounded(obstore.delete_async(self._store, path), "deleted")
+        return True
+
+    async def _still(self, path: str, blob: StoredBlob) -> bool:
+        """Whether what is stored at `path` is what was listed as `blob`."""
+        try:
+            return _version(await _bounded(obstore.head_async(self._store, path), "read")) == blob.version
+        except FileNotFoundError:
+            return False
+
+    async def _move(self, source: str, target: str) -> bool:
+        """Copy, then delete. Raises `FileNotFoundError` if there is nothing at `source`."""
+        # A copy may keep the time of its source, so the content is written anew: the age in the trash counts from now.
+        stored = await _bounded(obstore.get_async(self._store, source), "read")
+        data = await _bounded(stored.bytes_async(), "read")
+        await _bounded(obstore.put_async(self._store, target, data, use_multipart=False), "written")
+        if self._folder is not None:
+            await anyio.to_thread.run_sync(_sync, self._folder / target)
+        await _bounded(obstore.delete_async(self._store, source), "deleted")
+        return True
 
     async def _write(self, address: str, data: bytes, mode: Any) -> None:
         path = path_of(address)
@@ -91,6 +158,21 @@ class ObjectStoreBlobs:
             await _bounded(obstore.put_async(self._store, path, data, use_multipart=False), "written")
         if self._folder is not None:
             await anyio.to_thread.run_sync(_sync, self._folder / path)
+
+
+async def _next_chunk(listing: Any) -> Any:
+    try:
+        return await listing.__anext__()
+    except StopAsyncIteration:
+        return []
+
+
+def _ms(found: Any) -> int:
+    return int(found["last_modified"].timestamp() * 1000)
+
+
+def _version(found: Any) -> str:
+    return f"{found.get('e_tag') or ''} {_ms(found)}"
 
 
 async def _bounded(operation: Awaitable[T], participle: str) -> T:

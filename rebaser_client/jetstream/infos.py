@@ -19,7 +19,7 @@ class StreamInfo:
     """A stream. `created`, an opaque text, distinguishes streams that had the same name one after another.
 
     `last_sequence` stays the same when messages are deleted. `last_time` (RFC 3339): when the newest message was
-    stored; empty for an empty stream.
+    stored; empty for an empty stream. `now`: when the server answered, by its clock.
     """
 
     name: str
@@ -32,6 +32,7 @@ class StreamInfo:
     subjects: int
     consumers: int
     last_time: str = ""
+    now: str = ""
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Self:
@@ -47,6 +48,7 @@ class StreamInfo:
             as_int(state.get("num_subjects")),
             as_int(state.get("consumer_count")),
             str(state.get("last_ts", "")) if state.get("messages") else "",
+            str(answer.get("ts", "")),
         )
 
 

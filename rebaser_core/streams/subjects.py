@@ -97,7 +97,8 @@ class Subjects:
             kind, workspace, change_set, *tail = parts
             suffix = ["process"] if kind == "tasks" else []
             if kind in ("requests", "tasks", "commits", "dlq") and tail == suffix:
-                return kind, ChangeSetKey.of(workspace, change_set)
+                make = ChangeSetKey.of if kind in ("requests", "tasks") else ChangeSetKey.of_any
+                return kind, make(workspace, change_set)
         raise UnprocessableError(
             f"{subject[:120]!r} is not a subject of this installation of Rebaser", code="invalid_subject"
         )

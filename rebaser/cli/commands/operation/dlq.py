@@ -55,7 +55,7 @@ class LetterSelection:
 
     def check(self) -> None:
         if self.workspace is not None:
-            checked_key(self.workspace, self.change_set or "any")
+            checked_key(self.workspace, self.change_set or "any", reserved=True)
 
     @property
     def is_everything(self) -> bool:

@@ -1,0 +1,101 @@
+"""The trash of the blob store in NATS: blobs whose descriptions say that they are deleted, and whose chunks are kept.
+
+Invariants: a description is replaced on condition that nobody else has replaced it, so a blob that is stored again in
+between stays. Chunks are removed only after the description that names them has been replaced.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import AsyncIterator
+
+import anyio
+
+from rebaser_client.blobs.description import Description
+from rebaser_client.blobs.nats import JetStreamBlobs
+from rebaser_client.blobs.store import BlobCorrupt
+from rebaser_client.jetstream import OrderedConsumer
+from rebaser_client.jetstream.messages import Message
+from rebaser_client.logs import get_logger
+from rebaser_core.blob_address import is_address
+from rebaser_core.garbage import StoredBlob
+
+log = get_logger(__name__)
+
+SILENCE = 1.0  # seconds without a description until NATS is asked whether there are more
+CHUNK = 512  # descriptions that are read before other tasks run
+
+
+class JetStreamTrash(JetStreamBlobs):
+    """`CollectableBlobs` in NATS. The version of a blob is the stream sequence of its description."""
+
+    async def stored(self) -> AsyncIterator[StoredBlob]:
+        descriptions = self._meta_of("*", plain=True)
+        if await self._js.next(self._stream, descriptions, 1) is None:
+            return
+        last = (await self._js.stream_info(self._stream)).last_sequence
+        read = 0
+        async with OrderedConsumer(self._js, self._stream, descriptions, start="last_per_subject") as consumer:
+            while read < last:
+                with anyio.move_on_after(SILENCE):
+                    await consumer.wait()
+                if not consumer.pending and await self._js.next(self._stream, descriptions, read + 1) is None:
+                    return
+                for message in consumer.take(CHUNK):
+                    read = message.stream_sequence
+                    if (blob := _stored_blob(message)) is not None:
+                        yield blob
+                await anyio.lowlevel.checkpoint()
+
+    async def discard(self, blob: StoredBlob) -> bool:
+        description = await self._still(blob)
+        if description is None:
+            return False
+        return await self._replace(blob.address, description.sequence, description.in_trash())
+
+    async def restore(self, blob: StoredBlob) -> bool:
+        description = await self._still(blob)
+        return description is not None and await self._restore(blob.address, description)
+
+    async def erase(self, blob: StoredBlob) -> bool:
+        description = await self._still(blob)
+        if description is None or not await self._replace(blob.address, description.sequence, _erased(description)):
+            return False
+        await self._js.purge(self._stream, self._chunks_of(description.nuid))
+        erased = await self._js.last(self._stream, self._meta_of(blob.address))
+        if erased is not None and json.loads(erased.data).get("deleted") and erased.sequence > description.sequence:
+            await self._js.delete_message(self._stream, erased.sequence)
+        return True
+
+    async def _still(self, blob: StoredBlob) -> Description | None:
+        """Return the description of `blob`, if it is the one that was listed."""
+        try:
+            description = await self._describe(blob.address)
+        except BlobCorrupt:
+            return None
+        if description is None or (str(description.sequence), description.trashed) != (blob.version, blob.trashed):
+            return None
+        return description
+
+
+def _erased(description: Description) -> bytes:
+    return json.dumps(description.raw | {"deleted": True, "metadata": {}, "chunks": 0, "size": 0}).encode()
+
+
+def _stored_blob(message: Message) -> StoredBlob | None:
+    """Return the blob that a message describes; None if it describes none of ours."""
+    try:
+        address = base64.urlsafe_b64decode(message.subject.rpartition(".")[2]).decode()
+    except (binascii.Error, ValueError):
+        return None
+    if not is_address(address):
+        return None
+    stored_ns, sequence = message.timestamp_ns, message.stream_sequence
+    try:
+        description = Description.read(address, sequence, stored_ns / 1e9, message.data)
+    except BlobCorrupt:
+        log.warning("blob_description_damaged", address=address)
+        return None
+    if description is None:
+        return None
+    return StoredBlob(address, description.size, stored_ns // 1_000_000, str(sequence), description.trashed)

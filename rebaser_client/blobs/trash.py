@@ -1,0 +1,31 @@
+"""The protocol of blob stores whose garbage can be collected.
+
+Invariant: what a collector saw of a blob (`StoredBlob.version`) is what it deletes. A blob that was stored again since
+it was listed stays; or it is in the trash afterwards, where every reader finds it.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from rebaser_client.blobs.store import BlobStore
+from rebaser_core.garbage import StoredBlob
+
+
+class CollectableBlobs(BlobStore, Protocol):
+    """A `BlobStore` with a trash. All methods raise `TransientError` if the store is not available."""
+
+    def stored(self) -> AsyncIterator[StoredBlob]:
+        """Iterate over all blobs in the store and in its trash. One that is moved meanwhile may come twice."""
+        ...
+
+    async def discard(self, blob: StoredBlob) -> bool:
+        """Move a blob to the trash. Return False if it was stored again, or moved, since it was listed."""
+        ...
+
+    async def restore(self, blob: StoredBlob) -> bool:
+        """Take a blob out of the trash. Return False if it is no longer there."""
+        ...
+
+    async def erase(self, blob: StoredBlob) -> bool:
+        """Delete a blob in the trash for good. Return False if it is no longer there."""
+        ...

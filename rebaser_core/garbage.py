@@ -1,0 +1,88 @@
+"""The collection of garbage: which blobs a run moves to the trash, which it erases, and which it brings back.
+
+A run lists the stored blobs, then reads every address that a stored message names, and then plans (`plan`). A blob that
+no message names is a candidate. A candidate moves to the trash when it has been one in every run for a whole grace, and
+is stored for longer than that. Another grace later, it is erased from the trash. A message that names a blob in the
+trash brings it back.
+
+Whoever names a blob in a message has stored it, renewed it, or read its address in a message, less than `FRESH_FOR`
+ago. So every such message is seen by a run before anything that it names can be erased.
+
+Invariant: `plan` alone decides what is deleted, whoever found out what is stored and what is needed.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from rebaser_core.blob_address import ADDRESS_BYTES, address_of_bytes, bytes_of_address
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import RESERVED, ChangeSetKey
+from rebaser_core.record import record
+
+FRESH_FOR = 900.0  # seconds; a blob that was stored before is stored again before a new message names it
+GRACE = 86_400.0  # seconds
+MIN_GRACE = 3_600.0  # seconds; twice `FRESH_FOR`, and as much again for clocks that differ
+MAGIC = b"rebaser-candidates-1"
+TIME_BYTES = 8
+GC_KEY = ChangeSetKey(RESERVED, "gc")
+
+
+@record
+class StoredBlob:
+    """A blob in a store, or in its trash (`trashed`), since `stored_ms` (Unix time).
+
+    `version` changes if the blob is stored again, or moved: what is planned for one version does not happen to another.
+    """
+
+    address: str
+    size: int
+    stored_ms: int
+    version: str
+    trashed: bool = False
+
+
+@record
+class Plan:
+    """What a run does. `candidates`: by address, since which run (Unix ms) each candidate has been one."""
+
+    candidates: dict[str, int]
+    trash: tuple[StoredBlob, ...]
+    erase: tuple[StoredBlob, ...]
+    restore: tuple[StoredBlob, ...]
+
+
+def plan(
+    unneeded: Iterable[StoredBlob],
+    needed_in_trash: Iterable[StoredBlob],
+    last: Mapping[str, int],
+    now_ms: int,
+    grace_ms: int,
+) -> Plan:
+    """Plan a run that began at `now_ms`. `last`: the candidates of the last run. Times are those of the NATS server."""
+    candidates: dict[str, int] = {}
+    due: list[StoredBlob] = []
+    for blob in unneeded:
+        since = candidates[blob.address] = min(last.get(blob.address, now_ms), now_ms)
+        if now_ms - since >= grace_ms and now_ms - blob.stored_ms >= grace_ms:
+            due.append(blob)
+    return Plan(
+        candidates,
+        tuple(blob for blob in due if not blob.trashed),
+        tuple(blob for blob in due if blob.trashed),
+        tuple(needed_in_trash),
+    )
+
+
+def encode_candidates(candidates: Mapping[str, int]) -> bytes:
+    """The blob that lists the candidates of a run: `MAGIC`, then for each candidate its hash, and since when it is one
+    (8 bytes, the highest first)."""
+    rows = [bytes_of_address(address) + since.to_bytes(TIME_BYTES) for address, since in sorted(candidates.items())]
+    return MAGIC + b"".join(rows)
+
+
+def decode_candidates(data: bytes) -> dict[str, int]:
+    """Decode a blob of `encode_candidates`; raises `UnprocessableError`."""
+    step = ADDRESS_BYTES + TIME_BYTES
+    if not data.startswith(MAGIC) or (len(data) - len(MAGIC)) % step:
+        raise UnprocessableError("the blob is not a list of candidates", code="malformed")
+    rows = [data[start : start + step] for start in range(len(MAGIC), len(data), step)]
+    return {address_of_bytes(row[:ADDRESS_BYTES]): int.from_bytes(row[ADDRESS_BYTES:]) for row in rows}
