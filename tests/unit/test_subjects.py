@@ -1,11 +1,11 @@
 """Subjects are built and parsed in one place, with and without a prefix."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rebaser_core.errors import ConfigError, UnprocessableError
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import RESERVED, ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 from tests.wire.strategies import tokens
 
@@ -35,6 +35,7 @@ def test_a_prefix_goes_in_front_of_every_name() -> None:
 @settings(deadline=None)
 @given(st.just("") | tokens, tokens, tokens)
 def test_what_is_built_is_parsed_back(prefix: str, workspace: str, change_set: str) -> None:
+    assume(workspace != RESERVED)
     subjects, key = Subjects(prefix), ChangeSetKey(workspace, change_set)
     built = {
         "requests": subjects.requests(key),
@@ -46,6 +47,15 @@ def test_what_is_built_is_parsed_back(prefix: str, workspace: str, change_set: s
     for subject in built.values():
         with pytest.raises(UnprocessableError):
             Subjects(f"{prefix}x"[-64:] if prefix else "other").parse(subject)
+
+
+def test_the_reserved_workspace_has_logs_and_dead_letters_and_no_requests() -> None:
+    key = ChangeSetKey(RESERVED, "gc")
+    assert PREFIXED.parse(PREFIXED.commits(key)) == ("commits", key)
+    assert PREFIXED.parse(PREFIXED.dlq(key)) == ("dlq", key)
+    for subject in (PREFIXED.requests(key), PREFIXED.task(key)):
+        with pytest.raises(UnprocessableError):
+            PREFIXED.parse(subject)
 
 
 @pytest.mark.parametrize(
