@@ -2,13 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 
 import anyio
 import pytest
 
 from rebaser.change_set.log.commit_log import CommitLog, EncodedCommit
-from rebaser_client import Derive, RebaserClient, Remove, RequestConflicts, RequestRejected, Set, Update
+from rebaser_client import Derive, RebaserClient, Remove, RequestConflicts, RequestRejected, Set
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.branch_changes import Changes, read_changes
 from rebaser_client.log.commits import CommitReader
@@ -23,29 +22,9 @@ from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
 from tests.support.history import check_history, commit_of, commits_of, replayed
 from tests.support.owners import Engine, serving
+from tests.support.workspace import edit, stands
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
-
-
-@pytest.fixture
-async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
-    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
-        yield connected
-
-
-@pytest.fixture
-def engine() -> Engine:
-    engine = Engine()
-    engine.go.set()
-    return engine
-
-
-async def edit(client: RebaserClient, name: str, *updates: Update, expect_at: int | None = None) -> int:
-    return commit_of(await client.enqueue_updates_with_reply("ws", name, updates, expect_at=expect_at))
-
-
-async def stands(client: RebaserClient, name: str, at: int | None = None) -> dict[str, object]:
-    return {id_: value.value for id_, value in (await client.values("ws", name, at=at)).items()}
 
 
 async def refused(client: RebaserClient, branch: str, **options: object) -> str:
@@ -271,73 +250,6 @@ async def test_edits_of_the_target_meet_an_apply_in_the_order_of_the_queue(
         assert len((await client.state("ws", "main")).taken) == 5
 
 
-async def test_what_the_target_took_and_its_protection_survive_checkpoints(
-    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
-) -> None:
-    async with serving(js, subjects, engine, checkpoint_bytes=1024, history_for=0.001):
-        await edit(client, "main", Set("a", 1))
-        await client.create_branch("ws", "fix")
-        await edit(client, "fix", Set("a", 2))
-        for number in range(20):
-            await edit(client, "fix", Set("text", "x" * 100 + str(number)))
-        taken = commit_of(await client.apply("ws", "fix"))
-        for number in range(20):
-            await edit(client, "main", Set("text", "x" * 100 + str(number)))
-        await client.protect("ws", "main")
-        for number in range(3):
-            await client.create_branch("ws", f"more{number}")
-            await edit(client, f"more{number}", *[Set(f"n{at}", at) for at in range(20 * number, 20 * number + 20)])
-            await client.apply("ws", f"more{number}")
-    async with serving(js, subjects, engine):
-        with pytest.raises(RequestRejected, match="protected"):
-            await edit(client, "main", Set("a", 3))
-        with pytest.raises(RequestRejected, match="protected"):
-            await client.revert("ws", "main", taken)
-        assert await refused(client, "fix") == "closed"
-        state = await client.state("ws", "main")
-        assert state.checkpoint is not None
-        assert state.checkpoint.sequence > taken
-        assert state.taken["fix"] == taken
-        child = await client.create_branch("ws", "child")
-        assert not child.protected
-        await client.unprotect("ws", "main")
-        await edit(client, "main", Set("a", 3))
-
-
-async def test_what_is_closed_stays_closed_until_it_is_reopened(
-    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
-) -> None:
-    async with serving(js, subjects, engine, checkpoint_bytes=1024):
-        await edit(client, "main", Set("a", 1))
-        await client.create_branch("ws", "fix")
-        await edit(client, "fix", Set("a", 2))
-        before = commit_of(await client.close_change_set("ws", "fix", "applied")) - 1
-        await client.close_change_set("ws", "main")
-        assert await refused(client, "fix") == "closed"
-        for _ in range(20):
-            with pytest.raises(RequestRejected, match="unless it is reopened"):
-                await edit(client, "main", Set("text", "x" * 100))
-    async with serving(js, subjects, engine):
-        assert [(one.change_set, one.status) for one in await client.branches("ws")] == [
-            ("fix", "applied"),
-            ("main", "abandoned"),
-        ]
-        then = await client.branch("ws", "fix", at=before)
-        assert then is not None
-        assert then.status == "open"
-        tag = await client.create_branch("ws", "tag", closed=True)
-        child = await client.create_branch("ws", "child")
-        assert (tag.status, child.status) == ("kept", "open")
-        await edit(client, "child", Set("a", 4))
-        await client.reopen_change_set("ws", "main")
-        await edit(client, "main", Set("b", 1))
-        with pytest.raises(RequestRejected, match="it is reopened"):
-            await client.apply("ws", "fix")
-        await client.reopen_change_set("ws", "fix")
-        await client.apply("ws", "fix")
-    assert await stands(client, "main") == {"a": 2, "b": 1}
-
-
 async def test_a_large_branch_is_applied_while_the_loop_gets_its_turns(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
 ) -> None:
@@ -377,19 +289,6 @@ async def test_more_changes_than_a_request_may_have_are_refused(
         await edit(client, "huge", Set("e", 1))
         assert await refused(client, "huge") == "too_large"
         await client.apply("ws", "fix")
-
-
-async def test_without_history_nothing_is_applied_or_protected(
-    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
-) -> None:
-    async with serving(js, subjects, engine):
-        await edit(client, "main", Set("a", 1))
-        await client.create_branch("ws", "fix")
-        await edit(client, "fix", Set("a", 2))
-    async with serving(js, subjects, engine, history_for=0):
-        assert await refused(client, "fix") == "unsupported"
-        with pytest.raises(RequestRejected, match="keeps no history"):
-            await client.protect("ws", "main")
 
 
 @pytest.mark.parametrize("named", [True, False])

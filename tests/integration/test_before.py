@@ -1,6 +1,5 @@
 """What a commit says of what it replaced: with all parts inline, in blobs, and with history switched off."""
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -13,16 +12,9 @@ from rebaser_core.encoding.envelope import MESSAGE_VERSION
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Match, Remove, Set, Unset, Update
-from tests.support.owned_log import KEY, Log
+from tests.support.owned_log import KEY, Log, OpenLog
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
-
-Open = Callable[[], Log]
-
-
-@pytest.fixture
-def open_log(js: JetStream, subjects: Subjects) -> Open:
-    return lambda: Log(js, subjects)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +29,7 @@ def open_log(js: JetStream, subjects: Subjects) -> Open:
     ids=repr,
 )
 @pytest.mark.parametrize("pinned", [False, True])
-async def test_a_commit_says_what_stood_before(open_log: Open, pinned: bool, limits: Thresholds) -> None:
+async def test_a_commit_says_what_stood_before(open_log: OpenLog, pinned: bool, limits: Thresholds) -> None:
     log = await open_log().load()
     sum_ = Derive("s", "sum", {"x": ("a", Match("b*"))}, {"k": [1]})
     edits: list[tuple[Update, ...]] = [
@@ -82,7 +74,7 @@ async def test_without_history_a_commit_is_as_the_last_release_wrote_it(js: JetS
 
 
 async def test_what_stood_before_is_unknown_where_it_would_take_too_much(
-    open_log: Open, monkeypatch: pytest.MonkeyPatch
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few small requests can remove all of a large change set."""
     monkeypatch.setattr(commit_parts, "MAX_BEFORE", 2_000)

@@ -1,7 +1,6 @@
 """`apply` and `protect` on the command line, and what the other commands say of them."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -19,12 +18,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 @pytest.fixture
 def place(nats_url: str, subjects: Subjects) -> dict[str, Any]:
     return {"nats_url": nats_url, "prefix": subjects.prefix}
-
-
-@pytest.fixture
-async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
-    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
-        yield connected
 
 
 async def told(place: dict[str, Any], *arguments: str, code: int = 0) -> list[list[str]]:

@@ -1,6 +1,5 @@
 """`branch`, `branches` and `diff` of a branch, on the command line."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,12 +16,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 @pytest.fixture
 def place(nats_url: str, subjects: Subjects) -> dict[str, Any]:
     return {"nats_url": nats_url, "prefix": subjects.prefix}
-
-
-@pytest.fixture
-async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
-    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
-        yield connected
 
 
 async def told(place: dict[str, Any], *arguments: str, code: int = 0) -> list[list[str]]:

@@ -1,6 +1,5 @@
 """`rebase`, `conflicts` and `resolve` on the command line and in the client, and what is completed in a shell."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -23,12 +22,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 @pytest.fixture
 def place(nats_url: str, subjects: Subjects) -> dict[str, Any]:
     return {"nats_url": nats_url, "prefix": subjects.prefix}
-
-
-@pytest.fixture
-async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
-    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
-        yield connected
 
 
 async def contest(client: RebaserClient) -> None:

@@ -37,12 +37,6 @@ KEY = ChangeSetKey("ws", "cs")
 
 
 @pytest.fixture
-async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
-    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
-        yield connected
-
-
-@pytest.fixture
 async def full_nats(tmp_path: Path, subjects: Subjects) -> AsyncIterator[str]:
     """A nats-server with room for a megabyte, and none left."""
     async with embedded_nats(tmp_path / "nats", jetstream={"max_file_store": 1_000_000}) as server:

@@ -32,7 +32,7 @@ from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions
 from rebaser_core.updates import Recompute
 from tests.simulation.left import nothing_left
-from tests.support.nats_proxy import Frame, Proxy, proxied
+from tests.support.nats_proxy import Frame, Proxy
 from tests.support.owners import Engine, serving
 
 pytestmark = pytest.mark.anyio
@@ -55,12 +55,6 @@ async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClie
         await nothing_left(connected)
         assert connected._in_flight._free == connected._in_flight.limit
         assert not connected._in_flight._waiting
-
-
-@pytest.fixture
-async def proxy(nats_server: EmbeddedNats) -> AsyncIterator[Proxy]:
-    async with proxied(nats_server.port) as proxy:
-        yield proxy
 
 
 async def stored_ids(js: JetStream, subjects: Subjects, change_set: str) -> list[str]:

@@ -6,7 +6,6 @@ from typing import Any
 import anyio
 import pytest
 
-from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.jetstream import (
     Connection,
     Consumer,
@@ -19,7 +18,7 @@ from rebaser_client.jetstream import (
     Stream,
 )
 from rebaser_core.streams.subjects import Subjects
-from tests.support.nats_proxy import Frame, Proxy, proxied
+from tests.support.nats_proxy import Frame, Proxy
 
 pytestmark = pytest.mark.anyio
 
@@ -34,12 +33,6 @@ async def stream(js: JetStream, subjects: Subjects) -> AsyncIterator[Stream]:
 @pytest.fixture
 async def consumer(stream: Stream) -> Consumer:
     return await stream.create_consumer({"durable_name": "c", "ack_policy": "explicit", "max_ack_pending": -1})
-
-
-@pytest.fixture
-async def proxy(anyio_backend: str, nats_server: EmbeddedNats) -> AsyncIterator[Proxy]:
-    async with proxied(nats_server.port) as proxy:
-        yield proxy
 
 
 @pytest.fixture

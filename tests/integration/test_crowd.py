@@ -1,6 +1,5 @@
 """More change sets than slots: each has its turn, however long it takes to load."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,12 +19,6 @@ from tests.support.contexts import context_of
 from tests.support.owners import Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
-
-
-@pytest.fixture
-async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
-    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
-        yield connected
 
 
 async def test_loading_is_no_part_of_a_turn(

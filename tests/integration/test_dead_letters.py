@@ -1,6 +1,5 @@
 """Dead letters are found, redriven and dropped; a redriven request is applied once, whatever was interrupted."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import anyio
@@ -23,12 +22,6 @@ from rebaser_core.streams.topology import TopologyOptions
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
 KEY = ChangeSetKey("ws", "cs")
-
-
-@pytest.fixture
-async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
-    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
-        yield connected
 
 
 class Cemetery:

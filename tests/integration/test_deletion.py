@@ -1,7 +1,5 @@
 """Change sets are deleted, created anew and brought back: through real servers, with checkpoints and purges."""
 
-from collections.abc import AsyncIterator
-
 import anyio
 import pytest
 
@@ -20,29 +18,9 @@ from rebaser_core.streams.subjects import Subjects
 from tests.support.damage import DamagedLog
 from tests.support.history import check_history, commit_of, commits_of
 from tests.support.owners import Engine, serving
+from tests.support.workspace import edit, stands
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
-
-
-@pytest.fixture
-async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
-    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
-        yield connected
-
-
-@pytest.fixture
-def engine() -> Engine:
-    engine = Engine()
-    engine.go.set()
-    return engine
-
-
-async def edit(client: RebaserClient, name: str, *updates: Update, request_id: str | None = None) -> int:
-    return commit_of(await client.enqueue_updates_with_reply("ws", name, updates, request_id=request_id))
-
-
-async def stands(client: RebaserClient, name: str, at: int | None = None) -> dict[str, object]:
-    return {id_: value.value for id_, value in (await client.values("ws", name, at=at)).items()}
 
 
 def stores_of(js: JetStream, subjects: Subjects) -> Stores:

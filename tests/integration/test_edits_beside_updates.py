@@ -1,6 +1,6 @@
 """Edits that are applied while a large update runs: its commit can be read, and what it covers is told."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import anyio
 import pytest
@@ -44,12 +44,6 @@ LIMITS = {
 def limits(request: pytest.FixtureRequest) -> Iterator[Thresholds]:
     with forced(request.param) as those:
         yield those
-
-
-@pytest.fixture
-async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
-    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
-        yield connected
 
 
 def fan_out(count: int) -> list[Update]:

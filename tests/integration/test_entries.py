@@ -1,6 +1,5 @@
 """What `rebaser tail` reads: every start, one change set or many, messages that go while it reads."""
 
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -20,12 +19,6 @@ from rebaser_core.updates import Set
 from tests.conftest import Events
 
 pytestmark = [pytest.mark.anyio]
-
-
-@pytest.fixture
-async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
-    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
-        yield connected
 
 
 async def publish(js: JetStream, subjects: Subjects, change_set: str, number: int) -> int:

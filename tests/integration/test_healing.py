@@ -1,6 +1,6 @@
 """Values whose function nobody had heal when somebody has it, in change sets that nobody touches as well."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +23,6 @@ from tests.support.owners import Engine, serving
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
 NAME = "twice, or so"
-
-
-@pytest.fixture
-async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
-    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
-        yield connected
 
 
 @pytest.fixture

@@ -75,12 +75,6 @@ async def server(
         group.cancel_scope.cancel()
 
 
-@pytest.fixture
-async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
-    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
-        yield connected
-
-
 async def first_told(client: RebaserClient, matches: Callable[[DvuProgress], bool]) -> DvuProgress:
     async with aclosing(client.watch_progress("ws", "cs")) as told:
         async for one in told:

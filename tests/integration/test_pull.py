@@ -1,7 +1,5 @@
 """Pulling for credits, through everything that can happen to a pull."""
 
-from collections.abc import AsyncIterator
-
 import anyio
 import pytest
 
@@ -11,22 +9,9 @@ from rebaser_client.jetstream import Connection, JetStream, PullConsumer, PullMe
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TASKS_CONSUMER, TASKS_GROUP, TopologyOptions, tasks_consumer
 from tests.conftest import Events
-from tests.support.nats_proxy import Frame, Proxy, proxied
+from tests.support.nats_proxy import Frame, Proxy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
-
-
-@pytest.fixture
-async def proxy(anyio_backend: str, nats_server: EmbeddedNats) -> AsyncIterator[Proxy]:
-    async with proxied(nats_server.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-async def lossy(proxy: Proxy) -> AsyncIterator[JetStream]:
-    """JetStream through `proxy`."""
-    async with Connection.connect(proxy.url) as connection:
-        yield JetStream(connection)
 
 
 async def add(js: JetStream, subjects: Subjects, *names: str) -> None:

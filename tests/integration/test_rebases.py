@@ -1,12 +1,11 @@
 """Branches take over what their targets did: through real servers, from logs and from states."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from rebaser.change_set.settling import request_settling
-from rebaser_client import Derive, RebaserClient, Remove, RequestRejected, Set, Update
+from rebaser_client import Derive, RebaserClient, Remove, RequestRejected, Set
 from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_client.jetstream.infos import PubAck
@@ -21,6 +20,7 @@ from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
 from tests.support.history import check_history, commit_of, commits_of, replayed
 from tests.support.owners import Engine, serving
+from tests.support.workspace import edit, stands
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 BLOBS = {"inline_max_updates": 0, "inline_max_bytes": 0, "on_loop_max_bytes": 0}
@@ -30,23 +30,6 @@ WAYS = {
     "state": Thresholds(replay_max_bytes=0),
     "state in blobs": Thresholds(replay_max_bytes=0, fold_step=1, **BLOBS),
 }
-
-
-@pytest.fixture
-async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
-    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
-        yield connected
-
-
-@pytest.fixture
-def engine() -> Engine:
-    engine = Engine()
-    engine.go.set()
-    return engine
-
-
-async def edit(client: RebaserClient, name: str, *updates: Update, expect_at: int | None = None) -> int:
-    return commit_of(await client.enqueue_updates_with_reply("ws", name, updates, expect_at=expect_at))
 
 
 async def rebase(client: RebaserClient, name: str, *, strategy: str = "record", onto: str | None = None) -> Success:
@@ -60,10 +43,6 @@ async def code_of(client: RebaserClient, name: str, action: Rebase | Apply) -> s
     with pytest.raises(RequestRejected) as caught:
         await client.enqueue_updates_with_reply("ws", name, (), action=action)
     return caught.value.code
-
-
-async def stands(client: RebaserClient, name: str) -> dict[str, object]:
-    return {id_: value.value for id_, value in (await client.values("ws", name)).items()}
 
 
 async def conflicts(client: RebaserClient, name: str) -> list[BranchConflict]:

@@ -1,7 +1,5 @@
 """What is to be recomputed is owed like anything else: it outlives its owner, and is asked for once."""
 
-from collections.abc import AsyncIterator
-
 import anyio
 import pytest
 
@@ -16,12 +14,6 @@ from tests.support.owners import Engine, serving
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
 GRAPH: list[Update] = [Set("a", 1), Derive("b", "sum", {"x": "a"}), Derive("c", "max", {"x": "b"})]
-
-
-@pytest.fixture
-async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
-    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
-        yield connected
 
 
 async def test_it_is_still_owed_when_its_owner_has_gone(

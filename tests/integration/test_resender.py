@@ -25,12 +25,6 @@ BOUND = 30  # seconds; only against hanging
 
 
 @pytest.fixture
-async def proxy(nats_server: EmbeddedNats) -> AsyncIterator[Proxy]:
-    async with proxied(nats_server.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 async def client(proxy: Proxy, subjects: Subjects) -> AsyncIterator[RebaserClient]:
     async with RebaserClient.connect(proxy.url, prefix=subjects.prefix) as connected:
         yield connected

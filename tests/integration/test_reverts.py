@@ -1,7 +1,6 @@
 """Edits are taken back from the log, whatever stands in blobs, and never over an edit that nobody mentioned."""
 
 import random
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -28,12 +27,6 @@ from tests.support.owners import Engine, serving
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
 KEY = ChangeSetKey("ws", "cs")
-
-
-@pytest.fixture
-async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
-    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
-        yield connected
 
 
 async def edit(client: RebaserClient, *updates: Update, expect_at: int | None = None) -> int:

@@ -31,12 +31,6 @@ pytestmark = pytest.mark.anyio
 KEY = ChangeSetKey("ws", "cs")
 
 
-@pytest.fixture
-async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
-    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
-        yield connected
-
-
 @pytest.mark.parametrize(("durability", "storage"), [("memory", "memory"), ("fast", "file"), ("safe", "file")])
 async def test_streams_are_as_durable_as_the_word_says(
     client: RebaserClient, js: JetStream, subjects: Subjects, durability: Durability, storage: str

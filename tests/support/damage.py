@@ -3,12 +3,14 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+import cbor2
+
 from rebaser_client.blobs import JetStreamBlobs
 from rebaser_client.jetstream import JetStream
 from rebaser_client.jetstream.context import EXPECTED_LAST
-from rebaser_core.commit import Commit, Kind
+from rebaser_core.commit import BlobRef, Commit, Kind
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import decode_commit, encode_commit
+from rebaser_core.messages import decode_commit, encode_commit, encode_delta
 from rebaser_core.streams.subjects import Subjects
 
 
@@ -80,3 +82,21 @@ class DamagedLog:
             for name in (self.stream, f"OBJ_{self.subjects.blobs_bucket}", self.subjects.tasks_stream)
         ]
         return infos[0].last_sequence, infos[1].last_sequence, infos[2].last_sequence
+
+
+def without_id(raw: Raw) -> None:
+    """What a defect wrote once: a result for nobody."""
+    content = cbor2.loads(raw.data)
+    content["v1"]["delta"]["computed"][0]["id"] = ""
+    raw.data = cbor2.dumps(content)
+
+
+async def garbage(log: DamagedLog) -> None:
+    log.messages[4].data = b"\x00garbage"
+
+
+async def delta_in_blob(log: DamagedLog) -> str:
+    data = encode_delta(log.messages[5].commit().delta)
+    address = await log.blobs.put(data)
+    log.messages[5].change(delta=(), delta_blob=BlobRef(address, len(data)))
+    return address

@@ -1,6 +1,7 @@
 """What an owner has of its log: it appends to it, and checkpoints it."""
 
 import itertools
+from collections.abc import Callable
 
 from rebaser.change_set.log import checkpointer
 from rebaser.change_set.log.commit_log import CommitLog
@@ -73,3 +74,6 @@ class Log:
         commit = self.reader.decode(first.sequence, first.headers, first.data)
         assert commit is not None
         return commit.previous
+
+
+OpenLog = Callable[[], Log]

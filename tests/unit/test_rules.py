@@ -76,4 +76,7 @@ def test_what_tests_a_room_imports_from_it(room: str) -> None:
     for other in re.findall(r"`(rebaser[\w.]*)`", TESTED[room]):
         assert other in TESTED
     for file in re.findall(r"`(\w+/test_\w+\.py)`", TESTED[room]):
-        assert re.search(rf"\b{re.escape(room)}[ .]", (sources.ROOT / "tests" / file).read_text()), file
+        text = (sources.ROOT / "tests" / file).read_text()
+        support = re.findall(r"^from tests\.support\.(\w+) import", text, re.MULTILINE)
+        texts = [text, *((sources.ROOT / "tests" / "support" / f"{name}.py").read_text() for name in support)]
+        assert any(re.search(rf"\b{re.escape(room)}[ .]", one) for one in texts), file

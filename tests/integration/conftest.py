@@ -1,0 +1,65 @@
+"""What many tests of this folder use: a client, an engine that computes at once, connections that lose messages."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rebaser.doctor import examination
+from rebaser.embedded.nats import EmbeddedNats
+from rebaser.sweeper.sweeper import Sweeper
+from rebaser_client import RebaserClient
+from rebaser_client.jetstream import Connection, JetStream
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions
+from tests.support.nats_proxy import Proxy, proxied
+from tests.support.owned_log import Log, OpenLog
+from tests.support.owners import Engine
+from tests.support.patient import Patient
+from tests.support.sweeps import new_sweeper
+
+
+@pytest.fixture
+async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
+    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
+        yield connected
+
+
+@pytest.fixture
+def engine() -> Engine:
+    """It computes at once."""
+    engine = Engine()
+    engine.go.set()
+    return engine
+
+
+@pytest.fixture
+async def proxy(anyio_backend: str, nats_server: EmbeddedNats) -> AsyncIterator[Proxy]:
+    async with proxied(nats_server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def lossy(proxy: Proxy) -> AsyncIterator[JetStream]:
+    """JetStream through `proxy`."""
+    async with Connection.connect(proxy.url) as connection:
+        yield JetStream(connection)
+
+
+@pytest.fixture
+def open_log(js: JetStream, subjects: Subjects) -> OpenLog:
+    """The log as one more owner has it."""
+    return lambda: Log(js, subjects)
+
+
+@pytest.fixture
+def patient(
+    js: JetStream, subjects: Subjects, nats_url: str, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> Patient:
+    """A change set whose log is to be damaged, and the doctor, who does not wait for blobs that may come."""
+    monkeypatch.setattr(examination, "BLOB_PAUSE", 0.0)
+    return Patient(js, subjects, nats_url, client)
+
+
+@pytest.fixture
+def sweeper(js: JetStream, subjects: Subjects, topology: TopologyOptions) -> Sweeper:
+    return new_sweeper(js, subjects)

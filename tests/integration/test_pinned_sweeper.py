@@ -1,0 +1,128 @@
+"""One server of the fleet sweeps; if it leaves or dies, another does."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import cast
+
+import anyio
+import pytest
+
+from rebaser.sweeper.sweeper import Sweeper
+from rebaser_client.admin.provisioning import ensure_topology
+from rebaser_client.jetstream import Connection, JetStream, PullMessage
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import SWEEP_CONSUMER, TopologyOptions
+from tests.support.sweeps import new_sweeper, tasks
+
+A, B, C = (ChangeSetKey("ws", name) for name in "abc")
+
+pytestmark = pytest.mark.anyio
+
+
+# -- which server sweeps -----------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def sweeping(url: str, subjects: Subjects) -> AsyncIterator[tuple[Sweeper, anyio.CancelScope]]:
+    """A sweeper on a connection of its own. What is yielded ends it in good order."""
+    async with Connection.connect(url, name="sweeper") as connection, anyio.create_task_group() as group:
+        sweeper = new_sweeper(JetStream(connection), subjects)
+        group.start_soon(sweeper.run)
+        yield sweeper, group.cancel_scope
+        group.cancel_scope.cancel()
+
+
+async def until_one_is_pinned(*sweepers: Sweeper) -> Sweeper:
+    with anyio.fail_after(60):
+        while True:
+            for one in sweepers:
+                if one.pinned:
+                    return one
+            await anyio.sleep(0.01)
+
+
+async def until_task(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> None:
+    with anyio.fail_after(60):
+        while key not in await tasks(js, subjects):  # noqa: ASYNC110 - it is the server that changes
+            await anyio.sleep(0.02)
+
+
+async def test_one_of_many_sweeps_again_and_again(
+    nats_url: str, js: JetStream, subjects: Subjects, topology: TopologyOptions
+) -> None:
+    async with sweeping(nats_url, subjects) as (one, _), sweeping(nats_url, subjects) as (two, _):
+        for key in (A, B, C):
+            await js.publish(subjects.requests(key), b"")
+            await until_task(js, subjects, key)
+        await until_one_is_pinned(one, two)
+        assert one.pinned != two.pinned
+        info = await js.consumer_info(subjects.sweep_stream, SWEEP_CONSUMER)
+        assert len(info.priority_groups) == 1
+        assert info.num_ack_pending <= 1
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_a_sweep_that_is_stopped_can_begin_elsewhere_at_once(
+    sweeper: Sweeper, js: JetStream, monkeypatch: pytest.MonkeyPatch, stopped: bool
+) -> None:
+    delays: list[float] = []
+
+    async def nak(_: JetStream, __: object, delay: float) -> None:
+        delays.append(delay)
+
+    async def sweep(_: Sweeper) -> int:
+        if stopped:
+            scope.cancel()
+        await anyio.lowlevel.checkpoint()
+        return 0
+
+    monkeypatch.setattr(JetStream, "nak", nak)
+    monkeypatch.setattr(Sweeper, "sweep", sweep)
+    with anyio.CancelScope() as scope:
+        await sweeper._sweep_once(cast("PullMessage", None))
+    assert delays == [0.0 if stopped else sweeper._interval]
+
+
+async def test_a_message_to_hold_that_somebody_deletes_is_made_again(
+    nats_url: str, js: JetStream, subjects: Subjects, topology: TopologyOptions
+) -> None:
+    async with sweeping(nats_url, subjects) as (one, _):
+        await until_one_is_pinned(one)
+        await js.purge(subjects.sweep_stream)
+        with anyio.fail_after(60):
+            while await js.last(subjects.sweep_stream, subjects.sweep) is None:  # noqa: ASYNC110 - as above
+                await anyio.sleep(0.02)
+        await js.publish(subjects.requests(A), b"")
+        await until_task(js, subjects, A)
+
+
+async def test_when_the_pinned_one_leaves_another_sweeps(
+    nats_url: str, js: JetStream, subjects: Subjects, topology: TopologyOptions
+) -> None:
+    async with (
+        sweeping(nats_url, subjects) as (one, end_one),
+        sweeping(nats_url, subjects) as (two, end_two),
+    ):
+        first = await until_one_is_pinned(one, two)
+        (end_one if first is one else end_two).cancel()
+        second = two if first is one else one
+        assert await until_one_is_pinned(second) is second
+        await js.publish(subjects.requests(A), b"")
+        await until_task(js, subjects, A)
+
+
+async def test_when_the_pinned_one_dies_another_sweeps(
+    nats_url: str, js: JetStream, subjects: Subjects, topology: TopologyOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ensure_topology(js, subjects, replace(topology, sweep_interval=0.5))  # also bounds how long a pin lasts
+    async with sweeping(nats_url, subjects) as (one, _), sweeping(nats_url, subjects) as (two, _):
+        first = await until_one_is_pinned(one, two)
+        second = two if first is one else one
+        dead = first._js.connection
+        monkeypatch.setattr(dead, "_open_again", lambda _: anyio.sleep_forever())
+        await dead._close()  # for good, and no goodbye: nothing is given back, nobody is unpinned
+        assert await until_one_is_pinned(second) is second
+        await js.publish(subjects.requests(A), b"")
+        await until_task(js, subjects, A)

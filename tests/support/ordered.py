@@ -1,0 +1,33 @@
+"""A stream for an ordered consumer, and what is read from it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from rebaser_client.jetstream import ApiError, JetStream
+from rebaser_client.jetstream.ordered.consumer import OrderedConsumer
+from rebaser_core.streams.subjects import Subjects
+
+STREAM = {"retention": "limits", "storage": "file", "num_replicas": 1, "max_consumers": 1_000_000}
+
+
+@asynccontextmanager
+async def ordered_stream(js: JetStream, subjects: Subjects) -> AsyncIterator[str]:
+    """A stream on `<name>.>`, gone again after it."""
+    name: str = subjects.prefix
+    await js.ensure_stream({**STREAM, "name": name, "subjects": [f"{name}.>"]})
+    yield name
+    with suppress(ApiError):  # a test may have deleted it
+        await js.call(f"STREAM.DELETE.{name}")
+
+
+async def fill(js: JetStream, stream: str, count: int, start: int = 0, key: str = "k") -> None:
+    await js.publish_all(f"{stream}.{key}", [b"%d" % number for number in range(start, start + count)], window=64)
+
+
+async def read(consumer: OrderedConsumer, count: int) -> list[int]:
+    """The numbers of the next `count` messages."""
+    return [int((await anext(consumer)).data) for _ in range(count)]
+
+
+async def count_consumers(js: JetStream, stream: str) -> int:
+    return (await js.stream_info(stream)).consumers
