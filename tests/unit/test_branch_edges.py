@@ -1,4 +1,4 @@
-"""Branches where two mechanisms meet: an apply that was taken back, a conflict that an edit hid, a set without target."""
+"""Branches where two rules meet: an apply that was taken back, a conflict that an edit hid, a set without target."""
 
 import pytest
 
