@@ -73,10 +73,10 @@ class ApplyOperations(RebaseOperations):
 
         Raises the errors of `rebase`, and `UnresolvedConflicts`. Raises the errors of `enqueue_updates_with_reply`:
         `RequestConflicts` with the base of the branch (`base`), the definition in the target (`ours`) and in the branch
-        (`theirs`), and `RequestRejected` with code `closed`, `moved`, `no_such_change_set`, `not_its_target`, `purged`,
-        `self`, `stale`, `too_large` or `unresolved`. Raises `UnprocessableError` with code `no_such_change_set`, or
-        `not_a_branch` for a change set without a target, and the errors of `new_errors` and `NewErrors` if `check` is
-        true.
+        (`theirs`), and `RequestRejected` with code `behind`, `closed`, `moved`, `no_such_change_set`, `not_its_target`,
+        `purged`, `self`, `stale`, `too_large` or `unresolved`. Raises `UnprocessableError` with code
+        `no_such_change_set`, or `not_a_branch` for a change set without a target, and the errors of `new_errors` and
+        `NewErrors` if `check` is true.
         """
         if check and allow_stale:
             raise UnprocessableError(
@@ -108,7 +108,7 @@ class ApplyOperations(RebaseOperations):
                     workspace, to or found.target, (), action=action, **options
                 )
             except RequestRejected as error:
-                moved = isinstance(error, RequestConflicts) or error.code in ("moved", "stale")
+                moved = isinstance(error, RequestConflicts) or error.code in ("behind", "moved")
                 if at is not None or not moved or attempt == APPLY_ATTEMPTS or not await self._is_behind(key):
                     raise
         raise AssertionError  # the last attempt returns or raises

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal, TypeAlias
 
 from rebaser_core.errors import REQUEST_ID_REUSED, Disposition, RebaserError, TransientError, UnprocessableError
-from rebaser_core.ids import ChangeSetKey, RequestId
+from rebaser_core.ids import ChangeSetKey, RequestId, first_of
 from rebaser_core.response import Conflicts, EnqueueUpdatesResponse, Failure, Success
 from rebaser_core.values import Fault
 
@@ -137,11 +137,16 @@ class RequestRejected(RebaserError):  # noqa: N818 - a state of the request
 
     def __init__(self, request_id: RequestId, response: EnqueueUpdatesResponse) -> None:
         status = response.status
-        message = "" if isinstance(status, Success) else status.message
         code = status.code if isinstance(status, Failure) else None
-        super().__init__(f"request {request_id} was rejected: {message}", code=code)
         self.request_id = request_id
         self.response = response
+        super().__init__(f"request {request_id} was rejected: {self.reason}", code=code)
+
+    @property
+    def reason(self) -> str:
+        """Why the request was rejected, without its id."""
+        status = self.response.status
+        return "" if isinstance(status, Success) else status.message
 
 
 class RequestConflicts(RequestRejected):
@@ -179,8 +184,7 @@ class NewErrors(UnprocessableError):  # noqa: N818 - a state of the branch
     default_code = "new_errors"
 
     def __init__(self, branch: str, target: str, errors: Mapping[str, Fault]) -> None:
-        named = ", ".join(list(errors)[:10]) + (f" and {len(errors) - 10} more" if len(errors) > 10 else "")
-        super().__init__(f"errors in {branch} that {target} does not have: {named}")
+        super().__init__(f"errors in {branch} that {target} does not have: {first_of(list(errors))}")
         self.errors = errors
 
 

@@ -16,7 +16,7 @@ from rebaser_client.reverts import RevertOptions
 from rebaser_core.branches.branch import Rebase
 from rebaser_core.commit import Strategy
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, first_of
 from rebaser_core.messages import EnqueueUpdatesResponse, Success
 from rebaser_core.updates import Remove, Update
 
@@ -132,7 +132,7 @@ class RebaseOperations(BranchOperations):
         wanted = list(dict.fromkeys(new or known if ids is None else ids))
         unknown = [id_ for id_ in wanted if id_ not in known]
         if unknown:
-            raise UnprocessableError(f"not in conflict in {branch}: {_named(unknown)}", code="no_conflict")
+            raise UnprocessableError(f"not in conflict in {branch}: {first_of(unknown)}", code="no_conflict")
         if new and new.keys() != set(wanted):
             raise UnprocessableError("`updates` must define each of `ids`, and nothing else", code="invalid_argument")
         edits = list(new.values()) if take is None else _taken(found.info, [known[id_] for id_ in wanted], take)
@@ -165,7 +165,3 @@ def _strategy(name: str) -> Strategy:
     except ValueError:
         choices = ", ".join(Strategy)
         raise UnprocessableError(f"strategy must be one of {choices}, not {name!r}", code="invalid_argument") from None
-
-
-def _named(ids: list[str]) -> str:
-    return ", ".join(ids[:10]) + (f" and {len(ids) - 10} more" if len(ids) > 10 else "")

@@ -4,6 +4,7 @@ Invariant: every `ChangeSetKey` is safe in a NATS subject.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NewType
@@ -91,6 +92,12 @@ def ulid(timestamp_ms: int, randomness: bytes) -> str:
         f"{pairs[bits >> 40 & 1023]}{pairs[bits >> 30 & 1023]}{pairs[bits >> 20 & 1023]}{pairs[bits >> 10 & 1023]}"
         f"{pairs[bits & 1023]}"
     )
+
+
+def first_of(ids: Sequence[str]) -> str:
+    """Return the first ten ids and the number of the others, for a message."""
+    more = f" and {len(ids) - 10:,} more" if len(ids) > 10 else ""
+    return f"{', '.join(ids[:10])}{more}"
 
 
 @lru_cache(maxsize=4)

@@ -208,8 +208,12 @@ class Processor:
             decided = await self._with_result(decide(state, self.applied, requests))
             sequence = state.last
             if decided.decisions and (decided.fork is not None or decided.marking is not None):
-                make = marked if decided.fork is None else created
-                sequence = await commits.append(await make(self._context.blobs, commits, messages[0], decided))
+                commit = (
+                    created(commits, messages[0], decided)
+                    if decided.fork is not None
+                    else await marked(self._context.blobs, commits, messages[0], decided)
+                )
+                sequence = await commits.append(commit)
                 self.applied = decided.applied
             elif decided.decisions:
                 owes = state.owes or await self._wakes(decided.delta) or bool(decided.recompute)
@@ -257,7 +261,7 @@ class Processor:
         return replace(decided, decisions=(stored,), answers=tuple(answers))
 
     async def _replayed(self, request: QueuedRequest) -> QueuedRequest:
-        """Return the request with what it read compared with the current state. Call within the append lock."""
+        """Return the request with the target's edits compared with the current state. Call within the append lock."""
         branch, theirs, action = self._commits.state.branch, request.theirs, request.action
         if branch is None or theirs is None or not isinstance(action, Rebase):
             return request  # it is refused

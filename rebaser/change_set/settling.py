@@ -10,11 +10,10 @@ from rebaser.runtime.context import Context
 from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError
 from rebaser_client.jetstream.errors import is_full
-from rebaser_client.requests.task_publisher import publish_task
+from rebaser_client.requests.task_publisher import publish_request
 from rebaser_core.branches.branch import Rebase
-from rebaser_core.encoding.envelope import MESSAGE_ID
 from rebaser_core.ids import ChangeSetKey, RequestId
-from rebaser_core.messages import EnqueueUpdatesRequest, encode
+from rebaser_core.messages import EnqueueUpdatesRequest
 
 log = structlog.get_logger(__name__)
 
@@ -28,11 +27,8 @@ async def request_settling(context: Context, branch: ChangeSetKey, applied: int,
     request_id = RequestId(f"settle-{commit}")
     action = Rebase(upto=commit, settles=applied)
     request = EnqueueUpdatesRequest(request_id, branch.workspace, branch.change_set, None, action=action)
-    headers, payload = encode(request)
-    headers[MESSAGE_ID] = f"{branch}.{request_id}"
     try:
-        await context.js.publish(context.subjects.requests(branch), payload, headers)
-        await publish_task(context.js, context.subjects, branch)
+        await publish_request(context.js, context.subjects, request)
     except (ApiError, NotAllowed) as error:
         if isinstance(error, ApiError) and not is_full(error):
             raise

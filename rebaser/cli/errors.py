@@ -6,10 +6,16 @@ traceback, because it is a bug.
 
 import errno
 import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import typer
 
 from rebaser_core.errors import RebaserError
+
+if TYPE_CHECKING:
+    from rebaser_client import RequestRejected
+    from rebaser_core.ids import ChangeSetKey
 
 STREAM_NOT_FOUND = 10059  # JetStream's error code
 HINTS = {
@@ -29,6 +35,17 @@ EXTRAS = {
     "pyspark": "spark",
 }
 
+# What to do about a rejected request, by error code. `name`: the change set that it is about.
+_ADVICE = {
+    "closed": "`rebaser reopen {workspace} {name}` opens it again",
+    "deleted": "`rebaser branches {workspace} --all` lists what is deleted",
+    "no_such_change_set": "`rebaser list {workspace}` shows those that exist",
+    "not_its_target": "`rebaser branches {workspace}` shows the target of each branch",
+    "protected": "`rebaser protect {workspace} {name} --off` ends the protection",
+    "purged": "`rebaser status {workspace} {name}` shows how far back its history reaches",
+    "unsupported": "set REBASER_HISTORY_FOR on the servers",
+}
+
 
 class CommandFailed(Exception):  # noqa: N818 - reads as a sentence where it is raised
     """The command ran and failed (exit code 1). The message is for people."""
@@ -36,6 +53,17 @@ class CommandFailed(Exception):  # noqa: N818 - reads as a sentence where it is 
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+
+def refusal(done: str, error: "RequestRejected", key: "ChangeSetKey", advice: Mapping[str, str]) -> CommandFailed:
+    """Return the failure of a command whose request was rejected: why, and what to do.
+
+    `done`: what the request would have done to something ("nothing was rebased"). `key`: the change set that rejected
+    it, or that it is about. `advice`: what to do, by error code, where that differs from `_ADVICE`.
+    """
+    workspace, name = key.workspace, key.change_set
+    what = advice.get(error.code) or _ADVICE.get(error.code, "").format(workspace=workspace, name=name)
+    return CommandFailed(f"{done}: {error.reason}" + (f"; {what}" if what else ""))
 
 
 def usage_error(message: str, option: str | None = None) -> typer.BadParameter:

@@ -53,6 +53,7 @@ Message = Annotated[
         "--message", "-m", metavar="TEXT", help="Why the edits are made, for the log.", allow_from_autoenv=False
     ),
 ]
+AnswerTimeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the answer.")]
 NoPager = Annotated[bool, typer.Option("--no-pager", help="On a terminal, do not show long output in a pager.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -12,13 +12,14 @@ import structlog
 
 from rebaser.runtime.concurrency import run_concurrently
 from rebaser.sweeper.debts import ClosedSince
-from rebaser_client.jetstream import JetStream
-from rebaser_client.requests.task_publisher import publish_task
+from rebaser_client.errors import NotAllowed
+from rebaser_client.jetstream import ApiError, JetStream
+from rebaser_client.jetstream.errors import is_full
+from rebaser_client.requests.task_publisher import publish_request
 from rebaser_core.commit import BranchStatus, Marking
-from rebaser_core.encoding.envelope import MESSAGE_ID
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
-from rebaser_core.messages import EnqueueUpdatesRequest, encode
+from rebaser_core.messages import EnqueueUpdatesRequest
 from rebaser_core.streams.subjects import Subjects
 
 log = structlog.get_logger(__name__)
@@ -39,7 +40,8 @@ class ClosedChangeSets:
     async def delete(self, closed: Mapping[str, ClosedSince], now_ns: int) -> int:
         """Ask for the deletion of those of `closed` that are old enough at `now_ns`; returns how many these are.
 
-        Raises `TransientError`.
+        A change set whose request is refused, because its queue is full or servers may not send to it, is asked again
+        with the next sweep. Raises `TransientError`.
         """
         if not self._closed_for:
             return 0
@@ -49,19 +51,20 @@ class ClosedChangeSets:
         names = due.keys() - self._asked.keys()
 
         async def ask(name: str) -> None:
-            await self._ask(name, due[name])
-            self._asked[name] = due[name]
+            if await self._ask(name, due[name]):
+                self._asked[name] = due[name]
 
         await run_concurrently(names, ask, CONCURRENT)
         if names:
-            log.info("closed_change_sets_deleted", count=len(names), example=min(names))
+            log.info("deletions_requested", count=len(names), example=min(names))
         return len(names)
 
-    async def _ask(self, name: str, sequence: int) -> None:
+    async def _ask(self, name: str, sequence: int) -> bool:
+        """Return whether the request was stored; False if there is no room for it, or no permission."""
         try:
             key = ChangeSetKey.of(*name.split("."))
         except UnprocessableError:
-            return  # no server could own it
+            return True  # no server could own it
         request = EnqueueUpdatesRequest(
             RequestId(f"closed-{sequence}"),
             key.workspace,
@@ -72,7 +75,11 @@ class ClosedChangeSets:
             expect_at=sequence,
             action=Marking(status=BranchStatus.DELETED),
         )
-        headers, payload = encode(request)
-        headers = headers | {MESSAGE_ID: f"{key}.{request.id}"}
-        await self._js.publish(self._subjects.requests(key), payload, headers)
-        await publish_task(self._js, self._subjects, key)
+        try:
+            await publish_request(self._js, self._subjects, request)
+        except (ApiError, NotAllowed) as error:
+            if isinstance(error, ApiError) and not is_full(error):
+                raise
+            log.warning("deletion_refused", workspace=key.workspace, change_set=key.change_set, reason=error.message)
+            return False
+        return True

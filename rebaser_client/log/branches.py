@@ -99,7 +99,7 @@ class BranchChange:
 
     @property
     def landed(self) -> bool:
-        """Whether the target has the definition of the branch already."""
+        """Whether the target already has the branch's definition."""
         return same_definition(self.ours, self.theirs)
 
 

@@ -28,8 +28,10 @@ from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream, Msg
 from rebaser_client.jetstream.errors import is_full, is_subject_full
 from rebaser_client.logs import get_logger
+from rebaser_core.encoding.envelope import MESSAGE_ID
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from rebaser_core.streams.subjects import Subjects
 
 log = get_logger(__name__)
@@ -56,6 +58,18 @@ async def publish_task(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> 
             return False
         raise
     return True
+
+
+async def publish_request(js: JetStream, subjects: Subjects, request: EnqueueUpdatesRequest) -> None:
+    """Store a request of the server itself, and its task. It is decided once, however often it is stored.
+
+    Its updates must fit into the message. Raises `TransientError` or `ApiError` as `JetStream.publish` does.
+    """
+    key = ChangeSetKey.of(request.workspace_id, request.change_set_id)
+    headers, payload = encode(request)
+    headers[MESSAGE_ID] = f"{key}.{request.id}"
+    await js.publish(subjects.requests(key), payload, headers)
+    await publish_task(js, subjects, key)
 
 
 class TaskPublisher:

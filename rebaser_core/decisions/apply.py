@@ -48,8 +48,8 @@ def check_target(state: ChangeSetState, apply: Apply, offer: Offer) -> Unprocess
     """Return why the target, whose state is `state`, must not take `offer`; None if it may.
 
     Codes: `moved` if the target is not the change set that was branched from, but a later one of the same name, or if
-    it was edited after the base and the apply is strict; `stale` if, after the base, the branch was already applied to
-    it as of an earlier position.
+    it was edited after the base and the apply is strict; `behind` if, after the base, the branch was already applied
+    to it as of an earlier position.
     """
     name, base = offer.source.change_set, offer.base
     birth = 0 if state.branch is None else state.branch.birth
@@ -62,7 +62,7 @@ def check_target(state: ChangeSetState, apply: Apply, offer: Offer) -> Unprocess
     taken = state.taken.get(name, 0)
     if taken > base:
         return UnprocessableError(
-            f"{name} was applied here in commit {taken}, and its base {base} is older than that commit", code="stale"
+            f"{name} was applied here in commit {taken}, and its base {base} is older than that commit", code="behind"
         )
     if apply.strict and state.edited > base:
         return UnprocessableError(

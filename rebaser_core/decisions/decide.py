@@ -31,7 +31,7 @@ from rebaser_core.decisions.queued_request import QueuedRequest, Restored
 from rebaser_core.decisions.replay import Replayed, refuse_rebase
 from rebaser_core.encoding.payload import CBOR, dumps
 from rebaser_core.errors import REQUEST_ID_REUSED, UnprocessableError
-from rebaser_core.ids import RequestId
+from rebaser_core.ids import RequestId, first_of
 from rebaser_core.record import record
 from rebaser_core.response import Conflict, Sides
 from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
@@ -206,7 +206,7 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
         outcome, code = Outcome.ERROR, "moved"
         message = (
             "values that were or may have been edited, or came into conflict, after log sequence"
-            f" {request.expect_at}: {_named(moved)}"
+            f" {request.expect_at}: {first_of(moved)}"
         )
     elif request.replayed is not None:
         updates = request.replayed.delta
@@ -215,13 +215,13 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
         if request.merged.conflicts:
             outcome, code = Outcome.CONFLICTS, "conflicts"
             about = "edited again since" if request.offer is None else "edited on both sides"
-            message = f"{about}: {_named([one.id for one in request.merged.conflicts])}"
+            message = f"{about}: {first_of([one.id for one in request.merged.conflicts])}"
             conflicts = _shown(request.merged, about)
     elif request.from_change_set is not None and (gone := pending.missing(request.updates)):
         outcome, code, message = (
             Outcome.CONFLICTS,
             "conflicts",
-            f"to be removed, but not in this change set: {_named(gone)}",
+            f"to be removed, but not in this change set: {first_of(gone)}",
         )
         conflicts = tuple([Conflict(id_, "does not exist in this change set") for id_ in gone[:MAX_CONFLICTS]])
     elif request.recompute is not None and not pending.derives(request.recompute, request.updates):
@@ -259,11 +259,6 @@ def defined_after(state: ChangeSetState, ids: Sequence[str], at: int) -> frozens
     """
     defined_by, conflicts = state.defined_by, {} if state.branch is None else state.branch.conflicts
     return frozenset([id_ for id_ in ids if defined_by(id_) > at or (id_ in conflicts and conflicts[id_].told > at)])
-
-
-def _named(ids: Sequence[str]) -> str:
-    more = f" and {len(ids) - 10} more" if ids[10:] else ""
-    return f"{', '.join(ids[:10])}{more}"
 
 
 def _shown(merged: Merged, about: str) -> tuple[Conflict, ...]:

@@ -27,8 +27,8 @@ class QueuedRequest:
 
     `request_id` is `@<sequence>` if the message has no readable id, so that two such requests are never confused.
     `recompute`: what to compute again once the updates are applied. `redrive` and `attempts` are those of `Decision`.
-    `dead_at_ms`: when a redriven request died (Unix time).
-    `blob`: the blob with the updates, if they are not in the message. `digest`: the `content_digest`, empty if unknown.
+    `dead_at_ms`: when a redriven request died (Unix ms). `blob`: the blob with the updates, if they are not in the
+    message. `digest`: the `content_digest`, empty if unknown.
 
     `author`, `message`, `expect_at` and `action` are those of the request. A request with an action is decided alone.
     It comes with what was read for it, or with the reason for its `refusal`: unlike an `error`, a refusal leaves no

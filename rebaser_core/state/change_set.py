@@ -77,10 +77,10 @@ class ChangeSetState:
     functions that the writer of the newest commit did not have (not part of checkpoints). `edited`: the log sequence
     of the newest commit with edits. `untracked`: a value whose `edited` is 0 was last defined at this log sequence or
     before; older checkpoints do not say when. `marks`: the checkpoints that commits have named, oldest first. `weight`:
-    the weight of the log in bytes, counted as in `Mark`. `branch`: None unless a request created or
-    closed the change set. `taken`: by name, the log sequence of the newest commit that applied a branch. `protected`:
-    whether edits other than applied branches are refused. `born_ms`: the time of the commit that created the change set
-    (Unix ms), 0 if none did.
+    the weight of the log in bytes, counted as in `Mark`. `branch`: None unless a request created or closed the change
+    set. `taken`: by name, the log sequence of the newest commit that applied a branch. `protected`: whether edits other
+    than applied branches are refused. `born_ms`: the time of the commit that created the change set (Unix ms), 0 if
+    none did.
     """
 
     def __init__(self) -> None:
@@ -376,7 +376,7 @@ class ChangeSetState:
         self.edited = self.untracked = 0
         self.taken = {}
         if self.branch is not None:
-            self.branch.changes = {}
+            self.branch.changes, self.branch.conflicts = {}, {}
 
     def remember(self, recorded: RecordedOutcome) -> None:
         """Record an outcome as the newest; for `fold`, and for readers of checkpoints."""

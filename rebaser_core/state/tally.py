@@ -1,5 +1,5 @@
 """Counts the values of a change set in each `State` (ok, stale, error, unset), lists causes of errors, and finds the
-errors that one state has and another has not."""
+errors that one state has and another does not."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -33,6 +33,9 @@ LIMITS = {
 }
 DEFAULTS = {"server_id": "host name and process id"}
 REFUSED = {
+    "before_creation": "A revert names commits from before the change set was created from another one.",
+    "behind": "The target has already taken an earlier position of the branch, after the base of the branch: rebase it"
+    " first.",
     "closed": "The change set, or the branch to apply, is closed. Reopen it first.",
     "conflicts": "Values were edited both here and by the branch, or again since the commits to take back. Nothing was"
     " applied.",
@@ -59,8 +62,7 @@ REFUSED = {
     " longer be read.",
     "request_id_reused": "Another request, with other content, was decided under this id before.",
     "self": "A change set cannot be created from itself, applied to itself, or rebased onto itself.",
-    "stale": "The target took an earlier position of the branch after its base, or derived values of the branch are not"
-    " up to date.",
+    "stale": "Derived values of the branch are not up to date.",
     "target_is_open": "A branch is rebased onto the target of its target only if its target is closed.",
     "too_large": "The changes of a branch, or the commits to take back, are too many for one request.",
     "unresolved": "The branch has conflicts.",

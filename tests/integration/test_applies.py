@@ -156,8 +156,8 @@ async def test_what_cannot_be_applied_is_refused_and_says_why(
         assert await refused(client, "fix", at=later, strict=True) == "moved"
         applied = await client.apply("ws", "fix", at=at)
         assert await stands(client, "main") == {"a": 2, "m": 1}
-        assert await refused(client, "fix", at=later) == "stale"
-        assert await refused(client, "fix", at=at) == "stale"
+        assert await refused(client, "fix", at=later) == "behind"
+        assert await refused(client, "fix", at=at) == "behind"
         await client.create_branch("ws", "child", "fix")
         await edit(client, "child", Set("c", 1))
         await client.apply("ws", "child")

@@ -1,5 +1,7 @@
 """Change sets are deleted, created anew and brought back: through real servers, with checkpoints and purges."""
 
+from typing import Any
+
 import anyio
 import pytest
 
@@ -10,7 +12,7 @@ from rebaser.sweeper.debts import DebtTracker
 from rebaser.sweeper.old_history import OldHistory
 from rebaser_client import Derive, RebaserClient, RequestRejected, Set, Update
 from rebaser_client.blobs import open_blobs
-from rebaser_client.jetstream import JetStream
+from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_client.log.reader import StateLoader
 from rebaser_core.commit import BranchStatus, Kind
 from rebaser_core.ids import ChangeSetKey
@@ -218,3 +220,31 @@ async def test_what_is_closed_for_long_is_deleted_unless_it_is_reopened_or_prote
         assert (found["main"], found["again"], found["tag"], found["fixed"]) == ("deleted", "open", "kept", "abandoned")
         await debts.read()
         assert debts.closed.keys() == set()
+
+
+async def test_a_full_queue_keeps_no_other_change_set_from_being_deleted(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, full = JetStream.publish, [subjects.requests(ChangeSetKey("ws", "a"))]
+
+    async def refusing(self: JetStream, subject: str, *args: Any, **named: Any) -> Any:
+        if subject in full:
+            raise ApiError(503, 10077, "maximum messages per subject exceeded")
+        return await publish(self, subject, *args, **named)
+
+    async with serving(js, subjects, engine):
+        for name in "abc":
+            await edit(client, name, Set("a", 1))
+            await client.close_change_set("ws", name)
+        debts = DebtTracker(js, subjects)
+        await debts.read()
+        monkeypatch.setattr(JetStream, "publish", refusing)
+        closed = ClosedChangeSets(js, subjects, 1e-6)
+        await closed.delete(debts.closed, debts.newest_ns + 10**9)
+        for name in "bc":
+            with pytest.raises(RequestRejected, match="deleted"):
+                await edit(client, name, Set("a", 2))
+        full.clear()
+        await closed.delete(debts.closed, debts.newest_ns + 10**9)
+        with pytest.raises(RequestRejected, match="deleted"):
+            await edit(client, "a", Set("a", 2))

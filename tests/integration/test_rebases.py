@@ -269,6 +269,6 @@ async def test_an_apply_is_answered_though_its_branch_cannot_be_asked_to_go_on(
         await client.create_branch("ws", "fix")
         await edit(client, "fix", Set("a", 2))
         applied = commit_of(await client.apply("ws", "fix"))
-        assert await code_of(client, "main", Apply("fix", allow_stale=True)) == "stale"
+        assert await code_of(client, "main", Apply("fix", allow_stale=True)) == "behind"
         assert (await rebase(client, "fix")).position >= applied  # this does the same
         assert (await info(client, "fix")).status == "applied"

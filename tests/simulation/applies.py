@@ -111,9 +111,11 @@ def wrong_apply_refusal(
             return "" if before or right or not source.birth else "it is its target"
         case "unresolved":
             return "" if any(source.disputed_at.get(one) for one in places) else "nothing is in conflict there"
-        case "stale":
+        case "behind":
             late = any(history.taken_at(base=source.target_at(one)[1], name=apply.source) for one in places)
-            return "" if late or not apply.allow_stale else "it was not applied since its base"
+            return "" if late else "it was not applied since its base"
+        case "stale":
+            return "" if not apply.allow_stale else "its derived values do not matter"
         case "moved":
             bases = [source.target_at(one)[1] for one in places]
             moved = any(history.birth > base or (apply.strict and history.last_edit > base) for base in bases)

@@ -215,7 +215,7 @@ class World:
         if self.holds("a name made anew is another set") and book.birth > patched.base:
             raise RefusedError("moved")
         if self.holds("a source is rebased between applies") and book.taken.get(source, 0) > patched.base:
-            raise RefusedError("stale")
+            raise RefusedError("behind")
         if strict and self.holds("strict means unmoved") and book.last_edit > patched.base:
             raise RefusedError("moved")
         delta: Definitions = {}

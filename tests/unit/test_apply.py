@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_core.branches.branch import Action, Apply, Branch, Create, Fork
+from rebaser_core.branches.branch import Action, Apply, Branch, Contested, Create, Fork
 from rebaser_core.branches.merge import Merged, PatchEntry
 from rebaser_core.checkpoint.chain import Chain
 from rebaser_core.commit import (
@@ -87,7 +87,7 @@ def target(**fields: Any) -> ChangeSetState:
         (target(edited=11), True, "moved"),
         (target(edited=11), False, ""),
         (target(taken={"fix": 10}), False, ""),
-        (target(taken={"fix": 11}), False, "stale"),
+        (target(taken={"fix": 11}), False, "behind"),
         (target(taken={"other": 11}), False, ""),
         (target(branch=Branch(10)), False, ""),
         (target(branch=Branch(11)), False, "moved"),
@@ -116,7 +116,7 @@ def test_an_apply_is_all_or_nothing() -> None:
     assert (done.decisions[0].outcome, done.delta, done.source) == (Outcome.CONFLICTS, (), None)
     assert done.decisions[0].message == "edited on both sides: b"
     done = ask(target(taken={"fix": 11}), action=Apply("fix"), offer=offer, patch=PATCH)
-    assert (done.decisions[0].code, done.delta, done.source) == ("stale", (), None)
+    assert (done.decisions[0].code, done.delta, done.source) == ("behind", (), None)
 
 
 def test_a_protected_change_set_takes_branches_and_recomputes_only() -> None:
@@ -183,7 +183,8 @@ def test_a_deleted_change_set_refuses_all_but_to_be_created_or_brought_back(aske
 
 
 def test_what_is_deleted_keeps_its_outcomes_and_nothing_else() -> None:
-    state = target(taken={"fix": 5}, branch=Branch(3, "main", 2, "main", 2, changes={"a": None}))
+    branch = Branch(3, "main", 2, "main", 2, changes={"a": None}, conflicts={"a": Contested(None, 4)})
+    state = target(taken={"fix": 5}, branch=branch)
     state.remember(RecordedOutcome(Decision(1, RequestId("r"), Outcome.SUCCESS), 5, 0))
     deletes = Commit("c", 5, Kind.MARK, 0, "o", None, None, marking=Marking(status=BranchStatus.DELETED))
     emptied = state.emptied()

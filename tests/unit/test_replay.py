@@ -39,7 +39,7 @@ def replayed(branch: Branch, here: Definition, strategy: Strategy, theirs: Their
 
 
 def folded(branch: Branch, here: Definition, found: Replayed) -> tuple[Any, ...]:
-    """The branch after the replay, and what it has then."""
+    """The state of the branch after the replay."""
     about: dict[str, Any] = {"replay": found.content(), "source": found.source, "status": found.status}
     commit = Commit("c", 1, Kind.REPLAY, 0, "o", None, 0, delta=tuple(found.delta), **about)
     for update in found.delta:

@@ -32,7 +32,7 @@ async def marked(blobs: BlobStore, commits: CommitLog, message: Message, decided
     )
 
 
-async def created(_: BlobStore, commits: CommitLog, message: Message, decided: DecidedBatch) -> Commit:
+def created(commits: CommitLog, message: Message, decided: DecidedBatch) -> Commit:
     """Return the commit that creates the change set."""
     state, fork = commits.state, decided.fork
     assert fork is not None  # noqa: S101 - the caller has checked it

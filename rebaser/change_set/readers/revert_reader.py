@@ -23,9 +23,9 @@ async def read_own_patch(
 ) -> tuple[PatchEntry, ...]:
     """Return the patch that takes back the edits of `reverts`. `state`: the state of `key`.
 
-    Raises the errors of `read_patch`, and `UnprocessableError` (`purged`) if commits from before the change set was
-    created would be taken back. If they are those of the target, raises it with code `not_its_target`, or `moved` if
-    the change set does not contain them yet.
+    Raises the errors of `read_patch`, and `UnprocessableError` (`before_creation`) if commits from before the change
+    set was created would be taken back. If they are those of the target, raises it with code `not_its_target`, or
+    `moved` if the change set does not contain them yet.
     """
     branch = state.branch
     if reverts.of is not None:
@@ -35,7 +35,7 @@ async def read_own_patch(
             f"commit {branch.birth} created this change set; older commits can only be taken back in {branch.origin}"
             if branch.origin
             else f"commit {branch.birth} created this change set, and cannot be taken back",
-            code="purged",
+            code="before_creation",
         )
     return await read_patch(context, key, reverts, state.last)
 

@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rebaser.cli.commands.branching.apply_output import (
-    advice_on,
     nothing_to_apply,
+    refused,
     show_changes,
     show_errors,
     show_refused_conflicts,
     show_success,
 )
 from rebaser.cli.commands.branching.conflicts import show_found
-from rebaser.cli.commands.branching.rebase import rebase_advice
+from rebaser.cli.commands.branching.rebase import rebase_refused
 from rebaser.cli.errors import CommandFailed, usage_error
 from rebaser.cli.options import (
     DEFAULT_NATS,
+    AnswerTimeout,
     Author,
     Branch,
     Json,
@@ -78,7 +79,7 @@ def apply(
     ] = False,
     author: Author = "",
     message: Message = "",
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 60.0,
+    timeout: AnswerTimeout = 60.0,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -146,7 +147,7 @@ class _Apply:
             if attempt < ATTEMPTS:
                 console.note(f"{self.target} was edited meanwhile: rebasing {self.key.change_set} again")
         assert self.refused is not None  # noqa: S101 - otherwise, the last attempt has ended
-        raise CommandFailed(advice_on(self.refused, self.info, self.target))
+        raise refused(self.refused, self.info, self.target)
 
     def _attempt(self, nats: str, prefix: str) -> int | None:
         """Rebase, show, ask and apply. Return the exit code; None if the target was edited meanwhile."""
@@ -174,11 +175,11 @@ class _Apply:
                 f"correct them in {self.key.change_set}, or apply without --check"
             )
         if self.refused is not None:
-            if self.at is None and self.refused.code in ("conflicts", "moved", "stale") and self.info.status == "open":
+            if self.at is None and self.refused.code in ("behind", "conflicts", "moved") and self.info.status == "open":
                 return None
             if isinstance(self.refused, RequestConflicts):
                 show_refused_conflicts(self.info, self.target, self.refused.conflicts, self.json)
-            raise CommandFailed(advice_on(self.refused, self.info, self.target))
+            raise refused(self.refused, self.info, self.target)
         assert self.response is not None  # noqa: S101 - `_apply` sets it if there is no error
         show_success(self.info, self.target, self.response, self.json)
         return 0
@@ -199,7 +200,7 @@ class _Apply:
                     found = await client.conflicts(workspace, name, at=self.found.info.sequence)
                     self.open_conflicts = found.conflicts
             except RequestRejected as error:
-                raise CommandFailed(rebase_advice(error, self.key)) from None
+                raise rebase_refused(error, self.key) from None
             except UnprocessableError as error:
                 raise CommandFailed(f"nothing was applied: {error.message}") from None
         if self.found.changes and not self.open_conflicts and (not self.yes or console.is_terminal()):

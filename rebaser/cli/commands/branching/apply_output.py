@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rebaser.cli.errors import CommandFailed, refusal
 from rebaser.cli.output import console
+from rebaser_core.ids import ChangeSetKey
 
 if TYPE_CHECKING:
     from rebaser_client import BranchChange, BranchDiff, BranchInfo, EnqueueUpdatesResponse, NewErrors, RequestRejected
@@ -97,21 +99,19 @@ def show_success(info: "BranchInfo", target: str, response: "EnqueueUpdatesRespo
     console.note(f"to take this back: rebaser revert {info.workspace} {target} {status.commit}")
 
 
-def advice_on(error: "RequestRejected", info: "BranchInfo", target: str) -> str:
+def refused(error: "RequestRejected", info: "BranchInfo", target: str) -> CommandFailed:
     """Return why nothing was applied, and what to do."""
-    reason = error.response.status.message  # type: ignore[union-attr] # a rejection is no success
     workspace, name = info.workspace, info.change_set
     again = f"create another branch from {target} (`rebaser branch {workspace} NAME --from {target}`)"
     rebased = f"apply {name} again, without --at: that rebases it first"
     advice = {
+        "behind": rebased,
         "closed": f"`rebaser reopen {workspace} {name}` opens it again; or {again}",
         "conflicts": rebased,
         "moved": rebased,
-        "stale": "wait, or use --allow-stale" if "not up to date" in reason else rebased,
+        "stale": "wait, or use --allow-stale",
         "unresolved": f"`rebaser conflicts {workspace} {name}` shows them",
         "not_its_target": f"leave out --to; `rebaser branches {workspace}` shows the target of each branch",
-        "purged": f"`rebaser status {workspace} {name}` shows how far back its history reaches",
         "too_large": "split the changes over several branches",
-        "unsupported": "set REBASER_HISTORY_FOR on the servers",
-    }.get(error.code)
-    return f"nothing was applied to {target}: {reason}" + (f"; {advice}" if advice else "")
+    }
+    return refusal(f"nothing was applied to {target}", error, ChangeSetKey(workspace, name), advice)

@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebaser.cli.errors import CommandFailed
+from rebaser.cli.errors import CommandFailed, refusal
 from rebaser.cli.options import (
     DEFAULT_NATS,
+    AnswerTimeout,
     Author,
     Json,
     Message,
@@ -50,7 +51,7 @@ def branch(
     ] = False,
     author: Author = "",
     message: Message = "",
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 60.0,
+    timeout: AnswerTimeout = 60.0,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -92,7 +93,7 @@ def branch(
     if code:
         return code
     if refused:
-        raise CommandFailed(_advice(refused[0], key, from_))
+        raise _refused(refused[0], key, from_)
     _show(made[0], json)
     return 0
 
@@ -107,15 +108,13 @@ def _show(info: "BranchInfo", json: bool) -> None:
     console.write_line(f"{info.change_set}: created from {info.origin}@{info.origin_sequence}{closed}")
 
 
-def _advice(error: "RequestRejected", key: "ChangeSetKey", parent: str) -> str:
+def _refused(error: "RequestRejected", key: "ChangeSetKey", parent: str) -> CommandFailed:
     """Return why nothing was created, and what to do."""
-    reason = error.response.status.message  # type: ignore[union-attr] # a rejection is no success
     advice = {
         "exists": f"use another name, or --or-use if it was created from {parent}",
         "no_such_change_set": f"name another parent with --from; `rebaser list {key.workspace}` shows those that exist",
         "purged": f"`rebaser status {key.workspace} {parent.partition('@')[0]}` shows how far back its history reaches",
         "not_its_target": "leave out --target, or name the target of the parent, which `rebaser branches` shows",
         "self": "name the parent with --from",
-        "unsupported": "set REBASER_HISTORY_FOR on the servers",
-    }.get(error.code)
-    return f"{key.workspace}/{key.change_set} was not created: {reason}" + (f"; {advice}" if advice else "")
+    }
+    return refusal(f"{key.workspace}/{key.change_set} was not created", error, key, advice)

@@ -4,19 +4,30 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rebaser.cli.errors import CommandFailed
-from rebaser.cli.options import DEFAULT_NATS, Author, ChangeSet, Json, Message, Nats, Prefix, Workspace, checked_key
+from rebaser.cli.errors import refusal
+from rebaser.cli.options import (
+    DEFAULT_NATS,
+    AnswerTimeout,
+    Author,
+    ChangeSet,
+    Json,
+    Message,
+    Nats,
+    Prefix,
+    Workspace,
+    checked_key,
+)
 from rebaser.cli.output import console
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from rebaser_client import EnqueueUpdatesResponse, RebaserClient, RequestRejected
+    from rebaser_client import EnqueueUpdatesResponse, RebaserClient
     from rebaser_core.ids import ChangeSetKey
 
     Mark = Callable[[RebaserClient], Awaitable[EnqueueUpdatesResponse]]
 
-Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")]
+_ADVICE = {"purged": "its history is no longer kept"}
 
 
 def close(
@@ -28,7 +39,7 @@ def close(
     ] = False,
     author: Author = "",
     message: Message = "",
-    timeout: Timeout = 60.0,
+    timeout: AnswerTimeout = 60.0,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -46,7 +57,7 @@ def close(
             key.workspace, key.change_set, status, author=author, message=message, timeout=timeout
         )
 
-    return send_mark(mark, key, status, f"closed ({status})", (nats, prefix), json=json)
+    return send_mark(mark, key, f"closed ({status})", {"status": status}, (nats, prefix), json=json)
 
 
 def reopen(
@@ -55,7 +66,7 @@ def reopen(
     *,
     author: Author = "",
     message: Message = "",
-    timeout: Timeout = 60.0,
+    timeout: AnswerTimeout = 60.0,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -68,13 +79,20 @@ def reopen(
             key.workspace, key.change_set, author=author, message=message, timeout=timeout
         )
 
-    return send_mark(mark, key, "open", "open", (nats, prefix), json=json)
+    return send_mark(mark, key, "open", {"status": "open"}, (nats, prefix), json=json)
 
 
-def send_mark(mark: "Mark", key: "ChangeSetKey", status: str, shown: str, place: tuple[str, str], *, json: bool) -> int:
-    """Send the request of `mark` to NATS at `place` (URL and prefix), and say that the change set `key` is as `shown`.
-
-    Returns the exit code.
+def send_mark(
+    mark: "Mark",
+    key: "ChangeSetKey",
+    shown: str,
+    state: "Mapping[str, str | bool]",
+    place: tuple[str, str],
+    *,
+    json: bool,
+) -> int:
+    """Send the request of `mark` to NATS at `place` (URL and prefix), and say what `key` is now: `shown`, or `state` in
+    JSON. Returns the exit code.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
@@ -88,7 +106,7 @@ def send_mark(mark: "Mark", key: "ChangeSetKey", status: str, shown: str, place:
             try:
                 done.append(await mark(client))
             except RequestRejected as error:
-                raise CommandFailed(_advice(error, key.workspace)) from None
+                raise refusal("nothing was changed", error, key, _ADVICE) from None
 
     code = run_async(run)
     if code:
@@ -96,19 +114,7 @@ def send_mark(mark: "Mark", key: "ChangeSetKey", status: str, shown: str, place:
     answer = done[0].status
     assert isinstance(answer, Success)  # noqa: S101 - the client raises everything else
     if json:
-        console.write_json({"requestId": done[0].id, "commit": answer.commit, "status": status})
+        console.write_json({"requestId": done[0].id, "commit": answer.commit, **state})
     else:
         console.write_line(f"{key.change_set}: {shown} (commit {answer.commit})")
     return 0
-
-
-def _advice(error: "RequestRejected", workspace: str) -> str:
-    reason = error.response.status.message  # type: ignore[union-attr] # a rejection is no success
-    advice = {
-        "deleted": f"; `rebaser branches {workspace} --all` lists what is deleted",
-        "no_such_change_set": f"; `rebaser list {workspace}` shows those that exist",
-        "protected": f"; `rebaser protect {workspace} CS --off` ends the protection",
-        "purged": "; its history is no longer kept",
-        "unsupported": "; set REBASER_HISTORY_FOR on the servers",
-    }.get(error.code, "")
-    return f"nothing was changed: {reason}{advice}"

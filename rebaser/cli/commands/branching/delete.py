@@ -5,9 +5,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebaser.cli.commands.branching.close import Timeout, send_mark
+from rebaser.cli.commands.branching.close import send_mark
 from rebaser.cli.errors import CommandFailed, usage_error
-from rebaser.cli.options import DEFAULT_NATS, Author, ChangeSet, Json, Message, Nats, Prefix, Workspace, checked_key
+from rebaser.cli.options import (
+    DEFAULT_NATS,
+    AnswerTimeout,
+    Author,
+    ChangeSet,
+    Json,
+    Message,
+    Nats,
+    Prefix,
+    Workspace,
+    checked_key,
+)
 from rebaser.cli.output import console
 
 if TYPE_CHECKING:
@@ -23,7 +34,7 @@ def delete(
     ] = False,
     author: Author = "",
     message: Message = "",
-    timeout: Timeout = 60.0,
+    timeout: AnswerTimeout = 60.0,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -45,7 +56,7 @@ def delete(
             key.workspace, key.change_set, author=author, message=message, timeout=timeout
         )
 
-    code = send_mark(mark, key, "deleted", "deleted", (nats, prefix), json=json)
+    code = send_mark(mark, key, "deleted", {"status": "deleted"}, (nats, prefix), json=json)
     if not code:
         console.note(f"`rebaser reopen {workspace} {change_set}` brings it back, as long as its history is kept")
     return code

@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebaser.cli.errors import CommandFailed
+from rebaser.cli.errors import CommandFailed, refusal
 from rebaser.cli.options import (
     DEFAULT_NATS,
+    AnswerTimeout,
     Author,
     Branch,
     Json,
@@ -41,7 +42,7 @@ def rebase(
     ] = None,
     author: Author = "",
     message: Message = "",
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 60.0,
+    timeout: AnswerTimeout = 60.0,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -78,7 +79,7 @@ def rebase(
                     )
                 )
             except RequestRejected as error:
-                raise CommandFailed(rebase_advice(error, key)) from None
+                raise rebase_refused(error, key) from None
             except UnprocessableError as error:
                 raise CommandFailed(f"nothing was rebased: {error.message}") from None
 
@@ -98,18 +99,11 @@ def checked_strategy(text: str) -> "StrategyName":
     return text  # type: ignore[return-value] # it is one of the three
 
 
-def rebase_advice(error: "RequestRejected", key: "ChangeSetKey") -> str:
+def rebase_refused(error: "RequestRejected", key: "ChangeSetKey") -> CommandFailed:
     """Return why nothing was rebased, and what to do."""
-    reason = error.response.status.message  # type: ignore[union-attr] # a rejection is no success
-    workspace, name = key.workspace, key.change_set
-    advice = {
-        "closed": f"`rebaser reopen {workspace} {name}` opens it again",
-        "protected": f"`rebaser protect {workspace} {name} --off` ends the protection",
-        "moved": f"give it another target with --onto, or create a new branch: `rebaser branch {workspace} NAME`",
-        "not_its_target": f"`rebaser branches {workspace}` shows the target of each branch",
-        "unsupported": "set REBASER_HISTORY_FOR on the servers",
-    }.get(error.code)
-    return f"nothing was rebased: {reason}" + (f"; {advice}" if advice else "")
+    branch = f"`rebaser branch {key.workspace} NAME`"
+    advice = {"moved": f"give it another target with --onto, or create a new branch: {branch}"}
+    return refusal("nothing was rebased", error, key, advice)
 
 
 def _show(done: "Rebased", key: "ChangeSetKey", json: bool) -> None:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rebaser.cli.completion import complete_conflict, complete_side
-from rebaser.cli.errors import CommandFailed, usage_error
+from rebaser.cli.errors import CommandFailed, refusal, usage_error
 from rebaser.cli.options import (
     DEFAULT_NATS,
+    AnswerTimeout,
     Author,
     Branch,
     Json,
@@ -27,7 +28,7 @@ from rebaser.cli.output import console
 from rebaser_core.errors import UnprocessableError
 
 if TYPE_CHECKING:
-    from rebaser_client import BranchConflicts, EnqueueUpdatesResponse, RequestRejected
+    from rebaser_client import BranchConflicts, EnqueueUpdatesResponse
     from rebaser_core.ids import ChangeSetKey
     from rebaser_core.updates import Update
 
@@ -55,7 +56,7 @@ def resolve(
     remove: Annotated[bool, typer.Option("--remove", help="Remove each ID.")] = False,
     author: Author = "",
     message: Message = "",
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 60.0,
+    timeout: AnswerTimeout = 60.0,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -120,7 +121,10 @@ class _Resolve:
                 info = await client.branch(workspace, name)
                 self.left = 0 if info is None else info.conflicts
             except RequestRejected as error:
-                raise CommandFailed(self._advice(error)) from None
+                advice = {
+                    "moved": f"`rebaser conflicts {self.key.workspace} {self.key.change_set}` shows what there is now"
+                }
+                raise refusal("nothing was settled", error, self.key, advice) from None
             except UnprocessableError as error:
                 more = f"; `rebaser conflicts {workspace} {name}` shows those there are"
                 text = f"nothing was settled: {error.message}"
@@ -167,13 +171,3 @@ class _Resolve:
         console.write_line(f"{name}: {settled} settled, {self.left:,} left (commit {status.commit})")
         verb = "conflicts" if self.left else "apply"
         console.note(f"next: rebaser {verb} {workspace} {name}")
-
-    def _advice(self, error: "RequestRejected") -> str:
-        reason = error.response.status.message  # type: ignore[union-attr] # a rejection is no success
-        workspace, name = self.key.workspace, self.key.change_set
-        advice = {
-            "moved": f"`rebaser conflicts {workspace} {name}` shows what there is now",
-            "closed": f"`rebaser reopen {workspace} {name}` opens it again",
-            "protected": f"`rebaser protect {workspace} {name} --off` ends the protection",
-        }.get(error.code)
-        return f"nothing was settled: {reason}" + (f"; {advice}" if advice else "")

@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebaser.cli.errors import CommandFailed, usage_error
-from rebaser.cli.options import DEFAULT_NATS, Author, ChangeSet, Json, Message, Nats, Prefix, Workspace, checked_key
+from rebaser.cli.errors import CommandFailed, refusal, usage_error
+from rebaser.cli.options import (
+    DEFAULT_NATS,
+    AnswerTimeout,
+    Author,
+    ChangeSet,
+    Json,
+    Message,
+    Nats,
+    Prefix,
+    Workspace,
+    checked_key,
+)
 from rebaser.cli.output import console
 from rebaser_core.errors import UnprocessableError
 
@@ -42,7 +53,7 @@ def revert(
     ] = None,
     author: Author = "",
     message: Message = "",
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 60.0,
+    timeout: AnswerTimeout = 60.0,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -86,7 +97,7 @@ def revert(
             except RequestConflicts as error:
                 done.append(error)
             except RequestRejected as error:
-                raise CommandFailed(advice_on(error, key, commits or "P", of)) from None
+                raise refused(error, key, commits or "P", of) from None
 
     code = run_async(run)
     if code:
@@ -101,23 +112,19 @@ def revert(
     return 0
 
 
-def advice_on(error: "RequestRejected", key: "ChangeSetKey", commits: str, of: str | None) -> str:
+def refused(error: "RequestRejected", key: "ChangeSetKey", commits: str, of: str | None) -> CommandFailed:
     """Return why nothing was taken back, and what to do."""
-    reason = error.response.status.message  # type: ignore[union-attr] # a rejection is no success
     workspace, name = key.workspace, key.change_set
     advice = {
+        "before_creation": "to take back commits of the target of a branch, name the target with --of",
         "protected": f"take them back in a branch, and apply it: `rebaser branch {workspace} NAME --from {name}`, "
         f"`rebaser revert {workspace} NAME {commits} --of {name}`, `rebaser apply {workspace} NAME`",
-        "closed": f"`rebaser reopen {workspace} {name}` opens it again",
         "moved": f"create another branch from {of}, and take them back there",
-        "not_its_target": f"`rebaser branches {workspace}` shows the target of each branch",
         "purged": f"`rebaser status {workspace} {of or name}` shows how far back its history reaches",
         "no_such_position": f"`rebaser log {workspace} {of or name}` shows the commits",
         "no_such_request": f"`rebaser show {workspace} {of or name}@{commits}` shows the requests of the commit",
-    }.get(error.code)
-    if error.code == "purged" and " created this change set" in reason:
-        advice = f"to take back commits of the target of {name}, name it with --of"
-    return f"nothing was taken back: {reason}" + (f"; {advice}" if advice else "")
+    }
+    return refusal("nothing was taken back", error, key, advice)
 
 
 def _range(commits: str | None, to: str | None) -> tuple[int, int]:

@@ -14,6 +14,7 @@ import typer
 from rebaser.cli.errors import CommandFailed, usage_error
 from rebaser.cli.options import (
     DEFAULT_NATS,
+    AnswerTimeout,
     Author,
     ChangeSet,
     Json,
@@ -34,7 +35,6 @@ SHOWN = 20  # changes
 STYLES = {1: "red", 2: "green"}
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.", allow_from_autoenv=False)]
-Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")]
 
 
 def undo(
@@ -44,7 +44,7 @@ def undo(
     yes: Yes = False,
     author: Author = "",
     message: Message = "",
-    timeout: Timeout = 60.0,
+    timeout: AnswerTimeout = 60.0,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -67,7 +67,7 @@ def redo(
     yes: Yes = False,
     author: Author = "",
     message: Message = "",
-    timeout: Timeout = 60.0,
+    timeout: AnswerTimeout = 60.0,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -129,7 +129,7 @@ class _TakeBack:
                 await self._show(client, self.step)
 
     async def _take_back(self, nats: str, prefix: str) -> None:
-        from rebaser.cli.commands.history.revert import advice_on
+        from rebaser.cli.commands.history.revert import refused
         from rebaser.cli.connect import connect_client
         from rebaser_client import RequestConflicts, RequestRejected
 
@@ -147,7 +147,7 @@ class _TakeBack:
             except RequestConflicts as error:
                 self.conflicts = error
             except RequestRejected as error:
-                raise CommandFailed(advice_on(error, self.key, f"{place} --request {request}", None)) from None
+                raise refused(error, self.key, f"{place} --request {request}", None) from None
 
     def _nothing(self) -> str:
         whose = f"by {self.author}" if self.author else "without an author (see --author)"
