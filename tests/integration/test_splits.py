@@ -1,0 +1,128 @@
+"""Requests in random batches: whatever ends a batch or splits a commit, each is decided once, in order, and deleted.
+
+A batch ends at a request that is decided alone, at one that has to wait, and at what a dead owner may have taken. A
+commit that cannot be stored is split. These meet in random ways here, in several owners one after the other.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from rebaser.change_set.log.commit_log import CommitLog, EncodedCommit, UnstorableCommit
+from rebaser.change_set.processor import QueueBlocked
+from rebaser_client.jetstream import JetStream
+from rebaser_core.blob_address import address_of
+from rebaser_core.branches.branch import Action
+from rebaser_core.commit import Commit, Marking, Outcome, Reverts
+from rebaser_core.errors import RebaserError
+from rebaser_core.ids import RequestId, sequence_id
+from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.updates import Set
+from tests.support.poison import KEY, Fleet
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+REQUESTS = 14
+ROOM = 2048  # bytes of blobs in one commit
+
+
+async def send(fleet: Fleet, rng: random.Random, id_: str) -> tuple[str, Outcome | None]:
+    """Send a request of a random kind. Return the id under which it is decided, and its outcome, None for one that is
+    decided already."""
+    kind = rng.choice(("small", "small", "small", "blob", "large", "broken", "mark", "revert", "again", "newer"))
+    action: Action | None = None
+    blob: bytes | None = None
+    outcome: Outcome | None = Outcome.SUCCESS
+    if kind in ("blob", "large"):
+        blob = encode_updates_blob([Set("large", "x" * (ROOM * 2 if kind == "large" else 600)), Set("a", id_)])
+    elif kind == "broken":
+        blob, outcome = b"no updates", Outcome.DEAD
+    elif kind == "mark":
+        action = Marking(protected=False)
+    elif kind == "revert":  # of a commit that will never be
+        action, outcome = Reverts(10**6, 10**6), Outcome.ERROR
+    elif kind == "again":
+        id_, outcome = "first", None
+    edit = Set("first", 1) if kind == "again" else Set("a", id_)
+    updates = None if action is not None or blob is not None else (edit,)
+    if blob is not None:
+        await fleet.context.blobs.put(blob)
+    address = None if blob is None else address_of(blob)
+    request = EnqueueUpdatesRequest(RequestId(id_), KEY.workspace, KEY.change_set, updates, address, action=action)
+    headers, payload = encode(request)
+    if kind == "newer":  # it waits for a newer server, and is given up
+        headers["X-MESSAGE-VERSION"], outcome = "99", Outcome.DEAD
+    ack = await fleet.js.publish(fleet.subjects.requests(KEY), payload, headers)
+    return (sequence_id(ack.sequence) if kind == "newer" else id_), outcome
+
+
+def unstorable(rng: random.Random, bad: str) -> Callable[[CommitLog, Commit], EncodedCommit]:
+    """`CommitLog.encode` that refuses commits of more requests than it likes, and each that decides `bad` with others
+    or applies it."""
+    encode_commit = CommitLog.encode
+
+    async def refusing(commits: CommitLog, commit: Commit) -> EncodedCommit:
+        ids = [one.request_id for one in commit.requests if one.outcome is Outcome.SUCCESS]
+        if len(commit.requests) > rng.choice((1, 2, 4, REQUESTS)) or bad in ids:
+            raise UnstorableCommit("too many for this test")
+        return await encode_commit(commits, commit)
+
+    return refusing  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_each_request_is_decided_once_and_in_order_however_batches_are_split(
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    rng = random.Random(seed)
+    fleet = Fleet(js, subjects)
+    fleet.now_ms = time.time_ns() // 1_000_000
+    limits = {
+        "batch_max_bytes": ROOM,
+        "batch_max_requests": rng.randint(1, REQUESTS),
+        "max_attempts": rng.randint(1, 3),
+    }
+    fleet.context = replace(fleet.context, settings=fleet.context.settings.model_copy(update=limits))
+    await fleet.send("first")
+    async with fleet.owner(redelivered=False) as owner:
+        await owner.decide_all()
+    expected: dict[str, Outcome] = {}
+    for number in range(REQUESTS):
+        id_, outcome = await send(fleet, rng, f"r{number}")
+        if outcome is not None:
+            expected[id_] = outcome
+    good = [id_ for id_, outcome in expected.items() if outcome is Outcome.SUCCESS]
+    bad = rng.choice(["none", *good])
+    monkeypatch.setattr(CommitLog, "encode", unstorable(rng, bad))
+    if bad in expected:
+        expected[bad] = Outcome.DEAD
+    held: QueueBlocked | None = QueueBlocked(RebaserError("not tried yet"), 0.0, 0.0, [])
+    while held is not None:
+        held = None
+        async with fleet.owner(redelivered=rng.random() < 0.3) as owner:
+            try:
+                await owner.decide_all()
+            except QueueBlocked as error:
+                held = error
+            if held is not None:
+                assert held.code in ("internal", "unsupported_version")
+                [attempted] = owner.commits.state.attempts
+                assert attempted > owner.processor.applied.sequence
+        fleet.now_ms += rng.choice((1_000, 31_000))
+    monkeypatch.undo()
+    decided: dict[str, Outcome] = {}
+    async for commit in fleet.context.reader.back(KEY):
+        for one in reversed(commit.requests):
+            assert one.request_id not in decided
+            decided[one.request_id] = one.outcome
+    assert list(reversed(decided.items())) == [("first", Outcome.SUCCESS), *expected.items()]
+    state = (await fleet.context.reader.load(KEY)).state
+    assert state.attempts == {}
+    await fleet.context.deleter.flush()
+    left = await js.subject_counts(subjects.requests_stream, subjects.requests(KEY))
+    dead = [id_ for id_, outcome in expected.items() if outcome is Outcome.DEAD]
+    assert sum(left.values()) == len(dead)  # nobody has copied these to the dead letters
