@@ -1,7 +1,6 @@
 """The operations of the client that bring a branch into its target: apply, and the protection of change sets."""
 
 import time
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -14,7 +13,7 @@ from rebaser_client.rebases import RebaseOperations
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_client.reverts import RevertOptions
 from rebaser_core.branches.branch import Apply
-from rebaser_core.commit import Kind, Marking
+from rebaser_core.commit import Marking
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse, read_branch, read_edited
@@ -168,7 +167,8 @@ class ApplyOperations(RebaseOperations):
     async def _new_errors(self, key: ChangeSetKey, target: str, sequence: int) -> dict[str, Fault]:
         from rebaser_core.state.tally import new_faults  # noqa: PLC0415 - as states, it needs NumPy
 
-        computed = await self._computed(key, sequence)
+        with translate_missing_stream():
+            computed = await self._reader.newest_same(key, sequence)
         theirs = await self.state(key.workspace, key.change_set, at=computed)
         if theirs.covers < theirs.edited:
             raise UnprocessableError(
@@ -176,19 +176,6 @@ class ApplyOperations(RebaseOperations):
                 code="stale",
             )
         return await to_thread.run_sync(new_faults, await self.state(key.workspace, target), theirs)
-
-    async def _computed(self, key: ChangeSetKey, sequence: int) -> int:
-        """Return the log sequence of the newest commit at which the definitions are those of commit `sequence`."""
-        same = 0
-        with translate_missing_stream():
-            async with aclosing(self._reader.back(key)) as commits:
-                async for commit in commits:
-                    same = same or commit.sequence
-                    if commit.sequence <= sequence:
-                        break
-                    if commit.kind is not Kind.DVU and (commit.delta or commit.delta_blob):
-                        same = commit.previous
-        return max(same, sequence)
 
     async def protect(
         self, workspace: str, change_set: str, **options: Unpack[RevertOptions]

@@ -1,10 +1,11 @@
 """The operations of the client on branches: create one, list them, show what one changed."""
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any, Literal
 
 from rebaser_client.errors import RequestRejected
-from rebaser_client.log.branches import BranchDiff, BranchInfo, BranchReader
+from rebaser_client.log.branches import BranchDiff, BranchInfo
 from rebaser_client.log.origins import source_of
 from rebaser_client.log.positions import At, at_text
 from rebaser_client.reads import ReadOperations
@@ -87,7 +88,7 @@ class BranchOperations(ReadOperations):
         Returns None if the change set had no commits then.
         """
         with translate_missing_stream():
-            return await self._branches().one(ChangeSetKey.of(workspace, change_set), at)
+            return await self._branches.one(ChangeSetKey.of(workspace, change_set), at)
 
     async def branches(self, workspace: str) -> list[BranchInfo]:
         """Return all change sets of the workspace that have commits, sorted by name.
@@ -96,22 +97,24 @@ class BranchOperations(ReadOperations):
         """
         check_token(workspace, "workspace")
         with translate_missing_stream():
-            return await self._branches().all(workspace)
+            return await self._branches.all(workspace)
 
-    async def changes(self, workspace: str, change_set: str, *, at: At | None = None) -> BranchDiff:
+    async def changes(
+        self, workspace: str, change_set: str, *, at: At | None = None, derived: bool = False
+    ) -> BranchDiff:
         """Return what the branch changed since its base, and what its target has at these ids now.
 
         `at`: the position of the branch; None is now. The cost depends on the changes, and on the commits that the
-        branch and its target have made since; not on how many values there are.
+        branch and its target have made since; not on how many values there are. `derived`: also return the derived
+        values that differ from those at the base, though their definitions are the same. This reads all values of the
+        branch, and of its target at the base.
 
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raises `PositionPurged` as `state` does.
         """
         with translate_missing_stream():
-            return await self._branches().diff(ChangeSetKey.of(workspace, change_set), at)
-
-    def _branches(self) -> BranchReader:
-        return BranchReader(self._js, self._subjects, self._reader, self._state_loader)
+            found = await self._branches.diff(ChangeSetKey.of(workspace, change_set), at)
+            return replace(found, derived=await self._branches.derived(found)) if derived else found
 
     async def _position(self, key: ChangeSetKey, at: At) -> tuple[str, int]:
         """Return the change set that holds the state of `key` at `at`, and the log sequence of its commit then."""

@@ -17,6 +17,7 @@ from rebaser_client.admin.ack_stats import TaskAcks, watch_task_acks
 from rebaser_client.admin.status import Overview, key_counts, read_overview
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import Connection, JetStream
+from rebaser_client.log.branches import BranchReader
 from rebaser_client.log.changes import Blame, Diff, HistoryStatus, LogEntry, LogHistory, ShownCommit
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.coverage import CoverageWaiter
@@ -53,6 +54,7 @@ class ReadOperations:
         self._reader = CommitReader(self._js, subjects, blobs)
         self._loader: StateLoader | None = None
         self._history = LogHistory(self._reader, self._state_loader)
+        self._branches = BranchReader(self._js, subjects, self._reader, self._state_loader)
         self._coverage = CoverageWaiter(self._reader, group, self._use)
 
     async def enqueue_updates(self, *args: Any, **options: Any) -> RequestId:
@@ -202,6 +204,8 @@ class ReadOperations:
         """Yield commits with their deltas as they are appended: those after log sequence `after`, or from now on.
 
         Old commits are purged. If commits after `after` are gone, the watcher begins with the oldest one that is left.
+        A commit of the kind `create`, or one that marks the change set as deleted, replaces all values of the commits
+        before it: a change set may be deleted, and another one created under its name.
         """
         key = ChangeSetKey.of(workspace, change_set)
         with translate_missing_stream():

@@ -91,13 +91,15 @@ class RebaseOperations(BranchOperations):
 
         `at`: the position of the branch, a log sequence or a time with its time zone; None is now. `limit` is the size
         of a page, `after` the last id of the previous page. The cost depends on the changes of the branch, not on how
-        many values there are.
+        many values there are. The client keeps what a page is part of, so that further pages of the same position cost
+        no more than a look at the newest commit.
 
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raises `PositionPurged` as `state` does.
         """
         with translate_missing_stream():
-            info, found = await self._branches().conflicts(ChangeSetKey.of(workspace, branch), at)
+            key, paged = ChangeSetKey.of(workspace, branch), limit is not None
+            info, found = await self._branches.conflicts(key, at, keep=paged)
         page = [one for one in found if one.id > after]
         return BranchConflicts(info, tuple(page if limit is None else page[:limit]))
 

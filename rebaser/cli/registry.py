@@ -176,7 +176,7 @@ def _branches() -> Function:
         "rebaser diff shop draft                             # what the branch draft changed, beside its target",
         "rebaser diff shop draft@2h                          # what has changed in two hours",
         "rebaser diff shop draft@1200 draft@1234",
-        "rebaser diff shop main draft --derived",
+        "rebaser diff shop draft --derived                   # and what follows from it",
     ),
 )
 def _diff() -> Function:

@@ -8,14 +8,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio import to_thread
 
 from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import JetStream, OrderedConsumer
 from rebaser_client.log.branch_changes import Changes, GapError, read_changes
-from rebaser_client.log.changes import Definition
+from rebaser_client.log.changes import Definition, MovedValue, moved_values
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.positions import At
 from rebaser_core.branches.branch import Changed
@@ -29,6 +31,7 @@ from rebaser_core.updates import Remove
 
 if TYPE_CHECKING:
     from rebaser_client.log.reader import StateLoader
+    from rebaser_core.state.change_set import ChangeSetState
 
 SILENCE = 1.0  # seconds without a header until the reader asks NATS whether there are more
 CHUNK = 512  # headers that are read before other tasks run
@@ -49,6 +52,7 @@ class BranchInfo:
     - `conflicts`: how many values are in conflict with the target.
     - `behind`: whether the target was edited after the base.
     - `protected`: whether edits other than applied branches are refused.
+    - `born`: the log sequence of the commit that created it from `origin`; 0 if it began empty.
     """
 
     workspace: str
@@ -64,6 +68,7 @@ class BranchInfo:
     behind: bool = False
     protected: bool = False
     conflicts: int = 0
+    born: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +112,14 @@ class BranchChange:
 class BranchDiff:
     """What a branch changed since its base, by id.
 
-    `target_sequence`: the log sequence of the target as of which `theirs` of the changes was read.
+    `target_sequence`: the log sequence of the target as of which `theirs` of the changes was read. `derived`: what the
+    changes do to other derived values, if that was asked for.
     """
 
     info: BranchInfo
     target_sequence: int
     changes: tuple[BranchChange, ...]
+    derived: tuple[MovedValue, ...] = ()
 
 
 class BranchReader:
@@ -129,6 +136,7 @@ class BranchReader:
         self._subjects = subjects
         self._commits = commits
         self._loader = loader
+        self._kept: tuple[tuple[ChangeSetKey, int], tuple[BranchConflict, ...]] | None = None
 
     async def all(self, workspace: str) -> list[BranchInfo]:
         """Return all change sets of `workspace` that have a log, by name. Reads headers only."""
@@ -194,17 +202,45 @@ class BranchReader:
             ),
         )
 
-    async def conflicts(self, key: ChangeSetKey, at: At | None = None) -> tuple[BranchInfo, tuple[BranchConflict, ...]]:
-        """Return the branch `key`, and its conflicts with its target, by id. Raises the errors of `diff`."""
+    async def derived(self, diff: BranchDiff) -> tuple[MovedValue, ...]:
+        """Return the derived values of the branch in `diff` that differ from those at its base, though their
+        definitions do not, by id. Loads both states.
+
+        Both sides are read as of the newest commit with the same definitions, when most derived values are up to date.
+        Raises `PositionPurged` if the base is no longer readable.
+        """
+        info = diff.info
+        before = await self._computed(ChangeSetKey(info.workspace, str(info.target)), info.base)
+        after = await self._computed(ChangeSetKey(info.workspace, info.change_set), info.sequence)
+        return await to_thread.run_sync(moved_values, before, after)
+
+    async def _computed(self, key: ChangeSetKey, sequence: int) -> "ChangeSetState":
+        at = await self._commits.newest_same(key, sequence)
+        return (await (await self._loader()).load(key, at)).state
+
+    async def conflicts(
+        self, key: ChangeSetKey, at: At | None = None, *, keep: bool = False
+    ) -> tuple[BranchInfo, tuple[BranchConflict, ...]]:
+        """Return the branch `key`, and its conflicts with its target, by id. Raises the errors of `diff`.
+
+        `keep`: keep them until others are kept, for another call at the same position.
+        """
         info, _ = await self._branch(key, at)
         if not info.conflicts:
             return info, ()
-        changes = await self._changes(key, info.sequence)
-        found = [(id_, one, one.contested) for id_, one in sorted(changes.items())]
-        return info, tuple(
-            BranchConflict(id_, contested.left, one.here, one.base)  # type: ignore[arg-type] # no removal
-            for id_, one, contested in found
-            if contested is not None
+        if self._kept is not None and self._kept[0] == (key, info.sequence):
+            return info, self._kept[1]
+        found = await self._conflicts(key, info.sequence)
+        if keep:
+            self._kept = (key, info.sequence), found
+        return info, found
+
+    async def _conflicts(self, key: ChangeSetKey, sequence: int) -> tuple[BranchConflict, ...]:
+        changes = await self._changes(key, sequence)
+        contested = [(id_, one, one.contested) for id_, one in changes.items() if one.contested is not None]
+        return tuple(
+            BranchConflict(id_, conflict.left, one.here, one.base)  # type: ignore[arg-type] # no removal
+            for id_, one, conflict in sorted(contested, key=itemgetter(0))
         )
 
     async def _branch(self, key: ChangeSetKey, at: At | None, target_at: At | None = None) -> tuple[BranchInfo, str]:
@@ -277,6 +313,7 @@ def _info(workspace: str, name: str, sequence: int, time: datetime, headers: Map
         branch.changes,
         protected=protected,
         conflicts=branch.conflicts,
+        born=(branch.birth or sequence) if branch.origin else 0,
     )
 
 

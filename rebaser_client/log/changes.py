@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 Definition: TypeAlias = Set | Derive | Unset
 """The definition of an id. None in its place means that the value does not exist."""
 
+MovedValue: TypeAlias = tuple[str, Value, Value]
+"""A derived value that differs though its definition does not: its id, its value before, and after."""
+
 NOBODY = Authorship()
 
 
@@ -132,7 +135,7 @@ class Diff:
     first: int
     last: int
     changes: tuple[Change, ...]
-    derived: tuple[tuple[str, Value, Value], ...] = ()
+    derived: tuple[MovedValue, ...] = ()
 
 
 class LogHistory:
@@ -294,17 +297,24 @@ def _by_request(entry: LogEntry) -> Iterator[ShownRequest]:
 
 def _compare(one: "ChangeSetState", two: "ChangeSetState", derived: bool) -> Diff:
     changes: list[Change] = []
-    moved: list[tuple[str, Value, Value]] = []
-    stale = (one.stale(), two.stale()) if derived else (set[str](), set[str]())
     for id_ in sorted({*one.cells, *two.cells}):
         before, after = [state.cells.edit_of(id_) if id_ in state.cells else None for state in (one, two)]
         if not same_definition(before, after):
             changes.append(Change(id_, before, after))  # type: ignore[arg-type] # what recreates a value is no removal
-        elif derived and isinstance(after, Derive):
+    return Diff(one.last, two.last, tuple(changes), moved_values(one, two) if derived else ())
+
+
+def moved_values(one: "ChangeSetState", two: "ChangeSetState") -> tuple[MovedValue, ...]:
+    """Return the derived values that differ though both states define them in the same way, by id."""
+    moved: list[MovedValue] = []
+    stale = one.stale(), two.stale()
+    for id_ in sorted(two.cells.keys() & one.cells.keys()):
+        after = two.cells.edit_of(id_)
+        if isinstance(after, Derive) and same_definition(one.cells.edit_of(id_), after):
             was, is_ = one.value(id_, stale[0]), two.value(id_, stale[1])
             if was is not None and is_ is not None and _shown(was) != _shown(is_):
                 moved.append((id_, was, is_))
-    return Diff(one.last, two.last, tuple(changes), tuple(moved))
+    return tuple(moved)
 
 
 def _shown(value: Value) -> object:

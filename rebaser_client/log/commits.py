@@ -15,7 +15,7 @@ from rebaser_client.cooperative import cooperate, run_offloaded
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer, StoredMessage
 from rebaser_client.log.positions import At, PositionPurged, check_at
 from rebaser_client.logs import get_logger
-from rebaser_core.commit import BlobRef, Commit
+from rebaser_core.commit import BlobRef, BranchStatus, Commit, Kind
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.history import readable
 from rebaser_core.ids import ChangeSetKey
@@ -139,6 +139,20 @@ class CommitReader:
             spread = min((newest - previous) / taken, MAX_SPREAD)
             page = await self._page(key, max(previous - int(wanted * spread) + 1, 1), previous)
             wanted = min(wanted * GROWTH, MAX_PAGE)
+
+    async def newest_same(self, key: ChangeSetKey, sequence: int) -> int:
+        """Return the log sequence of the newest commit at which the definitions are those of commit `sequence`."""
+        same = 0
+        async with aclosing(self.back(key)) as commits:
+            async for commit in commits:
+                same = same or commit.sequence
+                if commit.sequence <= sequence:
+                    break
+                edited = commit.kind is not Kind.DVU and (commit.delta or commit.delta_blob)
+                deleted = commit.marking is not None and commit.marking.status is BranchStatus.DELETED
+                if edited or deleted or commit.kind is Kind.CREATE:
+                    same = commit.previous
+        return max(same, sequence)
 
     async def key_of(self, key: ChangeSetKey, sequence: int) -> ChangeSetKey:
         """Return the change set whose log has the commit `sequence`, from which `key` has inherited values.

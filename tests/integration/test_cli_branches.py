@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from rebaser_client import RebaserClient, Remove, Set
+from rebaser_client import Derive, RebaserClient, Remove, Set, Update
 from rebaser_client.jetstream import JetStream
 from rebaser_core.streams.subjects import Subjects
 from tests.support.commands import rebaser, rebaser_json
+from tests.support.history import commit_of, replayed
 from tests.support.owners import Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
@@ -70,3 +71,87 @@ async def test_branches_are_listed_and_compared_with_their_base_and_their_target
     log = await told(place, "log", "shop", "draft")
     assert "created from main@" in log[-1][-1]
     assert any("created from main" in row[-1] for row in await told(place, "tail", "shop", "draft", "--all"))
+
+
+async def test_a_diff_shows_what_follows_from_the_edits_of_a_branch(
+    js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any]
+) -> None:
+    """Compared with the derived values at the base, whatever the target was edited to since."""
+    engine = Engine()
+    engine.go.set()
+    total, other = (Derive(id_, "product", {"values": (of, "qty")}) for id_, of in (("total", "price"), ("other", "x")))
+
+    async def edit(name: str, *updates: Update) -> None:
+        await client.enqueue_updates_with_reply("shop", name, updates, wait="derived")
+
+    async with serving(js, subjects, engine):
+        await edit("main", Set("price", 9), Set("qty", 3), Set("x", 1), total, other)
+        await client.create_branch("shop", "draft")
+        await edit("draft", Set("price", 10), Derive("new", "sum", {"values": "total"}))
+        assert await told(place, "diff", "shop", "draft", "--derived") == [
+            ["new", "-", '= sum {"values":"total"}'],
+            ["price", "9", "10"],
+            ["total", "27", "30"],
+        ]
+        await edit("main", Set("qty", 5), Set("price", 11))
+        rows = await told(place, "diff", "shop", "draft", "--derived")
+        assert rows[1:] == [["price", "9", "10", "11"], ["total", "27", "30", ""]]
+        *_, total_json = await rebaser_json("diff", "shop", "draft", "--derived", **place)
+        assert (total_json["id"], total_json["valueBefore"]["value"], total_json["valueAfter"]["value"]) == (
+            "total", 27, 30,
+        )  # fmt: skip
+        assert [line for line, *_ in await told(place, "diff", "shop", "draft")] == ["new", "price"]
+        await client.delete_change_set("shop", "main")
+        assert [id_ for id_, _, _ in (await client.changes("shop", "draft", derived=True)).derived] == ["total"]
+        await js.purge(subjects.commits_stream, f"{subjects.root}.commits.shop.main", keep=1)
+        ((line,),) = await told(place, "diff", "shop", "draft", "--derived", code=1)
+        assert "is no longer readable" in line
+        assert "`rebaser diff shop TARGET draft --derived`" in line
+
+
+async def test_the_status_of_a_change_set_says_what_it_branches_from_and_what_is_in_its_way(
+    js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any]
+) -> None:
+    async def lines(name: str) -> list[str]:
+        found = [line for line, *_ in await told(place, "status", "shop", name)]
+        return found[next(place for place, line in enumerate(found) if line.startswith("status: ")) :]
+
+    async with serving(js, subjects, Engine()):
+        await client.enqueue_updates_with_reply("shop", "main", [Set("price", 9)])
+        born = await client.create_branch("shop", "draft")
+        await client.enqueue_updates_with_reply("shop", "draft", [Set("price", 10)])
+        await client.enqueue_updates_with_reply("shop", "main", [Set("price", 11)])
+        created = f"created from main@{born.base}, in commit {born.sequence}"
+        changes = f"branch of main: 1 change since main@{born.base}"
+        behind = "behind: main was edited since; `rebaser rebase shop draft` brings these edits in"
+        assert await lines("draft") == ["status: open", created, changes, behind]
+        done = await client.rebase("shop", "draft")
+        changes = f"branch of main: 1 change since main@{done.base}"
+        conflict = "1 conflict with main: `rebaser conflicts shop draft` shows them"
+        assert await lines("draft") == ["status: open", created, changes, conflict]
+        await client.resolve("shop", "draft", take="draft")
+        await client.protect("shop", "main")
+        applied = commit_of(await client.apply("shop", "draft"))
+        assert await lines("main") == [
+            "status: open",
+            "protected: it refuses edits, and accepts applied branches",
+            f"applied: draft, in commit {applied}",
+        ]
+        await replayed(client, "shop", "draft", applied)
+        assert (await lines("draft"))[0] == "status: closed, because it was applied to main"
+        (found,) = await rebaser_json("status", "shop", "draft", **place)
+        assert (found["branch"]["status"], found["branch"]["target"], found["branch"]["born"]) == (
+            "applied", "main", born.sequence,
+        )  # fmt: skip
+        await client.delete_change_set("shop", "draft")
+        assert await lines("draft") == ["status: deleted", created]
+
+
+async def test_what_is_before_a_branch_was_created_is_taken_back_with_of(
+    js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any]
+) -> None:
+    async with serving(js, subjects, Engine()):
+        first = commit_of(await client.enqueue_updates_with_reply("shop", "main", [Set("price", 9)]))
+        await client.create_branch("shop", "draft")
+        ((line,),) = await told(place, "revert", "shop", "draft", str(first), code=1)
+        assert "name the target with --of" in line

@@ -1,7 +1,12 @@
 """`rebase`, `conflicts` and `resolve` on the command line and in the client, and what is completed in a shell."""
 
+import os
+import shlex
+import sys
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from anyio import to_thread
 from typer._completion_classes import BashComplete
@@ -11,10 +16,19 @@ from rebaser.cli import completion
 from rebaser.cli.app import app
 from rebaser_client import RebaserClient, Remove, RequestRejected, Set, UnprocessableError, UnresolvedConflicts
 from rebaser_client.jetstream import JetStream
+from rebaser_client.log import branches
+from rebaser_client.log.branch_changes import Changes, read_changes
+from rebaser_client.log.commits import CommitReader
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
-from tests.support.commands import rebaser, rebaser_json
+from tests.support.commands import ROOT, environment, rebaser, rebaser_json
 from tests.support.history import commit_of
 from tests.support.owners import Engine, serving
+
+PATIENT = (
+    "import sys; from rebaser.cli import completion, main; completion.SECONDS = 60.0; "
+    "sys.argv[0] = 'rebaser'; raise SystemExit(main())"
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
@@ -111,6 +125,34 @@ async def test_a_strategy_settles_what_is_in_conflict_and_what_comes(
         assert done["conflicts"] == 0
         assert await stands(client, "fix") == price | {"free": 1}
         assert len((await client.changes("shop", "fix")).changes) == changes
+
+
+async def test_pages_of_conflicts_are_read_once(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+
+    async def counted(commits: CommitReader, key: ChangeSetKey, sequence: int) -> Changes:
+        reads.append(sequence)
+        return await read_changes(commits, key, sequence)
+
+    async def pages() -> list[str]:
+        after, ids = "", list[str]()
+        while found := (await client.conflicts("shop", "fix", after=after, limit=1)).conflicts:
+            (one,) = found
+            ids.append(after := one.id)
+        return ids
+
+    monkeypatch.setattr(branches, "read_changes", counted)
+    async with serving(js, subjects, Engine()):
+        await contest(client)
+        await client.rebase("shop", "fix")
+        assert await pages() == ["price", "qty", "x y"]
+        assert len(reads) == 1
+        await client.resolve("shop", "fix", ["qty"], take="main")
+        assert await pages() == ["price", "x y"]
+        before = await client.conflicts("shop", "fix", at=reads[0], limit=9)
+        assert [one.id for one in before.conflicts] == ["price", "qty", "x y"]
 
 
 async def test_who_did_not_see_a_conflict_does_not_settle_it(
@@ -215,6 +257,34 @@ async def test_a_shell_completes_names(
     assert await completed("resolve", "shop", "fix", "price", "--take", "") == ["fix", "main"]
     monkeypatch.setattr(completion, "SECONDS", 0.1)
     assert await completed("get", "s", url="nats://127.0.0.1:1") == []
+
+
+async def test_bash_completes_names(
+    js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any], tmp_path: Path
+) -> None:
+    """With the script that `--install-completion` installs, in a bash that presses the tab key."""
+    program = tmp_path / "rebaser"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{PATIENT}" "$@"\n')
+    program.chmod(0o755)
+    kept = environment(**place) | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    source = await anyio.run_process([str(program)], env=kept | {"_REBASER_COMPLETE": "source_bash"})
+
+    async def completed(*words: str) -> tuple[list[str], str]:
+        quoted = " ".join(shlex.quote(word) for word in ("rebaser", *words))
+        press = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words)}; _rebaser_completion rebaser"
+        script = f'{source.stdout.decode()}\n{press}; echo "${{COMPREPLY[*]}}"'
+        with anyio.fail_after(240):
+            done = await anyio.run_process(["bash", "--norc", "-c", script], env=kept, check=False)
+        return done.stdout.decode().split(), done.stderr.decode()
+
+    async with serving(js, subjects, Engine()):
+        await contest(client)
+        await client.create_branch("shop", "fast")
+    assert await completed("get", "s") == (["shop"], "")
+    assert await completed("apply", "shop", "") == (["fast", "fix"], "")
+    assert await completed("diff", "shop", "fi") == (["fix"], "")
+    kept["REBASER_NATS_URL"] = "nats://127.0.0.1:1"
+    assert await completed("get", "s") == ([], ""), "no error, and no names"
 
 
 async def test_a_diff_marks_what_has_landed(

@@ -47,7 +47,7 @@ async def code_of(client: RebaserClient, name: str, action: Rebase | Apply) -> s
 
 async def conflicts(client: RebaserClient, name: str) -> list[BranchConflict]:
     """The conflicts, read from commits, which are those in the state."""
-    info, found = await client._branches().conflicts(ChangeSetKey("ws", name))
+    info, found = await client._branches.conflicts(ChangeSetKey("ws", name))
     state = await client.state("ws", name)
     assert state.branch is not None
     assert [one.id for one in found] == sorted(state.branch.conflicts)

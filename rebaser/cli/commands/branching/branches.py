@@ -82,6 +82,7 @@ def branch_json(info: "BranchInfo") -> dict[str, Any]:
         "conflicts": info.conflicts,
         "behind": info.behind,
         "protected": info.protected,
+        "born": info.born or None,
     }
 
 

@@ -1,18 +1,19 @@
 """`rebaser diff`: compares two positions, or two change sets."""
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebaser.cli.errors import CommandFailed, usage_error
+from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
 from rebaser.cli.output import console
 from rebaser_core.errors import UnprocessableError
 
 if TYPE_CHECKING:
     from rebaser_client import BranchDiff
-    from rebaser_client.log.changes import Diff
+    from rebaser_client.log.changes import Diff, MovedValue
     from rebaser_core.ids import ChangeSetKey
     from rebaser_core.values import Value
 
@@ -31,7 +32,7 @@ def diff(
     ] = None,
     *,
     derived: Annotated[
-        bool, typer.Option("--derived", help="Also show derived values that differ. This loads both states.")
+        bool, typer.Option("--derived", help="Also show other derived values that differ. This loads both states.")
     ] = False,
     no_pager: NoPager = False,
     json: Json = False,
@@ -41,7 +42,8 @@ def diff(
     """Show what a branch changed, or how two positions of a change set, or two change sets, differ.
 
     With one change set and no position, it shows what this branch changed since its base. Where the target was edited,
-    too, it shows what the target has now; "landed" marks what it has from the branch already.
+    too, it shows what the target has now; "landed" marks what it has from the branch already. With --derived, it also
+    shows what follows from the edits of the branch: derived values, at the base and in the branch.
 
     Each line has an id, and its value or formula on the first side and on the second; - means that the value does not
     exist there. Derived values are compared by their formulas; with --derived, also by their results. With --json, it
@@ -52,9 +54,7 @@ def diff(
 
     one, at = checked_position(workspace, change_set)
     if at is None and other is None:
-        if derived:
-            raise usage_error("--derived needs a position or another change set to compare with")
-        return _diff_branch(one, nats, prefix, json=json, page=not no_pager)
+        return _diff_branch(one, nats, prefix, derived=derived, json=json, page=not no_pager)
     two, other_at = (one, None) if other is None else checked_position(workspace, other)
     loaded: list[Diff] = []
 
@@ -83,7 +83,7 @@ def diff(
     return 0
 
 
-def _diff_branch(key: "ChangeSetKey", nats: str, prefix: str, *, json: bool, page: bool) -> int:
+def _diff_branch(key: "ChangeSetKey", nats: str, prefix: str, *, derived: bool, json: bool, page: bool) -> int:
     """Show what the branch `key` changed since its base."""
     from rebaser.cli.connect import connect_client
     from rebaser.cli.output.change_format import branch_change_json, branch_change_row
@@ -95,7 +95,7 @@ def _diff_branch(key: "ChangeSetKey", nats: str, prefix: str, *, json: bool, pag
     async def load() -> None:
         async with connect_client(nats, prefix) as client:
             try:
-                loaded.append(await client.changes(key.workspace, key.change_set))
+                loaded.append(await client.changes(key.workspace, key.change_set, derived=derived))
             except UnprocessableError as error:
                 raise CommandFailed(_advice(key, error)) from None
 
@@ -106,22 +106,27 @@ def _diff_branch(key: "ChangeSetKey", nats: str, prefix: str, *, json: bool, pag
     if json:
         for change in found.changes:
             console.write_json(branch_change_json(change))
+        _write_derived(found.derived)
         return 0
     info = found.info
     moved = any(change.moved for change in found.changes)
     titles = ["id", f"{info.target}@{info.base}", info.change_set] + [f"{info.target} now"] * moved
-    rows = [branch_change_row(change)[: len(titles)] for change in found.changes]
+    rows: list[tuple[str, ...]] = [branch_change_row(change)[: len(titles)] for change in found.changes]
+    rows += [(id_, _value_text(before), _value_text(after)) + ("",) * moved for id_, before, after in found.derived]
     with paged(page and bool(rows)):
         console.table(titles, rows, styles=STYLES)
-    if not found.changes:
+    if not rows:
         console.note(f"{info.change_set} has changed nothing since {info.target}@{info.base}")
     return 0
 
 
 def _advice(key: "ChangeSetKey", error: UnprocessableError) -> str:
+    name = key.change_set
+    if error.code == "purged":
+        now = f"rebaser diff {key.workspace} TARGET {name} --derived"
+        return f"{error.message}; to compare with the target as it is now: `{now}`"
     if error.code != "not_a_branch":
         return error.message
-    name = key.change_set
     return (
         f"{error.message}: name what to compare it with, such as `rebaser diff {key.workspace} {name}@2h` or "
         f"`rebaser diff {key.workspace} {name} OTHER`"
@@ -133,7 +138,11 @@ def _write_objects(found: "Diff") -> None:
 
     for change in found.changes:
         console.write_json(change_json(change))
-    for id_, before, after in found.derived:
+    _write_derived(found.derived)
+
+
+def _write_derived(derived: "Iterable[MovedValue]") -> None:
+    for id_, before, after in derived:
         console.write_json({"id": id_, "valueBefore": _value_json(before), "valueAfter": _value_json(after)})
 
 

@@ -30,7 +30,7 @@ def status(
         str | None, typer.Argument(metavar="WS", help="Show only change sets of this workspace.", show_default=False)
     ] = None,
     cs: Annotated[
-        str | None, typer.Argument(metavar="CS", help="Show only the history of this change set.", show_default=False)
+        str | None, typer.Argument(metavar="CS", help="Show only this change set.", show_default=False)
     ] = None,
     workspace: Annotated[str | None, typer.Option(metavar="WS", help="The same as the argument WS.")] = None,
     acks: Annotated[
@@ -62,8 +62,9 @@ def status(
 ) -> int:
     """Show servers, change sets, tasks, streams and their durability.
 
-    With a workspace and a change set, show only the history of that change set: how many commits its log has, the size
-    of the log, and the oldest position that is readable.
+    With a workspace and a change set, show only that change set: its history (how many commits its log has, the size of
+    the log, and the oldest position that is readable), whether it is open or protected, what it branches from, whether
+    it is behind, its conflicts, and which branches were applied to it.
 
     Sizes of streams are those of one copy. The size of a message is that of its payload, headers and subject, plus what
     the store adds.

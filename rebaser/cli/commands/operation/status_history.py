@@ -1,10 +1,12 @@
-"""`rebaser status WS CS`: shows the history of a change set: its size, and how far back it reaches."""
+"""`rebaser status WS CS`: shows a change set as a branch, and its history: its size, and how far back it reaches."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from rebaser.cli.output import console
 
 if TYPE_CHECKING:
+    from rebaser_client import BranchInfo
     from rebaser_client.log.changes import HistoryStatus
     from rebaser_core.ids import ChangeSetKey
 
@@ -13,29 +15,51 @@ MAX_TAKEN = 10  # applied branches that are shown
 
 
 def show_history(key: "ChangeSetKey", json: bool, nats: str, prefix: str) -> int:
-    """Show how many commits the log has, its size, since when it is readable, and which branches were applied."""
+    """Show the status of the change set, what it branches from, the size of its log, since when that is readable, and
+    which branches were applied.
+    """
     from rebaser.cli.connect import connect_client
-    from rebaser.cli.output.change_format import time_json, time_text
     from rebaser.cli.runner import run_async
 
-    found: list[HistoryStatus] = []
+    found: list[tuple[HistoryStatus, BranchInfo | None]] = []
 
     async def load() -> None:
         async with connect_client(nats, prefix) as client:
-            found.append(await client.history_status(key.workspace, key.change_set))
+            about = key.workspace, key.change_set
+            found.append((await client.history_status(*about), await client.branch(*about)))
 
     code = run_async(load)
     if code:
         return code
-    (history,) = found
-    since = history.since
+    history, info = found[0]
     if json:
-        console.write_json(
-            {"commits": history.commits, "bytes": history.bytes, "oldest": history.oldest}
-            | {"since": None if since is None else time_json(since), "protected": history.protected}
-            | {"applied": [{"changeSetId": name, "commit": commit} for name, commit in history.taken]}
-        )
+        console.write_json(_object(history, info))
         return 0
+    _show(key, history)
+    if info is not None:
+        for line in status_lines(info):
+            console.write_line(line)
+    for name, commit in history.taken[-MAX_TAKEN:]:
+        console.write_line(f"applied: {name}, in commit {commit}")
+    return 0
+
+
+def _object(history: "HistoryStatus", info: "BranchInfo | None") -> dict[str, Any]:
+    from rebaser.cli.commands.branching.branches import branch_json
+    from rebaser.cli.output.change_format import time_json
+
+    since = None if history.since is None else time_json(history.since)
+    return (
+        {"commits": history.commits, "bytes": history.bytes, "oldest": history.oldest, "since": since}
+        | {"protected": history.protected}
+        | {"applied": [{"changeSetId": name, "commit": commit} for name, commit in history.taken]}
+        | {"branch": None if info is None else branch_json(info)}
+    )
+
+
+def _show(key: "ChangeSetKey", history: "HistoryStatus") -> None:
+    from rebaser.cli.output.change_format import time_text
+
     console.table(
         ("commits", "size", "readable from", "since"),
         [
@@ -43,15 +67,35 @@ def show_history(key: "ChangeSetKey", json: bool, nats: str, prefix: str) -> int
                 f"{history.commits:,}",
                 console.size_text(history.bytes),
                 "" if history.oldest is None else f"{key.change_set}@{history.oldest}",
-                "" if since is None else time_text(since),
+                "" if history.since is None else time_text(history.since),
             )
         ],
         right=(0, 1),
         title=f"History of {key.workspace}/{key.change_set}",
         headings=True,
     )
-    if history.protected:
-        console.write_line("protected: it refuses edits, and accepts applied branches")
-    for name, commit in history.taken[-MAX_TAKEN:]:
-        console.write_line(f"applied: {name}, in commit {commit}")
-    return 0
+
+
+def status_lines(info: "BranchInfo") -> Iterator[str]:
+    """Yield what a change set is: its status, what it branches from, and what keeps it from being applied."""
+    name, target = info.change_set, info.target
+    yield {
+        "open": "status: open",
+        "applied": f"status: closed, because it was applied to {target}",
+        "abandoned": "status: closed",
+        "kept": "status: closed when it was created",
+        "deleted": "status: deleted",
+    }.get(info.status, f"status: {info.status}")
+    if info.protected:
+        yield "protected: it refuses edits, and accepts applied branches"
+    if info.origin is not None:
+        yield f"created from {info.origin}@{info.origin_sequence}, in commit {info.born}"
+    if target is None or info.status == "deleted":
+        return
+    changes = f"{info.changes:,} change{'' if info.changes == 1 else 's'}"
+    yield f"branch of {target}: {changes} since {target}@{info.base}"
+    if info.behind and info.status == "open":
+        yield f"behind: {target} was edited since; `rebaser rebase {info.workspace} {name}` brings these edits in"
+    if info.conflicts:
+        number = f"{info.conflicts:,} conflict{'' if info.conflicts == 1 else 's'}"
+        yield f"{number} with {target}: `rebaser conflicts {info.workspace} {name}` shows them"

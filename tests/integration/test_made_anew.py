@@ -1,0 +1,111 @@
+"""Readers of a change set that is deleted and made anew: watchers, and the Spark data source."""
+
+import anyio
+import pyarrow as pa
+import pytest
+from anyio import to_thread
+
+from rebaser_client import Commit, RebaserClient, Set, Update
+from rebaser_client.jetstream import JetStream
+from rebaser_client.spark.logs import Logs
+from rebaser_client.spark.options import SourceOptions
+from rebaser_client.spark.source import StreamReader
+from rebaser_core.commit import BranchStatus, Kind
+from rebaser_core.errors import TransientError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.streams.subjects import Subjects
+from tests.support.history import commit_of
+from tests.support.owners import Engine, serving
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+KEY = ChangeSetKey("shop", "fix")
+
+
+async def edit(client: RebaserClient, name: str, *updates: Update) -> int:
+    return commit_of(await client.enqueue_updates_with_reply("shop", name, updates))
+
+
+def options(nats_url: str, subjects: Subjects, **more: str) -> SourceOptions:
+    return SourceOptions.read({"nats": nats_url, "prefix": subjects.prefix, "workspace": "shop", **more})
+
+
+async def make_anew(client: RebaserClient) -> tuple[int, int, int, int]:
+    """The commits that edit the first change set fix, delete it, create the second one, and edit that."""
+    await edit(client, "main", Set("a", 1), Set("b", 1))
+    await client.create_branch("shop", "fix")
+    first = await edit(client, "fix", Set("a", 2), Set("old", True))
+    deleted = commit_of(await client.delete_change_set("shop", "fix"))
+    made = await client.create_branch("shop", "fix")
+    return first, deleted, made.sequence, await edit(client, "fix", Set("b", 3))
+
+
+async def test_a_watcher_is_told_that_a_change_set_begins_anew(
+    js: JetStream, subjects: Subjects, client: RebaserClient
+) -> None:
+    seen: list[Commit] = []
+
+    async def watch(after: int, until: int) -> list[int]:
+        seen.clear()
+        with anyio.fail_after(30):
+            async for commit in client.watch("shop", "fix", after=after):
+                seen.append(commit)
+                if commit.sequence >= until:
+                    break
+        return [commit.sequence for commit in seen]
+
+    async with serving(js, subjects, Engine()):
+        first, deleted, made, last = await make_anew(client)
+        assert (await watch(0, last))[1:] == [first, deleted, made, last]
+        marks = [commit.marking.status for commit in seen if commit.marking is not None]
+        assert marks == [BranchStatus.DELETED]
+        assert seen[-2].kind is Kind.CREATE
+        await js.purge(subjects.commits_stream, subjects.commits(KEY), sequence=made)
+        assert await watch(first, last) == [made, last], "whoever comes late begins with the new one"
+        folded = {update.id for commit in seen for update in commit.delta}
+        assert folded == {"b"}
+
+
+async def test_spark_reads_each_of_them_at_its_positions(
+    js: JetStream, subjects: Subjects, client: RebaserClient, nats_url: str
+) -> None:
+    async with serving(js, subjects, Engine()):
+        first, deleted, made, last = await make_anew(client)
+    async with Logs.connect(options(nats_url, subjects)) as logs:
+
+        async def read(at: int | None) -> tuple[dict[str, object], str, list[str]]:
+            state, infos = await logs.state(KEY, at), await logs.change_sets([KEY], at)
+            diff = await logs.changes(KEY, at)
+            assert state is not None
+            changed = [] if diff is None else [one.id for one in diff.changes]
+            return {id_: value.value for id_, value in state.values().items()}, infos[0].status, changed
+
+        assert await read(first) == ({"a": 2, "b": 1, "old": True}, "open", ["a", "old"])
+        assert await read(deleted) == ({}, "deleted", [])
+        assert await read(made) == ({"a": 1, "b": 1}, "open", [])
+        assert await read(None) == await read(last) == ({"a": 1, "b": 3}, "open", ["b"])
+        found = await logs.commits([KEY], first, last)
+        assert [commit.sequence for _, commit in found] == [deleted, made, last]
+        assert (await logs.change_sets(None))[0].born == made
+
+
+async def test_a_stream_that_misses_the_deletion_fails_unless_it_may(
+    js: JetStream, subjects: Subjects, client: RebaserClient, nats_url: str
+) -> None:
+    """It has seen values of a change set of which nobody told it that they are gone."""
+    async with serving(js, subjects, Engine()):
+        first, _, made, last = await make_anew(client)
+    await js.purge(subjects.commits_stream, subjects.commits(KEY), sequence=made)
+    for lenient in (False, True):
+        more = {"table": "commits", "changeSet": "fix", "failOnDataLoss": str(not lenient).lower()}
+        reader = StreamReader(options(nats_url, subjects, **more), pa.schema([]))
+        end = await to_thread.run_sync(reader.latestOffset, {"sequence": first}, None)
+        await to_thread.run_sync(reader.stop)
+        assert end == {"sequence": last}
+        async with Logs.connect(options(nats_url, subjects, **more)) as logs:
+            if lenient:
+                assert [commit.sequence for _, commit in await logs.commits([KEY], first, last)] == [made, last]
+                assert [commit.sequence for _, commit in await logs.commits([KEY], made, last)] == [last]
+            else:
+                with pytest.raises(TransientError, match="were purged"):
+                    await logs.commits([KEY], first, last)
