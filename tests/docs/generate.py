@@ -50,7 +50,7 @@ REFUSED = {
     " set of its name. Or a revert in a branch names commits of the target after the base.",
     "no_such_change_set": "The change set to create from, apply, protect or close does not exist, or did not then.",
     "no_such_position": "A revert, or the position to create from or to apply, is beyond the end of the log. Or"
-    " the target has no commit where a revert in a branch names one.",
+    " the log has none of the commits that a revert names.",
     "no_such_request": "A revert names a request that this commit did not decide.",
     "not_its_target": "A change set branches from its parent or from the target of its parent, and can be applied to"
     " nothing else. A revert in it can only name commits of its target, or its own.",

@@ -729,13 +729,17 @@ def reverted(history: History, reverts: Reverts, decision: Decision) -> list[Upd
     found = {at: delta for at, delta in found.items() if at not in history.replays}
     ids = list({update.id: None for _, delta in found.values() for update in delta})
     if reverts.first <= history.birth:
-        right = decision.code in ("purged", "closed", "protected") or decision.outcome is Outcome.DEAD
+        right = decision.code in ("before_creation", "closed", "protected") or decision.outcome is Outcome.DEAD
         that(right, f"{decision.request_id} takes back what is older than its change set: {decision.outcome}")
         return []
     if decision.code in ("closed", "protected"):
         return []
     if decision.code == "purged":
         that(reverts.first <= history.purged, f"{decision.request_id} is refused as purged, and nothing is")
+        return []
+    if decision.code == "no_such_position":
+        there = [at for at in history.times if reverts.first <= at <= reverts.last]
+        that(not there, f"{decision.request_id} is refused, and there are {there}")
         return []
     as_of, here = history.book.as_of, history.book.definitions
     touching = {id_: [at for at, (_, delta) in found.items() if any(one.id == id_ for one in delta)] for id_ in ids}

@@ -248,7 +248,7 @@ class World:
         book = self.book(name)
         self._must_be_open(book)
         if book.protected or first <= book.birth:
-            raise RefusedError("protected" if book.protected else "purged")
+            raise RefusedError("protected" if book.protected else "before_creation")
         stood: Definitions = {}
         left: Definitions = {}
         for commit in self.commits(name, first - 1, last):

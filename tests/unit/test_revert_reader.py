@@ -72,7 +72,7 @@ async def test_a_range_ends_where_it_says_though_the_next_message_lies_behind(mo
     log: dict[int, Commit | None] = {5: rebase(5, 2, Set("a", 1)), 9: rebase(9, 5, Set("b", 1))}
     for first, last in ((5, 5), (5, 8), (3, 8)):
         assert await patch_of(monkeypatch, log, Reverts(first, last)) == (BACK_A,)
-    assert await patch_of(monkeypatch, log, Reverts(6, 8)) == ()
+    assert await refused(monkeypatch, log, Reverts(6, 8)) == "no_such_position"
     assert await patch_of(monkeypatch, log, Reverts(3, 7), newest=9) == (BACK_A,)
 
 

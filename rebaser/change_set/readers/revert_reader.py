@@ -61,10 +61,9 @@ async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newe
 
     `newest`: log sequence of the newest commit of `key`, or of one that is not older than `reverts.last`.
 
-    Raises `UnprocessableError` with the code `no_such_position` if the log has not reached `reverts.last`, or if
-    commits of a target are named and its log has none in the range; `no_such_request` if no commit decided the request;
-    `purged` if a commit is gone or does not say what it replaced; and `too_large`. Raises `TransientError` if the log
-    or a blob cannot be read.
+    Raises `UnprocessableError` with the code `no_such_position` if the log has not reached `reverts.last`, or has no
+    commit in the range; `no_such_request` if no commit decided the request; `purged` if a commit is gone or does not
+    say what it replaced; and `too_large`. Raises `TransientError` if the log or a blob cannot be read.
     """
     if reverts.last > newest:
         raise UnprocessableError(
@@ -80,7 +79,7 @@ async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newe
             sequence = message.stream_sequence
             commit = reader.decode(sequence, message.headers, message.data)
             _check_follows(reverts, sequence, commit, previous)
-            if previous is None and reverts.of is not None and sequence > reverts.last:
+            if previous is None and sequence > reverts.last:
                 raise UnprocessableError(
                     f"{key.change_set} has no commit from {reverts.first} to {reverts.last}", code="no_such_position"
                 )
