@@ -7,9 +7,16 @@ import secrets
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+# Some hundred processes start in a run. Where Python may keep no bytecode beside its sources, each would compile all
+# that it imports, which is seconds of work. So would this one, and those that run its tests.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
+    sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
 
 import anyio
 import pytest
@@ -28,16 +35,12 @@ from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions, streams
 from tests.support.cluster import Cluster, cluster_in
 
-# Some hundred processes start in a run. Where Python may keep no bytecode beside its sources, each would compile all
-# that it imports, which is five seconds of work.
-if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
-    os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
-
 REGISTRY.build()  # as servers and senders do: tests may decode any message on the loop
 
-# A machine at work on something else is no defect: no example has a deadline, nor is making one ever too slow.
-settings.register_profile("rebaser", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("rebaser")
+# A machine at work on something else is no defect: no example has a deadline, nor is making one ever too slow. Each run
+# makes new examples: many short runs find as much as a long one.
+settings.register_profile("long", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("short", settings.get_profile("long"), max_examples=35)
 
 # Small local files: of a server that starts, of workers, whose part tests do on the loop, and credentials, which
 # nats-py reads whenever it connects.
@@ -56,6 +59,16 @@ SMALL_FILES = {
 # Folders of benchmarks, since to watch takes time, and of tests that plan on the loop, which compiles and caches code.
 UNWATCHED = {"benchmarks", "spark"}
 
+# What takes longest, in this order: else it would still run in one process while the others have nothing left to do.
+LONGEST = (
+    "tests/spark/",
+    "tests/acceptance/",
+    "tests/simulation/",
+    "tests/chaos/",
+    "tests/benchmarks/",
+    "tests/property/",
+)
+
 IN_TIME = 0.8  # of a test's timeout: the rest is for its fixtures
 
 
@@ -65,14 +78,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Three processes run the whole suite, since much of it waits; one runs named tests. `-n` overrules both."""
+    """Four processes run the whole suite, since half of it waits; one runs named tests. `-n` overrules both."""
     # A shell starts what it runs in the background with SIGINT ignored, and so would be all that the tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     option = config.option
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
     if whole and config.pluginmanager.hasplugin("xdist") and option.numprocesses is None and not option.usepdb:
-        option.numprocesses, option.dist, option.loadscopereorder = 3, "loadfile", False
+        option.numprocesses, option.dist, option.loadscopereorder = 4, "loadfile", False
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -91,7 +104,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Scheduling(config, log) if config.option.dist == "loadfile" else None
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("long" if config.getoption("--long") else "short")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # one of several processes: files are dealt out in this order
+        items.sort(key=lambda item: next((at for at, one in enumerate(LONGEST) if item.nodeid.startswith(one)), 99))
     if not config.getoption("--long"):
         skip = pytest.mark.skip(reason="long: pass --long to run it")
         for item in items:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from rebaser.change_set.lease import Lease
 from rebaser.doctor import examination
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser.sweeper.sweeper import Sweeper
@@ -63,3 +64,15 @@ def patient(
 @pytest.fixture
 def sweeper(js: JetStream, subjects: Subjects, topology: TopologyOptions) -> Sweeper:
     return new_sweeper(js, subjects)
+
+
+@pytest.fixture
+def no_ack_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task of an owner that ends without a word comes again at once, as if its ack wait, six seconds, were over."""
+    publish = Lease.publish_again
+
+    async def publish_again(self: Lease) -> None:
+        await publish(self)
+        await self.task.nak(0.0)
+
+    monkeypatch.setattr(Lease, "publish_again", publish_again)

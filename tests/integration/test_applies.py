@@ -192,6 +192,7 @@ async def test_a_branch_is_applied_once_its_derived_values_are_up_to_date(
         assert (await stands(client, "main"))["a"] == 3
 
 
+@pytest.mark.usefixtures("no_ack_wait")
 @pytest.mark.parametrize("landed", [False, True])
 async def test_an_owner_that_ends_around_its_append_applies_it_once(
     js: JetStream,

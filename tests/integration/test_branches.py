@@ -97,6 +97,7 @@ async def test_a_branch_is_created_from_what_its_parent_was_before_it_was_create
             await client.create_branch("ws", "four", "deep", at=then - timedelta(hours=1))
 
 
+@pytest.mark.usefixtures("no_ack_wait")
 @pytest.mark.parametrize("landed", [False, True])
 async def test_an_owner_that_ends_around_its_append_creates_it_once(
     js: JetStream,

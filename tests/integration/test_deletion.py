@@ -96,6 +96,7 @@ async def test_the_doctor_finds_that_what_was_brought_back_is_lost(
     assert (found.state.status is BranchStatus.OPEN, set(found.state.cells)) == (True, {"b"})
 
 
+@pytest.mark.usefixtures("no_ack_wait")
 async def test_a_new_change_set_takes_the_name_of_a_deleted_one(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
 ) -> None:
@@ -163,6 +164,7 @@ async def test_the_overview_shows_a_deleted_change_set_as_long_as_it_has_work(
                 await anyio.sleep(0.05)  # nothing tells when the task is gone
 
 
+@pytest.mark.usefixtures("no_ack_wait")
 async def test_what_was_deleted_is_purged_when_its_history_is_over(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
 ) -> None:

@@ -120,6 +120,7 @@ async def test_nothing_is_wrong_with_a_log_that_is_written_and_purged_while_it_i
         stop = True
 
 
+@pytest.mark.usefixtures("no_ack_wait")
 async def test_an_owner_that_holds_the_change_set_goes_on_with_what_the_repair_left(patient: Patient) -> None:
     """What it has in memory is no longer so: it is fenced, and loads again."""
     client = patient.client

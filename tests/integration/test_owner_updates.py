@@ -145,6 +145,7 @@ async def test_a_request_of_a_newer_version_lets_the_running_dvu_finish(
     assert not events.named("dvu_failed")
 
 
+@pytest.mark.usefixtures("no_ack_wait")
 async def test_an_owner_whose_update_is_fenced_ends(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
 ) -> None:

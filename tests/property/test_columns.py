@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_core.state.columns import Columns
@@ -15,6 +15,7 @@ from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import PATTERN_PREFIX, Derive, Match, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, canonical
 from tests.support.forcing import forcing
+from tests.support.random_input import examples
 
 IDS = "abc"  # few, so that much happens to each
 ids = st.sampled_from(IDS)
@@ -111,7 +112,7 @@ def check(cells: Cells, model: Model) -> None:
     }
 
 
-@settings(max_examples=300)
+@examples(3)
 @given(st.lists(steps, min_size=10, max_size=40), forcing())
 def test_cells_are_a_map(script: list[Any], limits: Thresholds) -> None:
     with forced(limits):
@@ -155,7 +156,7 @@ def check_cells(script: list[Any]) -> None:
 changes = st.tuples(st.sampled_from(["set", "set", "remove", "remove", "match"]), st.sampled_from("abcdefg"))
 
 
-@settings(max_examples=200)
+@examples(2)
 @given(
     st.lists(st.lists(changes, min_size=1, max_size=4), max_size=10),
     st.sampled_from([0, 3, 64]),
@@ -185,7 +186,7 @@ def test_what_a_pattern_matches_is_known_whatever_came_and_went(
             check_ways(columns)
 
 
-@settings(max_examples=300)
+@examples(3)
 @given(st.lists(updates | computed, min_size=5, max_size=20), st.lists(computed, unique_by=lambda one: one[0]))
 def test_a_table_is_what_its_items_are(script: list[Any], found: list[tuple[str, Json, Fault | None]]) -> None:
     one, all_, moved, made = Cells(), Cells(), Cells(), Cells().columns

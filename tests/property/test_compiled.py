@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from rebaser.dvu import fingerprint
@@ -21,6 +21,7 @@ from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core import thresholds
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Json
+from tests.support.random_input import examples
 
 WHOLE = [0, 1, -1, 2, 3, -7, 10, 255, 2**31, -(2**31), 2**52 + 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 3 * 10**18]
 DOUBLES = [
@@ -313,7 +314,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     return monkeypatch  # type: ignore[return-value]
 
 
-@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(1.2, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), nodes=st.integers(1, 60))
 def test_compiled_code_and_python_agree(always: pytest.MonkeyPatch, seed: int, nodes: int) -> None:
     rng = random.Random(seed)
@@ -321,7 +322,7 @@ def test_compiled_code_and_python_agree(always: pytest.MonkeyPatch, seed: int, n
     every_way(edited(rng, packet, every_way(packet, always, rng)), always, rng)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(0.6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), nodes=st.integers(5, 40))
 def test_what_fails_and_what_is_mended_is_the_same_for_compiled_code(
     always: pytest.MonkeyPatch, seed: int, nodes: int

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_core.commit import Applied, BlobRef, Commit, Decision, Kind
@@ -12,6 +12,7 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Recompute, Remove, Set, Update
 from rebaser_core.values import canonical
+from tests.support.random_input import examples
 
 FLOOR = 2  # what is decided when the first of them are read
 
@@ -66,7 +67,7 @@ def one_by_one(batches: list[list[QueuedRequest]], stood: list[Update]) -> tuple
     return state, answers
 
 
-@settings(max_examples=500)
+@examples(5)
 @given(
     st.lists(updates, max_size=3),
     st.lists(st.tuples(requests, st.booleans()), min_size=2, max_size=8),

@@ -1,6 +1,6 @@
 """At rest, what updates have made step by step is what a full recompute makes, and what a naive evaluator makes."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_core.thresholds import Thresholds, forced
@@ -13,7 +13,6 @@ from tests.support.incremental import FIRST, LIMITS, Step, check_at_rest, edit_b
 # Few and close to each other, so that results are often the same, and often nearly the same.
 
 
-@settings(deadline=None)
 @given(st.lists(edits, min_size=1, max_size=8), LIMITS)
 def test_edit_and_update_gives_what_a_full_recompute_gives(script: list[Step], limits: Thresholds) -> None:
     with forced(limits):
@@ -25,7 +24,6 @@ def test_edit_and_update_gives_what_a_full_recompute_gives(script: list[Step], l
             check_at_rest(book)
 
 
-@settings(deadline=None)
 @given(st.lists(edits, min_size=1, max_size=4), edits, st.lists(edits, max_size=3), LIMITS)
 def test_an_update_planned_before_later_edits_is_mended_by_the_next(
     before: list[Step], owed: Step, later: list[Step], limits: Thresholds
@@ -55,7 +53,6 @@ def test_an_update_planned_before_later_edits_is_mended_by_the_next(
         check_at_rest(book)
 
 
-@settings(deadline=None)
 @given(st.lists(edits, min_size=2, max_size=6), LIMITS)
 def test_how_the_work_is_cut_does_not_show(script: list[Step], limits: Thresholds) -> None:
     book = Book(FIRST)
@@ -73,7 +70,6 @@ def test_how_the_work_is_cut_does_not_show(script: list[Step], limits: Threshold
     }
 
 
-@settings(deadline=None)
 @given(st.lists(edits, min_size=1, max_size=5))
 def test_an_update_writes_only_what_changed_and_a_second_one_nothing(script: list[Step]) -> None:
     book = Book(FIRST)

@@ -1,7 +1,7 @@
 """Inputs by pattern: at rest, what updates have made step by step is what a full recompute makes, and what a naive
 evaluator makes, whatever came and went."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_core.thresholds import Thresholds, forced
@@ -9,6 +9,7 @@ from rebaser_core.updates import Derive, Input, Match, Remove, Set, Unset, Updat
 from tests.support.forcing import Logged, forcing
 from tests.support.graphs import run_here
 from tests.support.incremental import check_at_rest
+from tests.support.random_input import examples
 
 IDS = ["s/1", "s/2", "s/t/1", "t/1", "d/1", "d/2", "d/e/1", "e/1", "top"]
 # By level: who matches only what stands above in no cycle.
@@ -76,7 +77,7 @@ FIRST: list[Update] = [
 ]
 
 
-@settings(deadline=None, max_examples=60)
+@examples(0.6)
 @given(st.lists(edits, min_size=1, max_size=8), LIMITS)
 def test_edit_and_update_gives_what_a_full_recompute_gives(script: list[list[Update]], limits: Thresholds) -> None:
     with forced(limits):
@@ -91,7 +92,7 @@ def test_edit_and_update_gives_what_a_full_recompute_gives(script: list[list[Upd
                 assert id_ in owed or before[id_] == value
 
 
-@settings(deadline=None, max_examples=40)
+@examples(0.4)
 @given(st.lists(edits, min_size=2, max_size=6), LIMITS)
 def test_edits_while_an_update_is_planned_are_caught_by_the_next(
     script: list[list[Update]], limits: Thresholds

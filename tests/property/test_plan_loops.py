@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser.dvu.planning.planner import plan
@@ -12,6 +12,7 @@ from rebaser_core.thresholds import NEVER, Thresholds
 from rebaser_core.updates import Derive, Remove, Set, Update
 from tests.support.forcing import forcing
 from tests.support.graphs import Book
+from tests.support.random_input import examples
 
 IDS = [f"v{at}" for at in range(12)]
 LIMITS = forcing(Thresholds(packet_bytes=150, parallelism=2, task_min_elements=4), Thresholds(packet_bytes=1))
@@ -34,7 +35,7 @@ def packets(view: View, limits: Thresholds) -> list[list[bytes]]:
     return waves
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(st.lists(st.lists(updates, min_size=1, max_size=20), min_size=1, max_size=3), LIMITS)
 def test_compiled_or_not_the_packets_are_the_same(edits: list[list[Update]], limits: Thresholds) -> None:
     book = Book()

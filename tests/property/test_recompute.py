@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser.dvu.functions.base import Function, Inputs, Params
@@ -20,6 +20,7 @@ from tests.support import graphs
 from tests.support.forcing import Logged
 from tests.support.graphs import run_here
 from tests.support.incremental import FIRST, IDS, LIMITS, Step, check_at_rest, edit_book, edits
+from tests.support.random_input import examples
 
 
 class Drift:
@@ -58,7 +59,7 @@ DRIFTING = [Derive("d", "drift", {"x": "a"}), Derive("g", "drift", {"x": "d"})]
 EVERYTHING, THOSE = Recompute(), Recompute("drift")
 
 
-@settings(deadline=None, max_examples=60)
+@examples(0.6)
 @given(
     st.lists(some_edits, max_size=3),
     some_edits,
@@ -93,7 +94,7 @@ def test_what_is_recomputed_is_what_a_full_evaluation_makes(
         check_at_rest(book)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(0.6)
 @given(st.lists(some_edits, max_size=3), st.sampled_from([EVERYTHING, THOSE]), LIMITS)
 def test_where_nothing_changed_nothing_is_written(before: list[Step], asked: Recompute, limits: Thresholds) -> None:
     with drifting(), forced(limits):

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 import cbor2
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_core.checkpoint import read_checkpoint
@@ -31,6 +31,7 @@ from rebaser_core.messages import (
 )
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Remove, Set, Unset, check_updates, parse_update
+from tests.support import random_input
 from tests.support.examples import examples
 from tests.wire import strategies as wire
 
@@ -38,9 +39,9 @@ content_types = st.sampled_from(ContentType)
 GOLDEN = {example.name: example.path.read_bytes() for example in examples()}
 
 
-def for_all(*strategies: st.SearchStrategy[Any], examples: int = 100) -> Callable[[Any], Any]:
-    """`given`, without a deadline: a busy machine is no failure."""
-    return lambda test: settings(deadline=None, max_examples=examples)(given(*strategies)(test))
+def for_all(*strategies: st.SearchStrategy[Any], times: float = 1.0) -> Callable[[Any], Any]:
+    """`given`, with so many times the usual number of examples."""
+    return lambda test: random_input.examples(times)(given(*strategies)(test))
 
 
 def assert_same(left: object, right: object) -> None:
@@ -214,7 +215,7 @@ def test_any_bytes_with_any_headers_are_a_message_or_an_error(headers: dict[str,
     gives_or_refuses(lambda: read_sweep_headers(headers), tuple)
 
 
-@for_all(readable_headers, almost_payloads | damaged(golden("Enqueue") + golden("Commit")), examples=300)
+@for_all(readable_headers, almost_payloads | damaged(golden("Enqueue") + golden("Commit")), times=3)
 def test_a_payload_behind_good_headers_is_a_message_or_an_error(headers: dict[str, str], payload: bytes) -> None:
     gives_or_refuses(
         lambda: decode(headers, payload), EnqueueUpdatesRequest, EnqueueUpdatesResponse, Commit, DvuProgress
@@ -238,7 +239,7 @@ def test_any_bytes_are_a_blob_or_an_error(data: bytes, kind: Kind) -> None:
     gives_or_refuses(lambda: decode_delta(kind, data), tuple)
 
 
-@for_all(st.binary(max_size=64) | almost_payloads | damaged(golden("Checkpoint")), examples=300)
+@for_all(st.binary(max_size=64) | almost_payloads | damaged(golden("Checkpoint")), times=3)
 def test_any_bytes_are_a_checkpoint_or_an_error(data: bytes) -> None:
     gives_or_refuses(lambda: read_checkpoint(data), ChangeSetState)
 

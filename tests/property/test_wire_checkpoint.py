@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_core import thresholds
@@ -22,6 +22,7 @@ from rebaser_core.values import Fault
 from tests.support.checkpoints import Stored, restored, written
 from tests.support.examples import parts
 from tests.support.forcing import forcing
+from tests.support.random_input import examples
 from tests.wire.strategies import json_values
 
 few_ids = st.sampled_from(["a1", "a2", "a3", "a4", "a5", "a6", "a7"])  # few, so that edits meet
@@ -93,7 +94,6 @@ def assert_same(left: ChangeSetState, right: ChangeSetState) -> None:
     assert repr(parts(left)) == repr(parts(right))
 
 
-@settings(deadline=None)
 @given(st.lists(steps, max_size=20))
 def test_all_rows_are_the_values_in_the_order_of_their_ids(history: list[Any]) -> None:
     state = folded(history)
@@ -113,7 +113,6 @@ def never_compacted() -> Iterator[None]:
         yield
 
 
-@settings(deadline=None)
 @given(st.lists(steps, max_size=12), st.lists(steps, max_size=12), st.lists(steps, max_size=12), some_limits)
 def test_a_checkpoint_is_the_state_when_it_was_begun(
     before: list[Any], meanwhile: list[Any], copied: list[Any], limits: Thresholds
@@ -145,7 +144,6 @@ def test_a_checkpoint_is_the_state_when_it_was_begun(
         assert_same(stored.read(), state)
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.lists(steps, max_size=6) | st.just("load") | st.tuples(st.just("fail"), st.lists(steps, max_size=4)),
@@ -178,7 +176,6 @@ def test_a_base_and_its_deltas_are_the_state(script: list[Any], compacted: bool,
                     assert len(columns.index) + len(columns.free) == columns.count
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.lists(steps, max_size=5), st.booleans(), st.booleans()), min_size=1, max_size=8),
     st.booleans(),
@@ -213,7 +210,7 @@ def test_a_chain_of_both_formats_says_when_a_value_was_defined_or_no_later_than_
 few_edits = st.lists(edits, max_size=3)
 
 
-@settings(max_examples=200)
+@examples(2)
 @given(st.lists(edits, min_size=3, max_size=8), few_edits, few_edits, few_edits, few_edits)
 def test_a_checkpoint_that_failed_leaves_its_changes_to_the_next(
     first: list[Update], before: list[Update], copied: list[Update], written: list[Update], after: list[Update]
@@ -240,7 +237,6 @@ def test_a_checkpoint_that_failed_leaves_its_changes_to_the_next(
     assert_same(stored.read(), state)
 
 
-@settings(deadline=None)
 @given(st.lists(steps, max_size=12))
 def test_equal_texts_of_a_checkpoint_are_one_object(history: list[Any]) -> None:
     again = restored(folded(history))
@@ -250,7 +246,6 @@ def test_equal_texts_of_a_checkpoint_are_one_object(history: list[Any]) -> None:
             assert input_id[0] == PATTERN_PREFIX or own.setdefault(input_id, input_id) is input_id
 
 
-@settings(deadline=None)
 @given(st.lists(steps, min_size=1, max_size=12), st.data())
 def test_a_checkpoint_that_is_cut_off_is_never_taken_for_a_whole_one(history: list[Any], data: st.DataObject) -> None:
     (whole,) = written(folded(history)).parts
