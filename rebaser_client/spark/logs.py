@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Self, TypeVar
 
 from rebaser_client.admin.status import key_counts
-from rebaser_client.blobs import open_blobs
+from rebaser_client.blobs import CollectableBlobs, open_collectable
+from rebaser_client.garbage import Reference, ReferenceReader
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log.branches import BranchConflict, BranchDiff, BranchInfo, BranchReader
 from rebaser_client.log.commits import FOREIGN, RESOLUTION
@@ -22,6 +23,7 @@ from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_client.spark.options import SourceOptions
 from rebaser_core.commit import Commit
 from rebaser_core.errors import TransientError, UnprocessableError
+from rebaser_core.garbage import StoredBlob
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.streams.subjects import Subjects
@@ -32,12 +34,21 @@ T = TypeVar("T")
 class Logs:
     """The logs that `options` select. Create one with `connect`."""
 
-    def __init__(self, options: SourceOptions, js: JetStream, subjects: Subjects, reader: StateLoader) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        js: JetStream,
+        subjects: Subjects,
+        reader: StateLoader,
+        blobs: CollectableBlobs,
+    ) -> None:
         self._options = options
         self._js = js
         self._subjects = subjects
         self._reader = reader
         self._workspace = f"{subjects.root}.commits.{options.workspace}.*"
+        self._blobs = blobs
+        self._references = ReferenceReader(js, subjects, blobs)
         self._branches = BranchReader(js, subjects, reader, self._loader)
 
     @classmethod
@@ -52,12 +63,31 @@ class Logs:
             options.nats,
             name="rebaser-spark",
             inbox_prefix=options.inbox_prefix,
-            creds=options.credentials,
-            token=options.token,
+            **options.access(),
         ) as connection:
             js = JetStream(connection)
-            reader = StateLoader(js, subjects, open_blobs(options.blobs, js, subjects.blobs_bucket))
-            yield cls(options, js, subjects, reader)
+            blobs = open_collectable(options.blobs, js, subjects.blobs_bucket)
+            yield cls(options, js, subjects, StateLoader(js, subjects, blobs), blobs)
+
+    async def stored(self) -> list[StoredBlob]:
+        """Return all blobs, and those in the trash."""
+        with translate_missing_stream():
+            return [blob async for blob in self._blobs.stored()]
+
+    async def newest(self) -> int:
+        """Return the log sequence of the newest commit of all workspaces."""
+        with translate_missing_stream():
+            return await self._references.last()
+
+    async def queued_references(self) -> list[Reference]:
+        """Return what dead letters and queued requests name, of all workspaces."""
+        with translate_missing_stream():
+            return list((await self._references.queued()).values())
+
+    async def commit_references(self, after: int, until: int | None) -> list[Reference]:
+        """Return what commits of all workspaces name, after log sequence `after` up to `until` (None: to the end)."""
+        with translate_missing_stream():
+            return list((await self._references.commits(after, until)).values())
 
     async def keys(self) -> list[ChangeSetKey]:
         """Return the change sets that the options name; by default, those of the workspace that have a log."""

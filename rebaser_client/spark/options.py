@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from rebaser_client.jetstream import Access
 from rebaser_client.log.positions import At, parse_at
 from rebaser_core.errors import ConfigError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, check_token
@@ -18,14 +19,19 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "change_sets": ("at",),
     "changes": ("at",),
     "conflicts": ("at",),
+    "blobs": (),
+    "references": (),
 }
 """Each table, with those of the options `POSITIONS` that it takes. `registry` says how each is read."""
 
+WHOLE = ("blobs", "references")  # tables that are about all workspaces
+MESSAGES = ("all", "commits", "queued")
 POSITIONS = ("at", "from", "to")
 
 _KNOWN = (
     "nats", "workspace", "changeSet", "table", "start", *POSITIONS, "partitions", "failOnDataLoss", "prefix", "blobs",
-    "credentials", "token", "inboxPrefix",
+    "credentials", "token", "inboxPrefix", "messages", "nkey", "user", "password", "tlsCa", "tlsCert", "tlsKey",
+    "tlsHostname",
 )  # fmt: skip
 
 
@@ -52,6 +58,8 @@ class SourceOptions:
     credentials: Path | None
     token: str | None = field(repr=False)
     inbox_prefix: str
+    messages: str = "all"
+    more_access: Access = field(default_factory=Access, repr=False)
 
     @classmethod
     def read(cls, raw: Mapping[str, str]) -> "SourceOptions":
@@ -62,15 +70,15 @@ class SourceOptions:
             if name.lower() not in known:
                 raise ConfigError(f"there is no option {name!r}: the data source has {', '.join(_KNOWN)}")
             options[known[name.lower()]] = value.strip()
-        if not options.get("workspace"):
+        table = options.get("table", "values")
+        if not options.get("workspace") and table not in WHOLE:
             raise ConfigError('the option "workspace" is missing: .option("workspace", "…")')
         try:
-            workspace = check_token(options["workspace"], "workspace")
+            workspace = "" if table in WHOLE else check_token(options["workspace"], "workspace")
             names = [name.strip() for name in options.get("changeSet", "").split(",") if name.strip()]
             change_sets = tuple(dict.fromkeys(check_token(name, "change set") for name in names))
         except UnprocessableError as error:
             raise ConfigError(error.message) from None
-        table = options.get("table", "values")
         if table not in TABLES:
             *others, last = TABLES
             raise ConfigError(f"the option 'table' must be {', '.join(others)} or {last}, not {table[:40]!r}")
@@ -78,6 +86,9 @@ class SourceOptions:
         loss = options.get("failOnDataLoss", "true").lower()
         if loss not in ("true", "false"):
             raise ConfigError(f"the option 'failOnDataLoss' must be true or false, not {loss[:40]!r}")
+        messages = options.get("messages", "all")
+        if messages not in MESSAGES:
+            raise ConfigError(f"the option 'messages' must be all, commits or queued, not {messages[:40]!r}")
         credentials = options.get("credentials")
         return cls(
             nats=options.get("nats", "nats://127.0.0.1:4222"),
@@ -95,11 +106,32 @@ class SourceOptions:
             credentials=Path(credentials) if credentials else None,
             token=options.get("token") or None,
             inbox_prefix=options.get("inboxPrefix", "_INBOX"),
+            messages=messages,
+            more_access=_access(options),
         )
+
+    def access(self) -> Access:
+        """Return how to log in to NATS."""
+        return {**self.more_access, "creds": self.credentials, "token": self.token}
 
     def keys(self) -> list[ChangeSetKey] | None:
         """Return the change sets that `changeSet` names; None for all of the workspace."""
         return None if self.change_sets is None else [ChangeSetKey(self.workspace, name) for name in self.change_sets]
+
+
+def _access(options: Mapping[str, str]) -> Access:
+    def path(name: str) -> Path | None:
+        return Path(options[name]) if options.get(name) else None
+
+    return {
+        "nkey": path("nkey"),
+        "user": options.get("user") or None,
+        "password": options.get("password") or None,
+        "tls_ca": path("tlsCa"),
+        "tls_cert": path("tlsCert"),
+        "tls_key": path("tlsKey"),
+        "tls_hostname": options.get("tlsHostname") or None,
+    }
 
 
 def _positions(table: str, options: Mapping[str, str]) -> dict[str, At]:

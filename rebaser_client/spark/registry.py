@@ -6,7 +6,7 @@ A new table needs an entry in `TABLES`, and one in `options.TABLES`, which says 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -19,6 +19,14 @@ from rebaser_client.spark.branch_tables import (
     change_batches,
     change_set_batches,
     conflict_batches,
+)
+from rebaser_client.spark.garbage_tables import (
+    BLOBS,
+    REFERENCES,
+    blob_batches,
+    blob_partitions,
+    reference_batches,
+    reference_partitions,
 )
 from rebaser_client.spark.logs import Logs
 from rebaser_client.spark.options import SourceOptions
@@ -39,7 +47,8 @@ class LogPartition(InputPartition):  # type: ignore[misc] # PySpark is untyped h
 
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
-Read: TypeAlias = Callable[[BlockingLogs, LogPartition, pa.Schema], Batches]
+Read: TypeAlias = Callable[[BlockingLogs, Any, pa.Schema], Batches]
+Plan: TypeAlias = Callable[[BlockingLogs, SourceOptions], list[InputPartition]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +56,17 @@ class Table:
     """A table. `columns`: as Spark's DDL. `read` yields the rows of a partition.
 
     `split`: whether change sets are distributed over partitions; otherwise one partition reads those that the option
-    `changeSet` names, or the whole workspace.
+    `changeSet` names, or the whole workspace. `partitions`, of tables that are not about change sets, plans all of the
+    partitions.
     """
 
     columns: str
     read: Read
     split: bool = True
+    partitions: Plan | None = None
 
 
-def read_partition(options: SourceOptions, partition: LogPartition, schema: pa.Schema) -> Batches:
+def read_partition(options: SourceOptions, partition: InputPartition, schema: pa.Schema) -> Batches:
     """Yield the rows of `partition` of the table that `options` name."""
     with closing(BlockingLogs(options)) as logs:
         yield from TABLES[options.table].read(logs, partition, schema)
@@ -97,4 +108,6 @@ TABLES: Mapping[str, Table] = {
     "change_sets": Table(CHANGE_SETS, _change_sets, split=False),
     "changes": Table(CHANGES, _changes),
     "conflicts": Table(CONFLICTS, _conflicts),
+    "blobs": Table(BLOBS, blob_batches, partitions=blob_partitions),
+    "references": Table(REFERENCES, reference_batches, partitions=reference_partitions),
 }

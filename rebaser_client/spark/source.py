@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -27,19 +27,22 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
 
     Options:
 
-    - `workspace` (required).
+    - `workspace` (required, but for the tables `blobs` and `references`, which are about all workspaces).
     - `changeSet`: one change set, or several separated by commas (default: all of the workspace).
-    - `table`: `values` (default), `commits`, `change_sets`, `changes` or `conflicts`.
+    - `table`: `values` (default), `commits`, `change_sets`, `changes`, `conflicts`, `blobs` or `references`.
     - `nats`: the URL.
     - `at`, for tables other than commits: the position at which they are read, a log sequence (`1234`), an age (`2h`)
       or a time (`2026-01-31T12:00Z`); default: now. All change sets are read at the same position. Those that did not
       exist then have no rows.
     - `from`, `to`, for commits: only those after the first position, up to the second one (tables only).
-    - `start`, for commits: `all` (default), `new` (streams only), or the log sequence after which to start.
+    - `start`, for commits and references: `all` (default), `new` (streams only), or the log sequence after which to
+      start.
+    - `messages`, for references: `all` (default), `commits`, or `queued` (requests and dead letters).
     - `partitions`: at most this many (default 32). A change set is never split.
     - `failOnDataLoss`: whether reading fails if commits after `start` or `from`, or those that `at` needs, were purged
       (default true). If not, such commits or change sets are left out.
-    - `credentials` or `token`: a NATS credentials file on Spark's machines, or a NATS token.
+    - `credentials` or `nkey` (files on Spark's machines), `token`, or `user` and `password`: how to log in to NATS.
+    - `tlsCa`, `tlsCert`, `tlsKey` (files on Spark's machines), `tlsHostname`: as for the servers.
     - `prefix`, `blobs`, `inboxPrefix`: as for the servers.
 
     Columns of values: `workspace`, `change_set`, `sequence` (the log sequence as of which they are read, the same for
@@ -69,6 +72,13 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
 
     Columns of conflicts: `workspace`, `change_set`, `sequence`, `target`, `base_sequence`, `id`; `base` (the definition
     that both sides replaced), `ours` (that in the branch), `theirs` (that in the target), as for changes.
+
+    Columns of blobs, of all workspaces: `address`, `size` (bytes), `stored_at` (or renewed), `version` (changes if the
+    blob is stored again), `trashed` (whether the collection of garbage has moved it to the trash).
+
+    Columns of references, the blobs that stored messages need: `address`, `message` (commit, request or dead_letter),
+    `workspace`, `change_set`, `sequence` (in the stream of that message). An address has at least one row, and not
+    always one for each message. To find what nobody needs, read all blobs first and the references afterwards.
     """
 
     @classmethod
@@ -103,9 +113,11 @@ class BatchReader(DataSourceReader):  # type: ignore[misc] # PySpark is untyped 
         self._options = options
         self._schema = schema
 
-    def partitions(self) -> list[LogPartition]:
+    def partitions(self) -> list[InputPartition]:
         options = self._options
         with closing(BlockingLogs(options)) as logs:
+            if (plan := TABLES[options.table].partitions) is not None:
+                return plan(logs, options)
             at, after, until = (logs.call(Logs.cut, position) for position in (options.at, options.from_, options.to))
             if not TABLES[options.table].split:
                 keys = options.keys()
@@ -115,7 +127,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc] # PySpark is untyped 
             # Without change sets, there is one empty partition: for an empty list, Spark would add one of its own.
             return _partitions(logs.call(Logs.keys), options, after, until, at) or [LogPartition(())]
 
-    def read(self, partition: LogPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, partition, self._schema)
 
 
@@ -143,7 +155,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # PySpark is u
         keys = self._options.keys()
         return [LogPartition(None, after, until)] if keys is None else _partitions(keys, self._options, after, until)
 
-    def read(self, partition: LogPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, partition, self._schema)
 
     def stop(self) -> None:

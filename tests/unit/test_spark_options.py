@@ -33,6 +33,8 @@ def test_options_have_defaults_and_no_case() -> None:
         ({"at": "soon"}, r"'at' must be a log sequence \(1234\), an age \(2h\) or a time .*, not 'soon'"),
         ({"start": "-1"}, "'start' must be all, new or a number of at least 0"),
         ({"partitions": "0"}, "'partitions' must be a number of at least 1"),
+        ({"messages": "letters"}, "'messages' must be all, commits or queued, not 'letters'"),
+        ({"table": "blobs", "at": "2h"}, "the table 'blobs' has no option 'at'"),
         ({"failOnDataLoss": "maybe"}, "'failOnDataLoss' must be true or false"),
     ],
 )
@@ -58,3 +60,22 @@ def test_each_table_that_options_name_can_be_read() -> None:
 def test_secrets_are_not_shown() -> None:
     options = SourceOptions.read({"workspace": "shop", "nats": "nats://joe:s3same@host", "token": "s3same"})
     assert "s3same" not in repr(options)
+
+
+def test_tables_of_the_whole_installation_need_no_workspace() -> None:
+    assert SourceOptions.read({"table": "blobs"}).workspace == ""
+    options = SourceOptions.read({"table": "references", "messages": "queued", "start": "7"})
+    assert (options.messages, options.start) == ("queued", 7)
+
+
+def test_all_ways_to_log_in_are_passed_on_and_not_shown() -> None:
+    given = {"user": "joe", "password": "s3same", "tlsCa": "/ca", "tlsHostname": "nats", "nkey": "/seed"}
+    options = SourceOptions.read({"workspace": "shop", **given})
+    assert "s3same" not in repr(options)
+    assert {name: value for name, value in options.access().items() if value is not None} == {
+        "user": "joe",
+        "password": "s3same",
+        "tls_ca": Path("/ca"),
+        "tls_hostname": "nats",
+        "nkey": Path("/seed"),
+    }

@@ -1,0 +1,175 @@
+"""Reads every blob address that a stored message names: commits, queued requests, dead letters.
+
+Addresses move from message to message: from a dead letter to a request, from a request to a commit, from a commit to a
+later one. So dead letters are read before requests, requests before commits, and the commits in stream order up to the
+end of the log, wherever that is by then. What was needed all the time is then found in one of these messages.
+
+Invariant: an address is left out only if no message that was read names it. A message that cannot be read is searched
+for addresses; a list of addresses that cannot be read is an error.
+"""
+
+from collections.abc import AsyncIterator
+
+import anyio
+from anyio import lowlevel
+
+from rebaser_client.blobs import BlobMissing, BlobStore
+from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
+from rebaser_client.logs import get_logger
+from rebaser_core.blob_address import find_addresses, is_address
+from rebaser_core.checkpoint import open_checkpoint
+from rebaser_core.dead_letter import PAYLOAD_ADDRESS
+from rebaser_core.errors import RebaserError, UnprocessableError
+from rebaser_core.messages import (
+    EnqueueUpdatesRequest,
+    decode,
+    decode_addresses,
+    decode_commit,
+    peek,
+    read_blobs,
+)
+from rebaser_core.messages.branch_headers import LIST
+from rebaser_core.record import record
+from rebaser_core.streams.subjects import Subjects
+
+log = get_logger(__name__)
+
+SILENCE = 1.0  # seconds without a message until NATS is asked whether there are more
+CHUNK = 512  # messages that are read before other tasks run
+NAMES_BLOBS = 3  # the first version of commits that name all of their blobs in a header
+ESCAPES = (b"\\", b"\x7f")  # without one of these, an address in JSON or CBOR stands there as it is
+
+
+@record
+class Reference:
+    """The first message found that names the blob at `address`.
+
+    `message`: `commit`, `request` or `dead_letter`; `sequence` is that in its stream. `subject`: that of the message.
+    """
+
+    address: str
+    message: str
+    subject: str
+    sequence: int
+
+
+class ReferenceReader:
+    """Reads the references of one installation. Its methods raise `TransientError` if NATS or a blob is unavailable."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._blobs = blobs
+
+    async def last(self) -> int:
+        """Return the log sequence of the newest commit of all."""
+        return (await self._js.stream_info(self._subjects.commits_stream)).last_sequence
+
+    async def queued(self) -> dict[str, Reference]:
+        """Return the references of dead letters and queued requests, by address."""
+        found: dict[str, Reference] = {}
+        subjects = self._subjects
+        # Dead letters are read again at the end, because requests die meanwhile.
+        for stream, kind in (
+            (subjects.dlq_stream, "dead_letter"),
+            (subjects.requests_stream, "request"),
+            (subjects.dlq_stream, "dead_letter"),
+        ):
+            async for message in self._messages(stream, ">", 1, None, headers_only=False):
+                for address in await self._in_request(message):
+                    found.setdefault(address, Reference(address, kind, message.subject, message.stream_sequence))
+        return found
+
+    async def commits(self, after: int = 0, until: int | None = None) -> dict[str, Reference]:
+        """Return the references of all commits after log sequence `after` up to `until`, by address.
+
+        `until` None: up to the end of the log, wherever it is when the reader gets there.
+        """
+        found: dict[str, Reference] = {}
+        checkpoints: set[str] = set()
+        pattern = f"{self._subjects.root}.commits.*.*"
+        stream = self._subjects.commits_stream
+        async for message in self._messages(stream, pattern, after + 1, until, headers_only=True):
+            for address in await self._in_commit(message, checkpoints):
+                found.setdefault(address, Reference(address, "commit", message.subject, message.stream_sequence))
+        return found
+
+    async def _messages(
+        self, stream: str, pattern: str, first: int, until: int | None, *, headers_only: bool
+    ) -> AsyncIterator[Message]:
+        """Yield the messages in stream order, until there is none after the last one."""
+        start = await self._js.next(stream, pattern, first)
+        if start is None:
+            return
+        read = start.sequence - 1
+        async with OrderedConsumer(
+            self._js, stream, pattern, start=start.sequence, headers_only=headers_only
+        ) as consumer:
+            while until is None or read < until:
+                with anyio.move_on_after(SILENCE):
+                    await consumer.wait()
+                messages = consumer.take(CHUNK)
+                for message in messages:
+                    read = message.stream_sequence
+                    if until is not None and read > until:
+                        return
+                    yield message
+                if (not messages or not messages[-1].pending) and not consumer.pending:
+                    following = await self._js.next(stream, pattern, read + 1)
+                    if following is None or (until is not None and following.sequence > until):
+                        return
+                await lowlevel.checkpoint()
+
+    async def _in_commit(self, message: Message, checkpoints: set[str]) -> set[str]:
+        """Return the addresses that a message of a log names. `checkpoints`: those that were read before."""
+        named = read_blobs(message.headers)
+        if named:
+            lists = [address[len(LIST) :] for address in named if address.startswith(LIST)]
+            found = {*named, *lists} - {LIST + address for address in lists}
+            for address in lists:
+                found |= set(decode_addresses(await self._blobs.get(address)))
+            return found
+        try:
+            if peek(message.headers).version >= NAMES_BLOBS:
+                return set()
+        except UnprocessableError:
+            return set()  # not a commit: those who load the log skip it as well
+        stored = await self._js.get(self._subjects.commits_stream, message.stream_sequence)
+        if stored is None:
+            return set()
+        found = find_addresses(stored.data)
+        try:
+            checkpoint = decode_commit(stored.headers, stored.data).checkpoint
+        except RebaserError:
+            return found
+        if checkpoint is not None and checkpoint.address not in checkpoints:
+            checkpoints.add(checkpoint.address)
+            found |= await self._in_checkpoint(checkpoint.address)
+        return found
+
+    async def _in_checkpoint(self, address: str) -> set[str]:
+        """Return the parts of a checkpoint that no header names, and the results that its outcomes name."""
+        try:
+            newest = await self._blobs.get(address)
+        except BlobMissing as error:
+            log.warning("checkpoint_missing", address=address, reason=error.message)
+            return set()
+        return find_addresses(newest) | {part.address for part in open_checkpoint(newest, address).before}
+
+    async def _in_request(self, message: Message) -> set[str]:
+        """Return the addresses that a request or a dead letter names."""
+        found = find_addresses(message.data)
+        if any(escape in message.data for escape in ESCAPES):
+            try:
+                updates = decode(message.headers, message.data, expect=EnqueueUpdatesRequest).updates_address
+            except RebaserError:
+                updates = None
+            found |= {updates} if updates is not None and is_address(updates) else set()
+        payload = message.headers.get(PAYLOAD_ADDRESS)
+        if payload is not None and is_address(payload):
+            found.add(payload)
+            try:
+                found |= find_addresses(await self._blobs.get(payload))
+            except BlobMissing as error:
+                log.warning("dead_letter_without_payload", address=payload, reason=error.message)
+        return found
