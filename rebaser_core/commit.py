@@ -26,6 +26,7 @@ class Kind(StrEnum):
     CREATE = "create"  # begins the log of a change set that was created by a request
     MARK = "mark"  # no value changed; protects or closes the change set, or ends either
     REPLAY = "replay"  # a branch took over what its target changed since the base
+    GC = "gc"  # a run of the garbage collection, in the log of `rebaser_core.garbage.GC_KEY`
 
 
 class Outcome(StrEnum):
@@ -207,6 +208,26 @@ class Marking:
 
 
 @record
+class Collection:
+    """A run of the garbage collection: the numbers of blobs that no message needed (`candidates`), and of those of them
+    that it was about to move to the trash, to erase and to bring back. The commit was appended before it began to.
+
+    `trash_bytes`, `erase_bytes`: their sizes. `began_ms`: when the run began, by the clock of NATS (Unix ms).
+    `grace_ms`: how long a blob is a candidate at least. `listed`: the blob with all candidates.
+    """
+
+    began_ms: int
+    grace_ms: int
+    candidates: int
+    trash: int
+    trash_bytes: int
+    erase: int
+    erase_bytes: int
+    restore: int
+    listed: BlobRef
+
+
+@record
 class BranchSummary:
     """What a header of a commit says about the branch, as it is after that commit.
 
@@ -281,7 +302,7 @@ class Commit:
     caller loads it. Folding needs neither. `authors`: one for each of `requests`, or none at all. `reverts`: what the
     commit takes back. `source`: the branch whose changes the commit applies; of a `replay` commit, the target as of
     the new base. `marking`: that of a `mark` commit. `settled`: ids whose conflicts the edits of the commit resolved.
-    `replay`: that of a `replay` commit.
+    `replay`: that of a `replay` commit. `collection`: that of a `gc` commit.
 
     `status`: of a `create` commit, None for open; of a `replay` commit, the new status, or None if it stays as it is.
 
@@ -327,6 +348,7 @@ class Commit:
     marking: Marking | None = None
     settled: tuple[str, ...] = ()
     replay: Replay | None = None
+    collection: Collection | None = None
     edited: int | None = field(default=None, compare=False, repr=False)
     branch: BranchSummary | None = field(default=None, compare=False, repr=False)
     protected: bool = field(default=False, compare=False, repr=False)

@@ -100,6 +100,22 @@ def _doctor() -> Function:
 
 
 @LazyGroup.command(
+    "gc",
+    "Delete the blobs that nothing needs any more.",
+    examples(
+        "rebaser gc --dry-run                                # show what a run would delete",
+        "rebaser gc",
+        "rebaser gc --grace 1h --json",
+        "rebaser gc --spark sc://spark:15002 --nats nats://nats:4222",
+    ),
+)
+def _gc() -> Function:
+    from rebaser.cli.commands.operation.gc import gc
+
+    return with_access(gc)
+
+
+@LazyGroup.command(
     "demo",
     "Take a tour with real data, in about a minute.",
     examples(

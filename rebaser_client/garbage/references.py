@@ -123,21 +123,19 @@ class ReferenceReader:
     async def _in_commit(self, message: Message, checkpoints: set[str]) -> set[str]:
         """Return the addresses that a message of a log names. `checkpoints`: those that were read before."""
         named = read_blobs(message.headers)
-        if named:
-            lists = [address[len(LIST) :] for address in named if address.startswith(LIST)]
-            found = {*named, *lists} - {LIST + address for address in lists}
-            for address in lists:
-                found |= set(decode_addresses(await self._blobs.get(address)))
-            return found
+        lists = [address[len(LIST) :] for address in named if address.startswith(LIST)]
+        found = {*named, *lists} - {LIST + address for address in lists}
+        for address in lists:
+            found |= set(decode_addresses(await self._blobs.get(address)))
         try:
             if peek(message.headers).version >= NAMES_BLOBS:
-                return set()
+                return found
         except UnprocessableError:
-            return set()  # not a commit: those who load the log skip it as well
+            return found  # not a commit: those who load the log skip it as well
         stored = await self._js.get(self._subjects.commits_stream, message.stream_sequence)
         if stored is None:
-            return set()
-        found = find_addresses(stored.data)
+            return found
+        found |= find_addresses(stored.data)
         try:
             checkpoint = decode_commit(stored.headers, stored.data).checkpoint
         except RebaserError:

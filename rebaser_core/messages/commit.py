@@ -24,6 +24,7 @@ from rebaser_core.messages.about import (
     read_source,
     write_about,
 )
+from rebaser_core.messages.collection import CollectionV3, read_collection, write_collection
 from rebaser_core.messages.decision import read_decision, write_decision
 from rebaser_core.messages.delta import read_delta, write_delta
 from rebaser_core.messages.origin import (
@@ -101,7 +102,7 @@ class CommitV3(CommitV2):
     `requests`. `origin` and `carried` are those of a `create` commit, `mark` is that of a `mark` commit, and `status`
     that of a `create` or `replay` commit. `from`: the branch that was applied, or the target that was replayed, and its
     log sequence. `settled`: ids. `bases` and `conflicts`, of `replay` commits, have the form of `delta`; if `bases` is
-    an address, its blob has both. `strategy` is missing if it is `record`.
+    an address, its blob has both. `strategy` is missing if it is `record`. `gc` is that of a `gc` commit.
     """
 
     checkpoint: CheckpointV3 | None = None
@@ -119,6 +120,7 @@ class CommitV3(CommitV2):
     bases: dict[str, Any] | None = None
     conflicts: dict[str, Any] | None = None
     strategy: str | None = None
+    gc: CollectionV3 | None = None
 
 
 def upgrade_v1(old: CommitV1) -> CommitV2:
@@ -134,7 +136,7 @@ def upgrade_v2(old: CommitV2) -> CommitV3:
 
 
 _KINDS = {str(kind): kind for kind in Kind}
-_QUICK = _KINDS.keys() - {Kind.MARK.value, Kind.REPLAY.value}  # these have fields that are not usual
+_QUICK = _KINDS.keys() - {Kind.MARK.value, Kind.REPLAY.value, Kind.GC.value}  # these have fields that are not usual
 _OF_UPDATES = (Kind.REBASE, Kind.REPLAY)  # commits with updates, which say what these replaced
 
 
@@ -170,6 +172,7 @@ def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
         marking=read_marking(kind, body.mark, changed=body.delta is not None),
         settled=read_settled(kind, body.settled, limits),
         replay=read_replay(kind, body.bases, body.conflicts, body.strategy, limits),
+        collection=read_collection(kind, body.gc, changed=body.delta is not None),
         **_read_create(kind, body),
     )
 
@@ -293,7 +296,7 @@ def _lowest(commit: Commit) -> int:
     return 2 if commit.recompute or _has_match(commit) else 1
 
 
-_OF_HISTORY = (Kind.CREATE, Kind.MARK, Kind.REPLAY)
+_OF_HISTORY = (Kind.CREATE, Kind.MARK, Kind.REPLAY, Kind.GC)
 
 
 def _has_history(commit: Commit) -> bool:
@@ -354,7 +357,7 @@ def _add_history(commit: Commit, wire: dict[str, Any]) -> None:
             wire["before"] = write_delta(commit.before)
     if commit.begin:
         wire["begin"] = commit.begin
-    wire |= write_about(commit) | write_settled(commit)
+    wire |= write_about(commit) | write_settled(commit) | write_collection(commit.collection)
     if commit.replay is not None:
         wire |= write_replay(commit.replay, commit.status)
     if commit.kind is Kind.CREATE:

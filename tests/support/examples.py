@@ -27,6 +27,7 @@ from rebaser_core.commit import (
     BranchSummary,
     CarriedOutcome,
     CheckpointRef,
+    Collection,
     Commit,
     Computed,
     Decision,
@@ -302,6 +303,16 @@ COMMITS = {
             marking=Marking(status=BranchStatus.APPLIED),
             edited=7,
             branch=BranchSummary("", 0, BranchStatus.APPLIED, 0, 0, "", 0),
+        ),
+        "gc": Commit(
+            *(ID, 41, Kind.GC, AT, OWNER, None, None),
+            collection=Collection(AT - 9, 86_400_000, 120, 7, 12_345, 2, 678, 1, BlobRef(ADDRESS, 4_820)),
+            blobs=(ADDRESS,),
+        ),
+        "gc-first": Commit(
+            *(ID, 0, Kind.GC, AT, OWNER, None, None),
+            collection=Collection(AT - 9, 86_400_000, 0, 0, 0, 0, 0, 0, BlobRef(ADDRESS, 20)),
+            blobs=(ADDRESS,),
         ),
         "deleted": Commit(
             *(ID, 41, Kind.MARK, AT, OWNER, Applied(STREAM, 12), None),

@@ -14,6 +14,7 @@ from rebaser_core.commit import (
     BranchSummary,
     CarriedOutcome,
     CheckpointRef,
+    Collection,
     Commit,
     Computed,
     Decision,
@@ -190,11 +191,14 @@ def replays(draw: st.DrawFn) -> Replay:
     return Replay(tuple(bases), tuple(conflicts), strategy)
 
 
+collections = st.builds(Collection, *[naturals] * 8, blob_refs)
+
+
 @st.composite
 def commits(draw: st.DrawFn) -> Commit:
     kind = draw(st.sampled_from(Kind))
     items: st.SearchStrategy[Computed] | st.SearchStrategy[Update] = computed if kind is Kind.DVU else updates
-    still = kind in (Kind.CREATE, Kind.MARK)  # no value changes
+    still = kind in (Kind.CREATE, Kind.MARK, Kind.GC)  # no value changes
     blob = draw(st.none() | blob_refs) if not still else None
     requests = tuple(draw(st.lists(decisions, max_size=3)))
     authors = draw(st.sampled_from([0, len(requests)]))
@@ -227,6 +231,7 @@ def commits(draw: st.DrawFn) -> Commit:
         settled=tuple(draw(st.lists(value_ids, max_size=3, unique=True))) if kind is Kind.REBASE else (),
         replay=draw(replays()) if replay else None,
         marking=draw(marks) if kind is Kind.MARK else None,
+        collection=draw(collections) if kind is Kind.GC else None,
         protected=draw(st.booleans()),
         edited=draw(st.none() | naturals),
         branch=draw(st.none() | summaries),

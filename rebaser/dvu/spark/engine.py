@@ -65,6 +65,11 @@ class Engine:
         """The state of Spark, for people: starting, ready, restarting, stopped, or down with the reason."""
         return self._sessions.state
 
+    @property
+    def url(self) -> str:
+        """The URL of the Spark Connect server; empty while an embedded Spark starts."""
+        return self._sessions.url
+
     async def __aenter__(self) -> Self:
         await self._sessions.check()
         self._limiter = anyio.CapacityLimiter(2 * MAX_CONCURRENT_JOBS)

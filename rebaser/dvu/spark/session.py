@@ -85,6 +85,11 @@ class Session:
         if mailboxes is not None:  # a reattachable job takes half a dozen more calls, and threads for them
             self._spark.client.disable_reattachable_execute()
 
+    @property
+    def spark(self) -> Any:
+        """The session of PySpark."""
+        return self._spark
+
     def open(self) -> None:
         """Connect, prepare the session, and count the task slots unless they are known. Raises `SessionError`."""
         from pyspark.sql.connect.functions import spark_partition_id  # noqa: PLC0415

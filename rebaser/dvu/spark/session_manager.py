@@ -109,6 +109,13 @@ class SessionManager:
         """The folder where the workers of an embedded Spark look for structures."""
         return self._jvm.structures if self._jvm is not None else None
 
+    @property
+    def url(self) -> str:
+        """The URL of the Spark Connect server; empty while an embedded Spark starts."""
+        if not self._embedded:
+            return self._remote
+        return self._jvm.url if self._jvm is not None and self.ready.is_set() else ""
+
     async def check(self) -> None:
         """Raise `ConfigError` if Spark can never be available: no usable Java, no PySpark, or an invalid URL."""
         if find_spec("pyspark") is None:

@@ -1,0 +1,116 @@
+"""`rebaser gc`: delete the blobs that nothing needs any more."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rebaser.cli.errors import usage_error
+from rebaser.cli.options import ACCESS_VALUES, DEFAULT_NATS, Json, Nats, Prefix
+from rebaser.cli.output import console
+
+if TYPE_CHECKING:
+    from rebaser.gc.collector import Run
+    from rebaser.settings import Settings
+
+Spark = Annotated[
+    str | None,
+    typer.Option(
+        envvar="REBASER_SPARK",
+        metavar="URL",
+        help="local[*] for an embedded Spark, or a Spark Connect server: sc://host:port.",
+        show_default="local[*]",
+    ),
+]
+
+
+def gc(
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
+    grace: Annotated[
+        str,
+        typer.Option(
+            metavar="AGE",
+            help="How long a blob stays once nothing needs it, and again in the trash: 90m, 24h, 7d. At least 1h.",
+        ),
+    ] = "24h",
+    spark: Spark = None,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """Delete the blobs that no commit, queued request or dead letter needs any more.
+
+    Servers do this by themselves, every REBASER_GC_EVERY seconds (24 h). A blob that nothing needs is first only noted.
+    A run that finds it again a grace later moves it to the trash, and a run another grace later erases it. Until then,
+    whoever reads it or needs it again brings it back.
+    """
+    from rebaser.cli.runner import run_async
+    from rebaser.settings import load_settings
+    from rebaser_core.garbage import MIN_GRACE
+
+    seconds = _seconds(grace)
+    if seconds < MIN_GRACE:
+        raise usage_error(f"at least {MIN_GRACE / 3600:g}h: clients and servers rely on it", "--grace")
+    settings = load_settings(nats_url=nats, prefix=prefix, spark=spark, **ACCESS_VALUES.get())
+    runs: list[Run] = []
+
+    async def run() -> None:
+        runs.append(await _run(settings, seconds, dry_run=dry_run))
+
+    code = run_async(run)
+    if code:
+        return code
+    if json:
+        console.write_json(_run_object(runs[0]))
+    else:
+        _show(runs[0])
+    return 0
+
+
+def _seconds(text: str) -> float:
+    """Return the seconds of an age such as `90m`."""
+    from datetime import UTC, datetime
+
+    from rebaser_client.log.positions import parse_time
+
+    now = datetime.now(UTC)
+    then = parse_time(text, now) if text and text[-1] in "smhdw" else None
+    if then is None:
+        raise usage_error(f"{text[:40]!r} is not an age: write 90m, 24h or 7d", "--grace")
+    return (now - then).total_seconds()
+
+
+async def _run(settings: "Settings", grace: float, *, dry_run: bool) -> "Run":
+    from rebaser.gc.manual import collect_once
+
+    return await collect_once(settings, grace, dry=dry_run)
+
+
+def _run_object(run: "Run") -> dict[str, Any]:
+    collection = run.collection
+    return {
+        "commit": run.sequence or None,
+        "blobs": run.found.blobs,
+        "bytes": run.found.size,
+        "candidates": collection.candidates,
+        "trashed": run.trashed,
+        "trashedBytes": collection.trash_bytes,
+        "erased": run.erased,
+        "erasedBytes": collection.erase_bytes,
+        "restored": run.restored,
+        "graceSeconds": collection.grace_ms / 1000,
+    }
+
+
+def _show(run: "Run") -> None:
+    collection, size = run.collection, console.size_text
+    dry = not run.sequence
+    found = f"{run.found.blobs:,} blobs ({size(run.found.size)}) are stored"
+    console.write_line(f"{found}; nothing needs {collection.candidates:,} of them")
+    moved, erased = ("would be moved", "would be erased") if dry else ("moved", "erased")
+    console.write_line(f"{moved} to the trash: {run.trashed:,} ({size(collection.trash_bytes)})")
+    console.write_line(f"{erased} from the trash: {run.erased:,} ({size(collection.erase_bytes)})")
+    if run.restored:
+        console.write_line(f"{'would be brought' if dry else 'brought'} back from the trash: {run.restored:,}")
+    if not dry:
+        console.write_line(f"recorded as commit {run.sequence}")

@@ -1,0 +1,174 @@
+"""A run of the garbage collection.
+
+Each run is a commit of kind `gc` in the log of the reserved change set `GC_KEY`. Of two runs at once, one appends its
+commit, and the other one is fenced and deletes nothing. The log tells what each run did, and the blob that the newest
+commit names lists its candidates for the next run.
+
+Invariant: nothing is deleted before the commit of the run is stored. A run that dies afterwards leaves the rest of its
+work to the next one, which finds the same candidates.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from rebaser.gc.finding import Found, Tables, find_garbage
+from rebaser.runtime.concurrency import run_concurrently
+from rebaser_client.blobs import CollectableBlobs
+from rebaser_client.jetstream import ApiError, JetStream
+from rebaser_client.jetstream.errors import WRONG_LAST_SEQUENCE
+from rebaser_core.commit import BlobRef, Collection, Commit, Kind
+from rebaser_core.errors import FencedError, RebaserError, TransientError
+from rebaser_core.garbage import (
+    GC_KEY,
+    GRACE,
+    Plan,
+    StoredBlob,
+    decode_candidates,
+    encode_candidates,
+    plan,
+)
+from rebaser_core.messages import check_commit, decode_commit, encode_commit
+from rebaser_core.record import record
+from rebaser_core.streams.subjects import Subjects
+
+log = structlog.get_logger(__name__)
+
+CONCURRENT = 8  # blobs that are moved or erased at once
+RUNS_KEPT = 100  # commits in the log of the collection
+
+
+@record
+class Run:
+    """What a run found and did. `sequence`: its commit, 0 for a dry run. `trashed`, `erased`, `restored`: how many
+    blobs it moved to the trash, erased and brought back; or would have, in a dry run."""
+
+    sequence: int
+    found: Found
+    collection: Collection
+    trashed: int
+    erased: int
+    restored: int
+
+
+class Collector:
+    """Collects the garbage of one installation. `owner`: who runs, for the log. `grace`: seconds."""
+
+    def __init__(
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        blobs: CollectableBlobs,
+        tables: Tables[Any],
+        *,
+        owner: str,
+        new_id: Callable[[], str],
+        grace: float = GRACE,
+    ) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._blobs = blobs
+        self._tables = tables
+        self._owner = owner
+        self._new_id = new_id
+        self._grace_ms = int(grace * 1000)
+
+    async def run(self, *, dry: bool = False) -> Run:
+        """Find the garbage and delete what is due. `dry`: only find it, and record nothing.
+
+        Raises `FencedError` if another run ended meanwhile; this one has deleted nothing then. Raises `TransientError`,
+        or `DvuError` if Spark is not available. What is deleted by then was due.
+        """
+        previous = await self._js.last(self._subjects.commits_stream, self._subjects.commits(GC_KEY))
+        last = await self._candidates(previous.headers, previous.data) if previous is not None else {}
+        now_ms = await self._now_ms()
+        found = await find_garbage(self._tables)
+        planned = plan(found.unneeded, found.needed_in_trash, last, now_ms, self._grace_ms)
+        data = encode_candidates(planned.candidates)
+        if dry:
+            collection = self._describe(planned, now_ms, BlobRef("", len(data)))
+            return Run(0, found, collection, collection.trash, collection.erase, collection.restore)
+        collection = self._describe(planned, now_ms, BlobRef(await self._blobs.put(data), len(data)))
+        sequence = await self._append(previous.sequence if previous is not None else 0, now_ms, collection)
+        restored = await self._each(planned.restore, self._blobs.restore)
+        trashed = await self._each(planned.trash, self._blobs.discard)
+        erased = await self._each(planned.erase, self._blobs.erase)
+        await self._js.purge(self._subjects.commits_stream, self._subjects.commits(GC_KEY), keep=RUNS_KEPT)
+        log.info(
+            "garbage_collected",
+            seq=sequence,
+            blobs=found.blobs,
+            bytes=found.size,
+            candidates=collection.candidates,
+            trashed=trashed,
+            erased=erased,
+            restored=restored,
+        )
+        return Run(sequence, found, collection, trashed, erased, restored)
+
+    async def _now_ms(self) -> int:
+        """Return the time by the clock of NATS, with which it marks what it stores."""
+        text = (await self._js.stream_info(self._subjects.commits_stream)).now
+        if not text:
+            raise TransientError("NATS does not tell its time: garbage collection needs nats-server 2.10 or newer")
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+
+    async def _candidates(self, headers: Mapping[str, str], data: bytes) -> dict[str, int]:
+        """Return the candidates of the last run. If they cannot be read, there are none, and all begin anew."""
+        try:
+            collection = decode_commit(headers, data).collection
+            return {} if collection is None else decode_candidates(await self._blobs.get(collection.listed.address))
+        except RebaserError as error:
+            log.warning("gc_candidates_unreadable", code=error.code, reason=error.message)
+            return {}
+
+    def _describe(self, planned: Plan, now_ms: int, listed: BlobRef) -> Collection:
+        return Collection(
+            now_ms,
+            self._grace_ms,
+            len(planned.candidates),
+            len(planned.trash),
+            sum(blob.size for blob in planned.trash),
+            len(planned.erase),
+            sum(blob.size for blob in planned.erase),
+            len(planned.restore),
+            listed,
+        )
+
+    async def _append(self, previous: int, now_ms: int, collection: Collection) -> int:
+        commit = Commit(
+            id=self._new_id(),
+            previous=previous,
+            kind=Kind.GC,
+            at_ms=now_ms,
+            owner=self._owner,
+            applied=None,
+            covers=None,
+            collection=collection,
+            blobs=(collection.listed.address,),
+        )
+        headers, payload = encode_commit(commit)
+        check_commit(commit, headers, payload)
+        subject = self._subjects.commits(GC_KEY)
+        try:
+            ack = await self._js.publish(subject, payload, headers, expected_last_subject_sequence=previous)
+        except ApiError as error:
+            if error.err_code == WRONG_LAST_SEQUENCE:
+                raise FencedError(
+                    "another run of the garbage collection ended meanwhile; this one deleted nothing"
+                ) from None
+            raise
+        return ack.sequence
+
+    async def _each(self, blobs: tuple[StoredBlob, ...], act: Callable[[StoredBlob], Awaitable[bool]]) -> int:
+        """Call `act` with each blob. Return how many calls returned true."""
+        done = 0
+
+        async def one(blob: StoredBlob) -> None:
+            nonlocal done
+            done += await act(blob)
+
+        await run_concurrently(blobs, one, CONCURRENT)
+        return done

@@ -1,0 +1,48 @@
+"""A single run, outside of a server: for `rebaser gc`."""
+
+import os
+import time
+
+from rebaser.gc.collector import Collector, Run
+from rebaser.gc.spark_tables import SparkTables, own_spark
+from rebaser.settings import Settings
+from rebaser_client.blobs import open_collectable
+from rebaser_client.errors import NotReadyError
+from rebaser_client.jetstream import ApiError, Connection, JetStream
+from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
+from rebaser_core.ids import ulid
+from rebaser_core.messages import REGISTRY
+from rebaser_core.streams.subjects import Subjects
+
+
+def new_id() -> str:
+    """Return a ULID."""
+    return ulid(time.time_ns() // 1_000_000, os.urandom(10))
+
+
+async def collect_once(settings: Settings, grace: float, *, dry: bool = False) -> Run:
+    """Make a run on the Spark that `settings` name; an embedded one is started for it.
+
+    Raises the errors of `Collector.run`, `ConfigError`, `NotConnectedError`, and `NotReadyError` if the streams do not
+    exist.
+    """
+    REGISTRY.build()
+    subjects = Subjects(settings.prefix)
+    async with Connection.connect(
+        settings.nats_url, name="rebaser-gc", inbox_prefix=settings.inbox_prefix, **settings.access()
+    ) as connection:
+        js = JetStream(connection)
+        try:
+            await js.stream_info(subjects.commits_stream)
+        except ApiError as error:
+            if error.err_code == STREAM_NOT_FOUND:
+                raise NotReadyError from error
+            raise
+        blobs = open_collectable(settings.blobs, js, subjects.blobs_bucket)
+        async with own_spark(settings) as url:
+            tables = SparkTables(url, js, subjects, settings)
+            try:
+                collector = Collector(js, subjects, blobs, tables, owner=settings.server_id, new_id=new_id, grace=grace)
+                return await collector.run(dry=dry)
+            finally:
+                await tables.close()
