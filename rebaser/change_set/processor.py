@@ -17,6 +17,7 @@ from rebaser.change_set.replies import inbox_allowed, reply, with_result_read, w
 from rebaser.change_set.retry_budget import RetryBudget
 from rebaser.change_set.settling import request_settling
 from rebaser.runtime.context import Context
+from rebaser_client.blobs.freshness import Freshness
 from rebaser_client.cooperative import cooperate, run_in_steps
 from rebaser_client.jetstream import Message
 from rebaser_core import thresholds
@@ -88,6 +89,7 @@ class Processor:
         self._log = commits.logger
         self.applied = applied
         self._detector = detector
+        self._freshness = Freshness()  # of the blobs that were read or put for the commit that is being made
         self._reader = RequestReader(context, commits.key)
         outcomes = [*commits.state.outcomes.values(), *commits.state.redriven.values()]
         self._budget = RetryBudget(int(context.settings.retry_for * 1000), outcomes)
@@ -111,6 +113,7 @@ class Processor:
             return Processed(done.dead, messages[1:])
 
     async def _process(self, messages: Sequence[Message], suspicion: Suspicion) -> Processed:
+        self._freshness = Freshness()
         requests, held = await self._read(messages, suspicion)
         try:
             dead = await self._commit(messages, requests) if requests else []
@@ -213,7 +216,7 @@ class Processor:
                     if decided.fork is not None
                     else await marked(self._context.blobs, commits, messages[0], decided)
                 )
-                sequence = await commits.append(commit)
+                sequence = await commits.append(commit, self._freshness)
                 self.applied = decided.applied
             elif decided.decisions:
                 owes = state.owes or await self._wakes(decided.delta) or bool(decided.recompute)
@@ -235,7 +238,7 @@ class Processor:
                     settled=decided.settled,
                     **({} if replayed is None else of_replay(replayed)),
                 )
-                sequence = await commits.append(commit)
+                sequence = await commits.append(commit, self._freshness)
                 self.applied = decided.applied
                 if decided.skipped:
                     self._log.error("requests_skipped", commit=commit.id, count=decided.skipped)

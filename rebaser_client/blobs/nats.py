@@ -77,6 +77,12 @@ class JetStreamBlobs:
             return await anyio.to_thread.run_sync(verify, address, data)
         return verify(address, data)
 
+    async def has(self, address: str) -> bool:
+        description = await self._describe(check_address(address))
+        if description is None:
+            return False
+        return await self._restore(address, description) if description.trashed else True
+
     async def _is_there(self, address: str, size: int) -> bool:
         try:
             await self.get(address, max_bytes=size)

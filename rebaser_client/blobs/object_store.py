@@ -84,6 +84,17 @@ class ObjectStoreBlobs:
         data, _ = await self._read(address, max_bytes)
         return data
 
+    async def has(self, address: str) -> bool:
+        path = path_of(check_address(address))
+        try:
+            await _bounded(obstore.head_async(self._store, path), "read")
+        except FileNotFoundError:
+            try:
+                return await self._move(TRASH + path, path)
+            except FileNotFoundError:
+                return False
+        return True
+
     async def _read(self, address: str, max_bytes: int) -> tuple[bytes, datetime]:
         """Return the blob, and when it was stored. Takes it out of the trash if it is there."""
         path = path_of(check_address(address))

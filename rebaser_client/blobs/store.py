@@ -32,6 +32,10 @@ class BlobStore(Protocol):
         """Store `data`, read it back, and return its address. Raises `TransientError` if that fails."""
         ...
 
+    async def has(self, address: str) -> bool:
+        """Whether the blob is stored; its content is not read. Takes it out of the trash. Raises `TransientError`."""
+        ...
+
     async def get(self, address: str, *, max_bytes: int = MAX_BLOB) -> bytes:
         """Return the blob at `address`.
 

@@ -17,6 +17,7 @@ import anyio.to_thread
 
 from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
+from rebaser_client.blobs.freshness import Freshness
 from rebaser_client.errors import NotConnectedError, NotReadyError, TooLarge
 from rebaser_client.jetstream import ApiError, JetStream, NoAnswerError, NoRespondersError
 from rebaser_client.jetstream.errors import MESSAGE_TOO_LARGE, STREAM_NOT_FOUND, is_full
@@ -47,9 +48,12 @@ class OutgoingRequest:
     - `inbox`: where its answer is awaited; empty if it is not awaited.
     - `sequence`: the stream sequence of its newest message; 0 before it is stored.
     - `repeat_until`: the loop time until which it may be sent; 0 before the first attempt.
+    - `blob`: the updates, if they are in a blob and the request is not stored yet. `freshness`: since when they are.
     """
 
-    __slots__ = ("_copies", "_message_id", "headers", "inbox", "key", "payload", "repeat_until", "sequence")
+    __slots__ = (
+        "_copies", "_message_id", "blob", "freshness", "headers", "inbox", "key", "payload", "repeat_until", "sequence",
+    )  # fmt: skip
 
     def __init__(
         self, key: ChangeSetKey, request_id: RequestId, inbox: str, headers: dict[str, str], payload: bytes
@@ -60,6 +64,8 @@ class OutgoingRequest:
         self.headers = headers
         self.sequence = 0
         self.repeat_until = 0.0
+        self.blob: bytes | None = None
+        self.freshness = Freshness()
         digest = hashlib.blake2b(payload, digest_size=8).hexdigest()
         self._message_id = headers[MESSAGE_ID] = f"{key}.{request_id}#{digest}"
         self._copies = 0
@@ -156,9 +162,18 @@ class RequestSender:
         if len(blob) > self._limits.max_request_bytes:
             raise TooLarge(len(blob), self._limits.max_request_bytes)
         with translate_missing_stream(), anyio.fail_after(deadline - self._loop.time()):
-            address = await self._blobs.put(blob)
+            freshness, address = Freshness(), await self._blobs.put(blob)
         headers, payload = encode(request(None, address), self._content_type)
-        return OutgoingRequest(key, request_id, inbox, headers, payload)
+        outgoing = OutgoingRequest(key, request_id, inbox, headers, payload)
+        outgoing.blob, outgoing.freshness = blob, freshness
+        return outgoing
+
+    async def _renew(self, request: OutgoingRequest) -> None:
+        """Put the updates again, if they are in a blob that may have been deleted since: no message names it yet."""
+        if request.blob is not None and not request.freshness.lasts:
+            freshness = Freshness()
+            await self._blobs.put(request.blob)
+            request.freshness = freshness
 
     async def _check_definitions(self, updates: Sequence[Update]) -> None:
         if Derive not in map(type, updates):
@@ -175,12 +190,13 @@ class RequestSender:
         request.repeat_until = request.repeat_until or now + REPEAT_FOR
         timeout = max(min(deadline - now, PUBLISH_TIMEOUT), 0.0)
         subject = self._subjects.requests(request.key)
+        await self._renew(request)
         return await self._js.connection.start_request(subject, request.payload, request.headers, timeout)
 
     def accept(self, request: OutgoingRequest, ack: PubAck) -> bool:
         """Record that NATS has stored the request. Return False if it has to be sent again, as a copy."""
         self._backpressure.accepted(request.key)
-        request.sequence = ack.sequence
+        request.sequence, request.blob = ack.sequence, None
         if not ack.duplicate or not request.inbox or request.is_copy:
             return True
         # An earlier call stored this request, and it may have been decided long ago. Only a message of its own makes
@@ -229,6 +245,7 @@ class RequestSender:
         if failed_before is not None:
             raise failed_before
         subject, timeout = self._subjects.requests(request.key), min(remaining, PUBLISH_TIMEOUT)
+        await self._renew(request)
         return await self._js.publish(subject, request.payload, request.headers, timeout=timeout)
 
     async def _check_ready(self) -> None:

@@ -28,6 +28,9 @@ async def test_a_blob_store_that_is_away_is_no_damage(patient: Patient, in_check
         async def get(self, address: str, *, max_bytes: int = 0) -> bytes:
             raise TransientError("away", code="blob_store")
 
+        async def has(self, address: str) -> bool:
+            raise TransientError("away", code="blob_store")
+
     await patient.live(checkpoint_after=2 if in_checkpoint else 0)
     if not in_checkpoint:
         await delta_in_blob(patient.log)

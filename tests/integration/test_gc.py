@@ -1,24 +1,28 @@
 """Garbage is collected on a real NATS and in both kinds of blob stores, and nothing that is needed is lost."""
 
 import itertools
+import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.gc.collector import RUNS_KEPT, Collector, Run
 from rebaser_client import RebaserClient, Set
 from rebaser_client.blobs import BlobMissing, CollectableBlobs, open_collectable
 from rebaser_client.garbage import ReferenceReader
-from rebaser_client.jetstream import JetStream
+from rebaser_client.jetstream import JetStream, NoAnswerError
+from rebaser_client.log.reader import LoadedState
 from rebaser_core.blob_address import address_of
 from rebaser_core.commit import Kind
 from rebaser_core.encoding.envelope import BLOBS, MESSAGE_VERSION
 from rebaser_core.errors import FencedError, TransientError, UnprocessableError
-from rebaser_core.garbage import GC_KEY, StoredBlob
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.garbage import FRESH_FOR, GC_KEY, StoredBlob
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import decode_commit
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
 from tests.support.garbage import PlainTables
@@ -52,11 +56,11 @@ class Collectors:
     def __init__(self, js: JetStream, subjects: Subjects, blobs: CollectableBlobs) -> None:
         self.blobs = blobs
         self._ids = (f"run{number}" for number in itertools.count())
-        self._given = js, subjects, blobs
+        self.given = js, subjects, blobs
 
     def collector(self, grace: float = 0.0) -> Collector:
-        tables = PlainTables(*self._given)
-        return Collector(*self._given, tables, owner="test", new_id=lambda: next(self._ids), grace=grace)
+        tables = PlainTables(*self.given)
+        return Collector(*self.given, tables, owner="test", new_id=lambda: next(self._ids), grace=grace)
 
     async def run(self, grace: float = 0.0, *, dry: bool = False) -> Run:
         return await self.collector(grace).run(dry=dry)
@@ -269,3 +273,81 @@ async def test_what_is_in_the_trash_and_needed_comes_back(
     run = await collectors.run()
     assert run.restored == 1
     assert not (await collectors.stored())[address].trashed
+
+
+# -- what is named is fresh --------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Replaces the clock of `Freshness` that goes on while the machine sleeps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = 0.0
+        monkeypatch.setattr("rebaser_client.blobs.freshness.boot_time", lambda: self.seconds)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def log_of(js: JetStream, subjects: Subjects, blobs: CollectableBlobs) -> CommitLog:
+    return CommitLog(
+        js,
+        subjects,
+        KEY,
+        LoadedState(ChangeSetState()),
+        blobs=blobs,
+        owner="test",
+        inline_max=100,
+        retry_window=60,
+        now_ms=lambda: 1,
+        new_id=lambda: "id",
+    )
+
+
+async def test_a_commit_that_names_blobs_is_not_appended_when_they_may_be_gone(
+    js: JetStream, subjects: Subjects, blobs: CollectableBlobs, clock: Clock
+) -> None:
+    log = log_of(js, subjects, blobs)
+    small = await log.encode(log.draft(Kind.REBASE, delta=(Set("a", 1),)))
+    large = await log.encode(log.draft(Kind.REBASE, delta=(Set("a", "x" * 200),)))
+    clock.seconds += FRESH_FOR + 1
+    async with log.append_lock():
+        with pytest.raises(TransientError) as raised:
+            await log.publish(large)
+        assert raised.value.code == "blobs_too_old"
+        assert await js.last(subjects.commits_stream, subjects.commits(KEY)) is None
+        assert await log.publish(small) > 0, "it names no blob"
+        again = await log.encode(log.draft(Kind.REBASE, delta=(Set("a", "x" * 200),)))
+        assert await log.publish(again) > 0, "its blobs were put again"
+
+
+async def test_an_append_in_doubt_is_given_up_when_its_blobs_may_be_gone(
+    js: JetStream, subjects: Subjects, blobs: CollectableBlobs, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have landed, so the next owner has to look."""
+    log = log_of(js, subjects, blobs)
+    large = await log.encode(log.draft(Kind.REBASE, delta=(Set("a", "x" * 200),)))
+
+    async def unanswered(*_: Any, **__: Any) -> None:
+        clock.seconds += FRESH_FOR
+        raise NoAnswerError("no answer")
+
+    monkeypatch.setattr(js, "publish", unanswered)
+    async with log.append_lock():
+        with pytest.raises(FencedError, match="not answered in time"):
+            await log.publish(large)
+
+
+async def test_a_client_that_slept_puts_its_updates_again(
+    client: RebaserClient, collectors: Collectors, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its put and its publish, the collection has erased what nobody named."""
+    with forced(IN_BLOBS):
+        request = await client._sender.prepare(KEY, RequestId("r"), [Set("a", 1)], math.inf, from_change_set=None)
+    await collectors.rest()
+    clock.seconds += FRESH_FOR + 1
+    await client._sender.store(request, math.inf)
+    (named,) = await ReferenceReader(*collectors.given).queued()
+    assert named in await collectors.rest()

@@ -5,8 +5,10 @@ the previous checkpoint, so that a reader that started from that one still finds
 """
 
 from rebaser.change_set.log.commit_log import CommitLog
+from rebaser.runtime.concurrency import run_concurrently
 from rebaser.runtime.context import Context
 from rebaser_client.blobs import BlobStore
+from rebaser_client.blobs.freshness import Freshness
 from rebaser_client.cooperative import run_offloaded
 from rebaser_client.jetstream.infos import StreamInfo
 from rebaser_client.nats.messages import as_int
@@ -17,6 +19,7 @@ from rebaser_core.history import purge_through
 
 SHARE = 16  # a log of 1/16 of the size of a checkpoint takes about as long to read as the checkpoint
 CROWDED = 0.8  # share of the limit of the stream of all logs; while more is used, no history is kept
+CONCURRENT = 8  # parts looked for at once
 ROW = 100  # bytes of a row, roughly
 
 
@@ -34,9 +37,24 @@ async def write(context: Context, commits: CommitLog, *, full: bool = False) -> 
     """
     await store(context.blobs, commits, full=full)
     through = await _purge_through(context, commits)
+    if through and not full and not await _all_stored(context.blobs, commits.chain):
+        commits.logger.error("checkpoint_incomplete", seq=commits.chain.last)
+        await store(context.blobs, commits, full=True)
     if through:
         subjects = context.subjects
         await context.js.purge(subjects.commits_stream, subjects.commits(commits.key), sequence=through + 1)
+
+
+async def _all_stored(blobs: BlobStore, chain: Chain) -> bool:
+    """Whether all parts of the chain are stored. A reader needs them once the log before it is purged."""
+    missing: list[str] = []
+
+    async def look(address: str) -> None:
+        if not await blobs.has(address):
+            missing.append(address)
+
+    await run_concurrently([part.address for part in chain.base + chain.deltas], look, CONCURRENT)
+    return not missing
 
 
 async def _purge_through(context: Context, commits: CommitLog) -> int:
@@ -68,6 +86,7 @@ async def put_all(blobs: BlobStore, written: WrittenCheckpoint) -> tuple[Checkpo
 
 async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> None:
     """Store the current state and name it in a commit. `full`: see `write`."""
+    freshness = Freshness()
     async with commits.view() as view:
         weight = commits.tail_weight
         chain = Chain() if full else commits.chain
@@ -84,7 +103,8 @@ async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> 
         async with commits.append_lock():
             debt = commits.state.debt
             needed += commits.state.results()
-            await commits.append(commits.draft(Kind.CHECKPOINT, checkpoint=reference, debt=debt, blobs=needed))
+            commit = commits.draft(Kind.CHECKPOINT, checkpoint=reference, debt=debt, blobs=needed)
+            await commits.append(commit, freshness)
             commits.tail_weight -= weight
             commits.chain = chain
     except BaseException:

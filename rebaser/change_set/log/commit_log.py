@@ -22,6 +22,7 @@ from rebaser.change_set.log.needed_blobs import needs_blobs, with_blobs_named
 from rebaser.runtime.context import Context
 from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
+from rebaser_client.blobs.freshness import Freshness
 from rebaser_client.cooperative import cooperate, run_in_steps
 from rebaser_client.jetstream import ApiError, JetStream, NoAnswerError, NoRespondersError
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
@@ -56,12 +57,14 @@ class UnstorableCommit(RebaserError):  # noqa: N818 - a state of the commit
 
 @record
 class EncodedCommit:
-    """A commit and its bytes, verified by decoding them. `blob_size`: bytes of its parts that are folded from blobs."""
+    """A commit and its bytes, verified by decoding them. `blob_size`: bytes of its parts that are folded from blobs.
+    `freshness`: that of the blobs that it names, None if it names none."""
 
     commit: Commit
     headers: dict[str, str]
     payload: bytes
     blob_size: int
+    freshness: Freshness | None = None
 
 
 class CommitLog:
@@ -183,20 +186,23 @@ class CommitLog:
             found += [stood for id_ in ids[start : start + step] if (stood := edit_of(id_)) is not None]
         return tuple(found)
 
-    async def append(self, commit: Commit) -> int:
+    async def append(self, commit: Commit, freshness: Freshness | None = None) -> int:
         """Encode, publish and fold `commit`; returns its log sequence. Call within `append_lock`.
 
-        Raises the errors of `encode` and `publish`.
+        `freshness`: see `encode`. Raises the errors of `encode` and `publish`.
         """
-        return await self.publish(await self.encode(commit))
+        return await self.publish(await self.encode(commit, freshness))
 
-    async def encode(self, commit: Commit) -> EncodedCommit:
+    async def encode(self, commit: Commit, freshness: Freshness | None = None) -> EncodedCommit:
         """Encode `commit` as it will be stored, with its parts in blobs if they are too large for a message.
+
+        `freshness` began before the first blob was put that the commit names, and before the log of another change set
+        was read from which it takes addresses. None: the commit names only blobs that are put here.
 
         Results that name rows of a view must be encoded while that view is open. Raises `UnstorableCommit` if the bytes
         do not decode to the commit, `TransientError` if a blob cannot be stored.
         """
-        limits = thresholds.now
+        limits, freshness = thresholds.now, freshness or Freshness()
         is_table = type(commit.delta) is ComputedTable
         inline_rows = limits.inline_table_max_rows if is_table else limits.inline_max_updates
         try:
@@ -217,7 +223,8 @@ class CommitLog:
                 headers, payload = encode_commit(commit)
             check_commit(commit, headers, payload)
             blobs = (commit.delta_blob, commit.replay.blob if commit.replay else None)
-            return EncodedCommit(commit, headers, payload, sum(blob.size for blob in blobs if blob is not None))
+            size = sum(blob.size for blob in blobs if blob is not None)
+            return EncodedCommit(commit, headers, payload, size, freshness if needs_blobs(commit) else None)
         except (UnprocessableError, UnsupportedVersion) as error:
             raise self._unreadable(commit, error.message) from error
 
@@ -230,9 +237,9 @@ class CommitLog:
     async def publish(self, encoded: EncodedCommit) -> int:
         """Append and fold an encoded commit; returns its log sequence. Call within the same `append_lock`.
 
-        Raises `FencedError` if another owner appended or the append was abandoned, `TransientError` if the commit
-        certainly did not land, `UnstorableCommit` if it is larger than NATS accepts. A cancelled caller still waits
-        until the append is answered or abandoned.
+        Raises `FencedError` if another owner appended, the append was abandoned, or it may have landed and its blobs
+        may be gone. Raises `TransientError` if the commit certainly did not land, `UnstorableCommit` if it is larger
+        than NATS accepts. A cancelled caller still waits until the append is answered or abandoned.
         """
         try:
             sequence = await self._publish(encoded, may_have_landed=False)
@@ -281,11 +288,24 @@ class CommitLog:
                 "this owner created, deleted or restored the change set; only the next owner may append to its log"
             )
 
+    def _check_fresh(self, encoded: EncodedCommit, *, may_have_landed: bool) -> None:
+        """Raise an error if the blobs that the commit names may have been deleted as garbage since they were put.
+
+        Another owner, or another attempt of this one, then begins anew, and puts them again.
+        """
+        if encoded.freshness is None or encoded.freshness.lasts:
+            return
+        self.logger.warning("append_too_late", commit=encoded.commit.id, seconds=round(encoded.freshness.age, 1))
+        if may_have_landed:
+            raise FencedError("the append was not answered in time, and its blobs may have been deleted since")
+        raise TransientError("a commit was delayed for so long that its blobs may be deleted", code="blobs_too_old")
+
     async def _publish(self, encoded: EncodedCommit, *, may_have_landed: bool) -> int:
         commit_id = encoded.commit.id
         backoff = Backoff(RETRY, RETRY_MAX)
         while True:
             self._check_abandoned()
+            self._check_fresh(encoded, may_have_landed=may_have_landed)
             try:
                 ack = await self._js.publish(
                     self._subject,

@@ -38,11 +38,11 @@ def gc(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Delete the blobs that no commit, queued request or dead letter needs any more.
+    """Delete the blobs that nothing needs any more.
 
-    Servers do this by themselves, every REBASER_GC_EVERY seconds (24 h). A blob that nothing needs is first only noted.
-    A run that finds it again a grace later moves it to the trash, and a run another grace later erases it. Until then,
-    whoever reads it or needs it again brings it back.
+    A blob is needed if a commit, a queued request or a dead letter names it. One that nothing needs is first only
+    noted. A run that finds it again after --grace moves it to the trash, and a run that finds it in the trash after as
+    much time erases it. Until then, whoever reads it or needs it again brings it back.
     """
     from rebaser.cli.runner import run_async
     from rebaser.settings import load_settings
