@@ -74,7 +74,9 @@ async def test_the_demo_is_right_plain_and_leaves_nothing_running(tmp_path: Path
     assert re.search(r"All [\d,]+ values equal those computed directly from importlib.metadata", done.stdout)
     assert "error cycle: these depend on each other" in done.stdout
     assert "\x1b" not in done.stdout
-    assert done.stdout.count("\n") < 50
+    for name in ("branch", "diff --derived", "rebase", "conflicts", "apply", "undo"):
+        assert f"\n     rebaser {name} " in done.stdout
+    assert done.stdout.count("\n") < 60
     assert running_under(tmp_path) == []
 
 

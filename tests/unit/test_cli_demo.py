@@ -12,7 +12,7 @@ from anyio import to_thread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser.cli.demo import model, run
+from rebaser.cli.demo import model, player, run
 from rebaser.cli.demo.check import CYCLE, FAILED, MISSING, Facts, differences, expected_values
 from rebaser.cli.demo.environment import Distribution, read_environment
 from rebaser.cli.demo.player import Player
@@ -216,15 +216,19 @@ class InProcess:
         return values
 
 
-async def player_of(client: InProcess) -> Player:
+async def player_of(client: InProcess, monkeypatch: pytest.MonkeyPatch) -> Player:
+    """Without the scene of a branch, which needs a server: see integration/test_demo_branch.py."""
+    monkeypatch.setattr(player, "most_required", lambda _: None)
     return Player(cast("RebaserClient", client), Screen(), anyio.Event(), *await run.read_inputs())
 
 
 @pytest.mark.anyio
-async def test_the_whole_story_on_this_environment_is_right(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_whole_story_on_this_environment_is_right(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = InProcess()
-    player = await player_of(client)
-    assert await player.play()
+    playing = await player_of(client, monkeypatch)
+    assert await playing.play()
     shown = capsys.readouterr().out
     assert "values equal those computed directly from importlib.metadata" in shown
     assert "error cycle: these depend on each other" in shown
@@ -233,9 +237,11 @@ async def test_the_whole_story_on_this_environment_is_right(capsys: pytest.Captu
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("id_", ["env/size", "dist/pytest/closure", "dist/pytest/depth"])
-async def test_one_wrong_figure_fails_the_demo(id_: str, capsys: pytest.CaptureFixture[str]) -> None:
-    player = await player_of(InProcess(lie=id_))
-    assert not await player.play()
+async def test_one_wrong_figure_fails_the_demo(
+    id_: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    playing = await player_of(InProcess(lie=id_), monkeypatch)
+    assert not await playing.play()
     assert "WRONG: " in capsys.readouterr().out
 
 

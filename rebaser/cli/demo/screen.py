@@ -36,6 +36,26 @@ class StepResult:
     derived: float
 
 
+@dataclass(frozen=True, slots=True)
+class BranchFacts:
+    """What happened in the scene of a branch, about the distribution `name`.
+
+    `change_set` and `branch`: their names. `follows`: derived values that the edit of the branch changed there.
+    `conflict`: the sizes at the base, in the change set and in the branch. `before` to `after_undo`: texts of some
+    values, by id, in the change set and in the branch.
+    """
+
+    name: str
+    change_set: str
+    branch: str
+    follows: int
+    conflict: tuple[int, int, int]
+    before: Mapping[str, str]
+    in_branch: Mapping[str, str]
+    after_apply: Mapping[str, str]
+    after_undo: Mapping[str, str]
+
+
 class Screen:
     """Prints each step of the demo when it is done."""
 
@@ -68,11 +88,11 @@ class Screen:
         )
         names = sorted(environment, key=lambda name: _number(values, f"dist/{name}/total"), reverse=True)[:TOP]
         for name in names:
-            total, depth = _shown(values, f"dist/{name}/total"), _shown(values, f"dist/{name}/depth")
+            total, depth = shown(values, f"dist/{name}/total"), shown(values, f"dist/{name}/depth")
             self._fact(
-                f"{name} and all that it requires", f"{_shown(values, f'dist/{name}/closure')}, {total}, depth {depth}"
+                f"{name} and all that it requires", f"{shown(values, f'dist/{name}/closure')}, {total}, depth {depth}"
             )
-        self._fact("all distributions", f"{_shown(values, 'env/size')}, deepest {_shown(values, 'env/deepest')}")
+        self._fact("all distributions", f"{shown(values, 'env/size')}, deepest {shown(values, 'env/deepest')}")
         self._wait("editing")
 
     def step(self, number: int, edit: Edit, before: StepResult, after: StepResult) -> None:
@@ -83,9 +103,29 @@ class Screen:
             f"{changed} of {len(after.values)} values changed"
         )
         for id_ in edit.watch:
-            old, new = _shown(before.values, id_, brief=True), _shown(after.values, id_)
+            old, new = shown(before.values, id_, brief=True), shown(after.values, id_)
             self._fact(id_, new if old == new else f"{old} -> {new}")
         self._wait("editing")
+
+    def branch(self, number: int, facts: BranchFacts) -> None:
+        """Print the scene of a branch, each step with the command that does the same."""
+        head, branch, name = facts.change_set, facts.branch, facts.name
+        base, theirs, ours = (console.size_text(size) for size in facts.conflict)
+        size = "env/size"
+        self._head(number, f"A branch tries out a larger {name}", 1)
+        self._fact("rebaser branch", f"{branch} begins with all values of {head}")
+        self._fact("rebaser enqueue", f"on the branch, {name} grows from {base} to {ours}")
+        self._fact(
+            "rebaser diff --derived",
+            f"{facts.follows} derived values follow: {size} {facts.before[size]} -> {facts.in_branch[size]}",
+        )
+        self._fact("rebaser get", f"in {head}, nothing has changed: {size} {facts.before[size]}")
+        self._fact("rebaser rebase", f"there, {name} has grown to {theirs} meanwhile: a conflict")
+        self._fact("rebaser conflicts", f"dist/{name}/size: base {base}, {head} {theirs}, {branch} {ours}")
+        self._fact("rebaser resolve", f"the branch is right: {ours}")
+        self._fact("rebaser apply", f"all of the branch in one commit of {head}: {size} {facts.after_apply[size]}")
+        self._fact("rebaser undo", f"and back: {size} {facts.after_undo[size]}")
+        self._wait("checking")
 
     def verdict(self, checked: int, differences: Sequence[str]) -> None:
         """Print the result of the independent check."""
@@ -108,6 +148,7 @@ class Screen:
         self._line(f"   {rebaser} dev --data {shlex.quote(str(data))}        # then, in another terminal:")
         self._line(f"   {rebaser} get {what} env/size dist/{name}/total dist/{name}/closure")
         self._line(f"   {rebaser} enqueue {what} --set dist/{name}/size=1 --wait derived")
+        self._line(f"   {rebaser} log {what}")
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
@@ -144,7 +185,8 @@ def _number(values: Mapping[str, Value], id_: str) -> float:
     return value if isinstance(value, (int, float)) else -1
 
 
-def _shown(values: Mapping[str, Value], id_: str, *, brief: bool = False) -> str:
+def shown(values: Mapping[str, Value], id_: str, *, brief: bool = False) -> str:
+    """Return a value as the demo shows it."""
     value = values[id_]
     if value.state is State.ERROR and value.error is not None:
         more = f": {value.error.message}" if value.error.code == "cycle" and not brief else ""

@@ -31,10 +31,10 @@ def edits(environment: Environment) -> list[Edit]:
     A step is left out if the environment does not allow it.
     """
     reach = _reach(environment)
-    users = {name: sorted(other for other in reach if name in reach[other] and other != name) for name in environment}
+    users = _users(reach)
     sound = [name for name in environment if name not in reach[name]]
     out: list[Edit] = []
-    grown = max(sound, key=lambda name: (len(users[name]), name), default=None)
+    grown = most_required(environment)
     if grown is not None:
         environment = _grow(out, environment, grown, users[grown])
     pair = _new_requirement([name for name in sound if name != grown], reach, users)
@@ -45,6 +45,14 @@ def edits(environment: Environment) -> list[Edit]:
     if ring is not None:
         _cycle(out, environment, *ring)
     return out
+
+
+def most_required(environment: Environment) -> str | None:
+    """Return the distribution that most others require, directly or not; None if all are on cycles."""
+    reach = _reach(environment)
+    users = _users(reach)
+    sound = [name for name in environment if name not in reach[name]]
+    return max(sound, key=lambda name: (len(users[name]), name), default=None)
 
 
 def _grow(out: list[Edit], environment: Environment, name: str, users: list[str]) -> Environment:
@@ -98,6 +106,11 @@ def _reach(environment: Environment) -> dict[str, frozenset[str]]:
                 todo.extend(environment[required].requires if required in environment else ())
         reach[name] = frozenset(reached)
     return reach
+
+
+def _users(reach: Mapping[str, frozenset[str]]) -> dict[str, list[str]]:
+    """For each name, the others that require it, directly or not."""
+    return {name: sorted(other for other in reach if name in reach[other] and other != name) for name in reach}
 
 
 def _new_requirement(
