@@ -178,7 +178,7 @@ async def test_all_are_answered_however_much_waits_to_be_sent(fleet: Fleet, monk
         publish(subject, *given, **more)
         if subject == inbox:
             said.append("reply")
-        return subject != inbox
+        return subject != inbox or len(said) > 1  # only the first one said that too much waits
 
     async def flushed() -> None:
         said.append("flush")

@@ -126,3 +126,18 @@ async def test_each_request_is_decided_once_and_in_order_however_batches_are_spl
     left = await js.subject_counts(subjects.requests_stream, subjects.requests(KEY))
     dead = [id_ for id_, outcome in expected.items() if outcome is Outcome.DEAD]
     assert sum(left.values()) == len(dead)  # nobody has copied these to the dead letters
+
+
+async def test_a_commit_is_no_later_than_what_it_decides_though_a_request_behind_that_waits(
+    js: JetStream, subjects: Subjects
+) -> None:
+    """Outcomes are forgotten by the time of the last decided request; what waits may come hours later."""
+    fleet = Fleet(js, subjects)
+    await fleet.send("first")
+    time.sleep(0.002)  # noqa: ASYNC251 - NATS stores the next request at least a millisecond later
+    await fleet.send("newer", X_MESSAGE_VERSION="99")
+    async with fleet.owner(redelivered=False) as owner:
+        first, _ = owner.queued
+        with pytest.raises(QueueBlocked):
+            await owner.decide_all()
+        assert owner.commits.state.outcomes[RequestId("first")].at_ms == first.timestamp_ns // 1_000_000
