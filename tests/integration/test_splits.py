@@ -17,6 +17,7 @@ from rebaser_client.jetstream import JetStream
 from rebaser_core.blob_address import address_of
 from rebaser_core.branches.branch import Action
 from rebaser_core.commit import Commit, Marking, Outcome, Reverts
+from rebaser_core.encoding.envelope import REDRIVE
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import RequestId, sequence_id
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
@@ -100,6 +101,7 @@ async def test_each_request_is_decided_once_and_in_order_however_batches_are_spl
     monkeypatch.setattr(CommitLog, "encode", unstorable(rng, bad))
     if bad in expected:
         expected[bad] = Outcome.DEAD
+    internal = 0
     held: QueueBlocked | None = QueueBlocked(RebaserError("not tried yet"), 0.0, 0.0, [])
     while held is not None:
         held = None
@@ -108,12 +110,15 @@ async def test_each_request_is_decided_once_and_in_order_however_batches_are_spl
                 await owner.decide_all()
             except QueueBlocked as error:
                 held = error
+            assert owner.commits.state.applied == owner.processor.applied
             if held is not None:
+                internal += held.code == "internal"
                 assert held.code in ("internal", "unsupported_version")
                 [attempted] = owner.commits.state.attempts
                 assert attempted > owner.processor.applied.sequence
         fleet.now_ms += rng.choice((1_000, 31_000))
     monkeypatch.undo()
+    assert internal == (limits["max_attempts"] if bad in expected else 0)
     decided: dict[str, Outcome] = {}
     async for commit in fleet.context.reader.back(KEY):
         for one in reversed(commit.requests):
@@ -141,3 +146,61 @@ async def test_a_commit_is_no_later_than_what_it_decides_though_a_request_behind
         with pytest.raises(QueueBlocked):
             await owner.decide_all()
         assert owner.commits.state.outcomes[RequestId("first")].at_ms == first.timestamp_ns // 1_000_000
+
+
+async def test_a_request_waits_no_longer_because_a_clock_was_ahead(js: JetStream, subjects: Subjects) -> None:
+    """The next try comes when its time is over at the latest."""
+    fleet = Fleet(js, subjects)
+    fleet.now_ms = time.time_ns() // 1_000_000 + 3_600_000
+    await fleet.send("newer", X_MESSAGE_VERSION="99")
+    fleet_ms = (fleet.now_ms, start := fleet.now_ms - 3_600_000, start + 5_000, start + 15_000, start + 29_000)
+    for fleet.now_ms in fleet_ms:
+        async with fleet.owner(redelivered=False) as owner:
+            with pytest.raises(QueueBlocked) as blocked:
+                await owner.decide_all()
+        waited = max(fleet.now_ms - start, 0) / 1000 if fleet.now_ms != fleet_ms[0] else 0.0
+        assert blocked.value.time_left == pytest.approx(fleet.context.settings.retry_for - waited)
+        assert 0 < blocked.value.delay <= min(5.0, blocked.value.time_left + 0.1)
+    fleet.now_ms = start + 31_000
+    async with fleet.owner(redelivered=False) as owner:
+        assert await owner.decide_all() == ["unsupported_version"]
+
+
+async def test_a_redriven_request_that_has_to_wait_waits_again(js: JetStream, subjects: Subjects) -> None:
+    """Its blob may be back soon, and that it died of the same does not count. Once it is applied, no copy waits."""
+    fleet = Fleet(js, subjects)
+    fleet.now_ms = time.time_ns() // 1_000_000
+    blob = encode_updates_blob([Set("a", 1)])
+    request = EnqueueUpdatesRequest(RequestId("r"), KEY.workspace, KEY.change_set, None, address_of(blob))
+    codes: list[str] = []
+
+    async def decide() -> str:
+        async with fleet.owner(redelivered=False) as owner:
+            try:
+                dead = await owner.decide_all()
+            except QueueBlocked as blocked:
+                return f"waits: {blocked.code}"
+            return " ".join(dead) or "decided"
+
+    async def send_again(redrive: int) -> None:
+        headers, payload = encode(request)
+        if redrive:
+            headers[REDRIVE] = str(redrive)
+        await js.publish(subjects.requests(KEY), payload, headers)
+
+    for redrive in (0, 1):
+        await send_again(redrive)
+        codes.append(await decide())
+        fleet.now_ms += 31_000
+        codes.append(await decide())
+        fleet.now_ms += 1_000_000  # what waits now does not share the time of that one
+    await send_again(2)
+    codes.append(await decide())
+    await fleet.send("beside")  # so that the log has what the blob says, and does not name it
+    await fleet.context.blobs.put(blob)
+    codes.append(await decide())
+    await js.purge(f"OBJ_{subjects.blobs_bucket}")
+    await send_again(2)
+    codes.append(await decide())
+    dead = ["waits: blob_missing", "blob_missing"]
+    assert codes == [*dead, *dead, "waits: blob_missing", "decided", "decided"]
