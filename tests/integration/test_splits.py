@@ -6,8 +6,9 @@ commit that cannot be stored is split. These meet in random ways here, in severa
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -61,18 +62,18 @@ async def send(fleet: Fleet, rng: random.Random, id_: str) -> tuple[str, Outcome
     return (sequence_id(ack.sequence) if kind == "newer" else id_), outcome
 
 
-def unstorable(rng: random.Random, bad: str) -> Callable[[CommitLog, Commit], EncodedCommit]:
+def unstorable(rng: random.Random, bad: str) -> Callable[..., Awaitable[EncodedCommit]]:
     """`CommitLog.encode` that refuses commits of more requests than it likes, and each that decides `bad` with others
     or applies it."""
     encode_commit = CommitLog.encode
 
-    async def refusing(commits: CommitLog, commit: Commit) -> EncodedCommit:
+    async def refusing(commits: CommitLog, commit: Commit, *more: Any) -> EncodedCommit:
         ids = [one.request_id for one in commit.requests if one.outcome is Outcome.SUCCESS]
         if len(commit.requests) > rng.choice((1, 2, 4, REQUESTS)) or bad in ids:
             raise UnstorableCommit("too many for this test")
-        return await encode_commit(commits, commit)
+        return await encode_commit(commits, commit, *more)
 
-    return refusing  # type: ignore[return-value]
+    return refusing
 
 
 @pytest.mark.parametrize("seed", range(40))
