@@ -22,15 +22,19 @@ RUN apt-get update \
  && useradd --system --uid 10001 --create-home --home-dir /var/lib/rebaser rebaser
 COPY --from=build /opt/rebaser /opt/rebaser
 COPY deploy/entrypoint /usr/local/bin/rebaser-entrypoint
+COPY deploy/healthcheck /usr/local/bin/rebaser-healthcheck
 ENV PATH=/opt/rebaser/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYSPARK_PYTHON=/opt/rebaser/bin/python \
+    REBASER_HTTP=0.0.0.0:8421 \
     REBASER_SCRATCH=/tmp/rebaser \
     REBASER_LOG_FORMAT=json
 USER rebaser
 WORKDIR /var/lib/rebaser
-# Starting Spark takes some seconds, but requests are taken before that.
+# Probes and metrics. No compose file publishes this port.
+EXPOSE 8421
+# Alive, not ready: a container that waits for NATS or Spark needs no restart.
 HEALTHCHECK --interval=10s --timeout=10s --start-period=30s --retries=3 \
-  CMD ["rebaser-entrypoint", "ping-self"]
+  CMD ["python", "-I", "-S", "/usr/local/bin/rebaser-healthcheck"]
 ENTRYPOINT ["tini", "--", "rebaser-entrypoint"]
 CMD ["serve"]

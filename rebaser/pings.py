@@ -1,12 +1,14 @@
 """Answers the pings with which `rebaser status` finds the servers and asks how they are."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import structlog
 
+from rebaser import __version__
 from rebaser.change_set.replies import inbox_allowed
 from rebaser.dvu.functions import registry
 from rebaser.runtime.context import Context
+from rebaser.server import Server
 from rebaser_core.encoding.envelope import JSON, dumps
 from rebaser_core.errors import RebaserError
 from rebaser_core.messages import DvuProgress
@@ -14,15 +16,21 @@ from rebaser_core.messages import DvuProgress
 log = structlog.get_logger(__name__)
 
 
-def describe(context: Context) -> dict[str, object]:
-    """Return the part of an answer that depends only on the parts that all owners share."""
+def describe(server: Server) -> dict[str, object]:
+    """Return the answer to a ping."""
+    snapshot, census = server.snapshot(), server.census()
     return {
-        "id": context.settings.server_id,
-        "dvu": context.engine.state,
-        "durability": context.settings.durability,
-        "ready": not context.stream_watch.problem,
-        "trouble": context.stream_watch.problem or context.health.current(context.now()),
-        "losses": list(context.stream_watch.losses),
+        "id": snapshot.server_id,
+        "version": __version__,
+        "dvu": snapshot.spark,
+        "durability": snapshot.durability,
+        "ready": not snapshot.missing,
+        "trouble": snapshot.missing or snapshot.trouble,
+        "losses": list(snapshot.losses),
+        "owned": snapshot.owned,
+        "slots": snapshot.slots,
+        "sweeper": snapshot.sweeper,
+        "updates": [_describe_update(update) for update in census.slow_updates],
         "functions": sorted(registry().functions),
         "signatures": {
             function.name: {"inputs": function.inputs, "params": function.params}
@@ -31,18 +39,14 @@ def describe(context: Context) -> dict[str, object]:
     }
 
 
-def describe_updates(updates: Iterable[DvuProgress]) -> list[dict[str, object]]:
-    """Return the part of an answer that lists the DVUs that have run for a long time."""
-    return [
-        {
-            "workspace": update.workspace_id,
-            "change_set": update.change_set_id,
-            "done": update.done,
-            "total": update.total,
-            "seconds": update.seconds,
-        }
-        for update in updates
-    ]
+def _describe_update(update: DvuProgress) -> dict[str, object]:
+    return {
+        "workspace": update.workspace_id,
+        "change_set": update.change_set_id,
+        "done": update.done,
+        "total": update.total,
+        "seconds": update.seconds,
+    }
 
 
 async def answer_pings(context: Context, answer: Callable[[], dict[str, object]]) -> None:

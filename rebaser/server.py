@@ -4,7 +4,7 @@ Invariant: this process has at most one owner per change set. A separate loop se
 do. A cancelled server settles its commits in flight, gives every task back at once, and leaves nothing running.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 
 import anyio
@@ -12,18 +12,15 @@ import anyio.lowlevel
 import structlog
 from anyio.abc import TaskGroup
 
-from rebaser import __version__, crowd
+from rebaser import crowd
 from rebaser.change_set.lease import Lease, Task
 from rebaser.change_set.lifecycle import Phase, Reason
 from rebaser.change_set.owner import Owner, retry_delay
-from rebaser.embedded.spark import Jvm
-from rebaser.pings import answer_pings, describe, describe_updates
-from rebaser.runtime.context import Context, open_context
-from rebaser.runtime.garbage import FrozenGarbage, short_collections
+from rebaser.runtime.context import Context
+from rebaser.runtime.garbage import FrozenGarbage
 from rebaser.runtime.progress import Progress, ProgressReporter
 from rebaser.runtime.slots import SlotCount
-from rebaser.runtime.watchdog import watched_loop
-from rebaser.settings import Settings
+from rebaser.snapshot import Census, Snapshot, Stage
 from rebaser.sweeper.old_history import OldHistory
 from rebaser.sweeper.sweeper import Sweeper
 from rebaser.sweeper.unroutable import UNROUTABLE_KEY, UnroutableMessages
@@ -31,7 +28,6 @@ from rebaser_client.jetstream import PullConsumer, PullMessage
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
-from rebaser_core.messages import REGISTRY
 from rebaser_core.streams.topology import TASKS_CONSUMER, TASKS_GROUP
 
 log = structlog.get_logger(__name__)
@@ -46,7 +42,7 @@ HANDOVER_DELAY = 0.25  # seconds until a task that needs a newer server is offer
 
 
 class Server:
-    """Owns change sets until it is cancelled. `context` must be open; see `serve`."""
+    """Owns change sets until it is cancelled. `context` must be open; see `rebaser.serving`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -70,6 +66,7 @@ class Server:
         self._tasks_requested = 0  # tasks that were requested and not delivered yet
         self._overbooked = 0  # how many tasks to request beyond the free slots
         self._stopping = False
+        self._stage: Stage = "starting"
         self._ended = anyio.Event()  # set when an owner ends
         self._kept_alive_at = context.now()
 
@@ -87,6 +84,7 @@ class Server:
         )
         accepted = 0
         async with anyio.create_task_group() as self._group, consumer as self._pull:
+            self._group.start_soon(self._note_shutdown)
             try:
                 async with anyio.create_task_group() as loops:
                     loops.start_soon(self._keepalive_loop)
@@ -97,6 +95,7 @@ class Server:
                     loops.start_soon(self._updates_reporter.run)
                     loops.start_soon(context.stream_watch.run, self)
                     self._fill_slots()
+                    self._stage = "serving"
                     ready()
                     async for message in consumer:
                         self._accept(message)
@@ -107,15 +106,37 @@ class Server:
                 with anyio.CancelScope(shield=True):
                     await self._shut_down(self._group)
 
-    def describe(self) -> dict[str, object]:
-        """Return the answer to a ping."""
-        return describe(self._context) | {
-            "version": __version__,
-            "owned": len(self._owners),
-            "slots": self._slot_total(),
-            "sweeper": self._sweeper.pinned,
-            "updates": describe_updates(self._updates_reporter.slow()),
-        }
+    def snapshot(self) -> Snapshot:
+        """Return the state of this server, without that of its owners; see `census`."""
+        context, settings = self._context, self._context.settings
+        away, rtt = context.connection.away_and_rtt()
+        return Snapshot(
+            server_id=settings.server_id,
+            stage=self._stage,
+            ack_wait=settings.ack_wait,
+            ping_interval=settings.ping_interval,
+            nats_away=away,
+            nats_rtt=rtt,
+            progress_silent=context.now() - self._kept_alive_at,
+            missing=context.stream_watch.problem,
+            trouble=context.health.current(context.now()),
+            losses=tuple(context.stream_watch.losses),
+            spark=context.engine.state,
+            durability=settings.durability,
+            slots=self._slot_total(),
+            slots_used=self._slots_taken,
+            owned=len(self._owners),
+            sweeper=self._sweeper.pinned,
+        )
+
+    def census(self) -> Census:
+        """Count the owners by their states. This takes time in proportion to their number."""
+        states = [owner.lifecycle for owner in self._owners.values()]
+        return Census(
+            phases=Counter(state.phase.value for state in states),
+            updates=Counter(state.update_state for state in states),
+            slow_updates=tuple(self._updates_reporter.slow()),
+        )
 
     def _updates(self) -> Iterator[tuple[ChangeSetKey, Progress]]:
         for key, owner in self._owners.items():
@@ -333,6 +354,13 @@ class Server:
             self._overbooked = 1
             self._fill_slots()
 
+    async def _note_shutdown(self) -> None:
+        """From the moment of the cancellation, tell probes of it: it may take seconds until `_shut_down` begins."""
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self._stage = "draining"
+
     async def _shut_down(self, owners: TaskGroup) -> None:
         """Settle commits in flight and give every task back, within the grace period."""
         context = self._context
@@ -360,40 +388,3 @@ class Server:
         while self._owners:
             self._ended = anyio.Event()
             await self._ended.wait()
-
-
-async def serve(
-    settings: Settings,
-    *,
-    ready: Callable[[], None] = lambda: None,
-    warm: Callable[[], None] = lambda: None,
-    jvm: Jvm | None = None,
-) -> None:
-    """Run a server until cancelled.
-
-    `ready` is called once the server accepts requests, `warm` once Spark is ready for the first DVU. `jvm` is the
-    embedded Spark, if it was started already.
-
-    Raises `ConfigError` if the configuration is wrong, `NotConnectedError` if NATS cannot be reached at the start.
-    """
-    REGISTRY.build()
-    with watched_loop(settings.loop_blocked_after), short_collections():
-        await _serve(settings, ready, warm, jvm)
-
-
-async def _serve(settings: Settings, ready: Callable[[], None], warm: Callable[[], None], jvm: Jvm | None) -> None:
-    async with open_context(settings, jvm) as context, anyio.create_task_group() as group:
-        server = Server(context)
-
-        async def report_warm() -> None:
-            await context.engine.ready.wait()
-            log.info("dvu_ready", spark=settings.spark)
-            warm()
-
-        def report_ready() -> None:
-            log.info("server_ready", server=settings.server_id, slots=server.describe()["slots"])
-            ready()
-
-        group.start_soon(report_warm)
-        group.start_soon(answer_pings, context, server.describe)
-        await server.run(report_ready)

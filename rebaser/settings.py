@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
+from rebaser.ops.address import parse_address
 from rebaser_core.errors import ConfigError
 from rebaser_core.history import Retention
 from rebaser_core.limits import COMMIT_LIMITS, Limits
@@ -71,6 +72,12 @@ class Settings(BaseModel):
         description="Name of this server; default: host name and process id.",
     )
 
+    http: str | None = Field(
+        None,
+        description="Address HOST:PORT of the HTTP server for probes and metrics; without a host, 127.0.0.1; default:"
+        " none.",
+    )
+
     # Concurrency
     concurrency: int | None = Field(
         None,
@@ -117,6 +124,12 @@ class Settings(BaseModel):
         gt=0,
         le=3600,
         description="Interval of pings to NATS; a NATS server that does not answer for twice this time is given up.",
+    )
+    wait_for_nats: float = Field(
+        0.0,
+        ge=0,
+        le=86_400,
+        description="How long a server that starts waits for NATS; if NATS refuses it, it ends at once.",
     )
     loop_blocked_after: float = Field(
         1.0, gt=0, le=3600, description="Code that blocks the event loop for this long is logged with its stack."
@@ -248,6 +261,13 @@ class Settings(BaseModel):
         if not _SPARK.fullmatch(spark):
             raise ValueError(f"{spark!r} is neither a Spark master nor an sc:// URL; use local[*] or sc://host:port")
         return spark
+
+    @field_validator("http")
+    @classmethod
+    def _check_http(cls, address: str | None) -> str | None:
+        if address:
+            parse_address(address)
+        return address or None
 
     @field_validator("limits", mode="before")
     @classmethod

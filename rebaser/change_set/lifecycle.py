@@ -231,6 +231,11 @@ class OwnerState(NamedTuple):
         ending = self.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE)
         return not ending and (self.busy or self.queued or self.dvu is Dvu.IDLE)
 
+    @property
+    def update_state(self) -> str:
+        """The state of the DVU, for metrics: that of `dvu`, or `owed` if one is due and has not begun."""
+        return "owed" if self.dvu is Dvu.IDLE and self.owes else self.dvu.value
+
     def next_tick(self, timing: Timing) -> float | None:
         """Return the time at which the next `Tick` matters, or None."""
         if self.phase is Phase.SETTLING:

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
+import structlog
 from anyio import to_thread
 
 from rebaser.dvu.spark.engine import Engine, EngineSettings
@@ -19,11 +20,18 @@ from rebaser.runtime.slots import UNKNOWN_MEMORY, memory_limit
 from rebaser.runtime.stream_watch import StreamWatch
 from rebaser.runtime.tail_cache import TailCache
 from rebaser.settings import Settings
+from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore, open_blobs
+from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log.reader import StateLoader
+from rebaser_core.errors import TransientError
 from rebaser_core.ids import ulid
 from rebaser_core.streams.subjects import Subjects
+
+log = structlog.get_logger(__name__)
+
+RETRY_NATS, RETRY_NATS_MAX = 0.2, 5.0  # seconds between attempts to reach NATS at the start
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +70,11 @@ async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncItera
     """Connect, ensure the streams, and start Spark in the background, unless it was started before (`jvm`)."""
     subjects = Subjects(settings.prefix)
     async with AsyncExitStack() as stack:
-        connection = await stack.enter_async_context(
-            Connection.connect(
-                settings.nats_url,
-                name=f"rebaser {settings.server_id}",
-                inbox_prefix=settings.inbox_prefix,
-                ping_interval=settings.ping_interval,
-                **settings.access(),
-            )
-        )
+        deadline = anyio.current_time() + settings.wait_for_nats
+        connection = await _connect(stack, settings, deadline)
         js = JetStream(connection)
         stream_watch = StreamWatch(js, subjects, settings.topology())
-        await stream_watch.ensure()
+        await _ensure_streams(stream_watch, deadline)
         blobs = open_blobs(settings.blobs, js, subjects.blobs_bucket)
         engine = await stack.enter_async_context(
             Engine(
@@ -108,3 +109,36 @@ async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncItera
             new_id=lambda: ulid(time.time_ns() // 1_000_000, os.urandom(10)),
             memory=await to_thread.run_sync(memory_limit),
         )
+
+
+async def _connect(stack: AsyncExitStack, settings: Settings, deadline: float) -> Connection:
+    """Connect to NATS. While there is no NATS, try again until `deadline`; a NATS that refuses ends this at once."""
+    backoff = Backoff(RETRY_NATS, RETRY_NATS_MAX)
+    while True:
+        connecting = Connection.connect(
+            settings.nats_url,
+            name=f"rebaser {settings.server_id}",
+            inbox_prefix=settings.inbox_prefix,
+            ping_interval=settings.ping_interval,
+            **settings.access(),
+        )
+        try:
+            return await stack.enter_async_context(connecting)
+        except NotConnectedError as error:
+            if type(error) is not NotConnectedError or anyio.current_time() >= deadline:
+                raise
+            log.warning("nats_awaited", reason=error.message, seconds=round(deadline - anyio.current_time(), 1))
+        await anyio.sleep(backoff.next_delay())
+
+
+async def _ensure_streams(stream_watch: StreamWatch, deadline: float) -> None:
+    """Create missing streams. While JetStream is not available, try again until `deadline`."""
+    backoff = Backoff(RETRY_NATS, RETRY_NATS_MAX)
+    while True:
+        try:
+            return await stream_watch.ensure()
+        except TransientError as error:
+            if anyio.current_time() >= deadline:
+                raise
+            log.warning("streams_awaited", reason=error.message, seconds=round(deadline - anyio.current_time(), 1))
+        await anyio.sleep(backoff.next_delay())

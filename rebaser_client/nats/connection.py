@@ -53,12 +53,10 @@ class Connection:
         self._on_reconnect: dict[Callable[[], None], None] = {}
         self._on_tick: dict[Callable[[], None], None] = {}
         self._on_close: dict[Callable[[], None], None] = {}
-        self._closed = False
-        self._api_outage = ApiOutage()
-        self._id = secrets.token_hex(8)
-        self._count = 0
+        self._closed, self._lost_at = False, self._loop.time()
+        self._api_outage, self._denials = ApiOutage(), Denials()
+        self._id, self._count = secrets.token_hex(8), 0
         self._replies = Replies(f"{options.inbox_prefix}.{self._id}.")
-        self._denials = Denials()
         self.max_payload = 1024 * 1024
         self.clustered = False  # whether NATS consists of more than one server
 
@@ -97,6 +95,10 @@ class Connection:
     @property
     def connected(self) -> bool:
         return self._link is not None
+
+    def away_and_rtt(self) -> tuple[float, float]:
+        """Return the seconds without a connection (0: there is one), and of the last round trip (0: none yet)."""
+        return (self._loop.time() - self._lost_at, 0.0) if self._link is None else (0.0, self._link.rtt)
 
     def check_open(self) -> None:
         """Raise `ClientClosedError` if the connection has been closed."""
@@ -326,8 +328,7 @@ class Connection:
                 raise NotConnectedError(f"the new connection to NATS was lost again: {link.reason}")
         await link.round_trip()  # by then the server has accepted or denied the subscription to the inbox
         self._denials.check()
-        self.max_payload = link.client.max_payload
-        self.clustered = link.clustered
+        self.max_payload, self.clustered = link.client.max_payload, link.clustered
         self._link = link
         self._linked.set()
 
@@ -354,7 +355,7 @@ class Connection:
             self._denials.log(error, self._loop.time())
 
     def _detach(self) -> None:
-        self._link = None
+        self._link, self._lost_at = None, self._loop.time()
         if self._linked.is_set():  # otherwise callers wait for this event, which `_attach` or `_close` will set
             self._linked = anyio.Event()
         self._subscriptions = {subscription: None for subscription in self._subscriptions if subscription.lasting}

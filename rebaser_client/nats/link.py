@@ -7,9 +7,10 @@ had buffered, and an ack meant for one delivery could acknowledge the next. `Con
 import asyncio
 import random
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -83,6 +84,7 @@ class Link:
         self.client = NatsClient(secure=secure)
         self.closed = anyio.Event()
         self.reason = "closed"
+        self.rtt = 0.0  # seconds of the last round trip
         self._failure: Exception | None = None
         self._given_up = False
         self._trip: asyncio.Future[bool] | None = None
@@ -169,7 +171,7 @@ class Link:
         silent = unanswered = 0
         while self.up and not self.closed.is_set():
             reads, pongs = parser.reads, parser.pongs
-            self.client.write_ping()
+            self.client.write_ping().add_done_callback(partial(self._note_rtt, time.perf_counter()))
             with anyio.move_on_after(ping_interval / 2):
                 await self.closed.wait()
             silent = silent + 1 if parser.reads == reads else 0
@@ -265,6 +267,10 @@ class Link:
             raise NotConnectedError(
                 f"the new connection to NATS was lost again, or answered no ping within {COMMAND_BOUND:g} s"
             ) from None
+
+    def _note_rtt(self, sent: float, pong: asyncio.Future[bool]) -> None:
+        if not pong.cancelled() and pong.exception() is None:
+            self.rtt = time.perf_counter() - sent
 
     def _end(self) -> None:
         if self._trip is not None and not self._trip.done():

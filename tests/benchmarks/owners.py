@@ -35,7 +35,7 @@ import structlog
 import uvloop
 
 from rebaser.embedded.nats import embedded_nats
-from rebaser.server import serve
+from rebaser.serving import serve
 from rebaser.settings import load_settings
 from rebaser_client import RebaserClient, Set
 from rebaser_client.admin.servers import ping

@@ -119,7 +119,7 @@ async def test_a_large_state_takes_slots_from_the_others(
         group.start_soon(server_.run, lambda: None)
         with anyio.fail_after(60):
             await client.enqueue_updates_with_reply("ws", "small", [Set("a", 1)], timeout=30)
-            assert server_.describe()["slots"] == 100
+            assert server_.snapshot().slots == 100
             values = [Set(f"v{number}", number) for number in range(10_000)]
             await client.enqueue_updates_with_reply("ws", "large", values, timeout=30)
             while server_._slot_total() > 90:  # noqa: ASYNC110 - a loop of the server adds it up

@@ -16,7 +16,7 @@ from rebaser.doctor.repair import repair
 from rebaser.doctor.rights import client_probes, missing_rights, server_probes
 from rebaser.embedded.nats import embedded_nats, find_binary
 from rebaser.runtime import context
-from rebaser.server import serve
+from rebaser.serving import serve
 from rebaser.settings import load_settings
 from rebaser_client import Derive, NotAllowed, RebaserClient, Set
 from rebaser_client.admin.dead_letters import DeadLetter

@@ -1,12 +1,13 @@
 """What a ping may cost a server: anybody who may ping chooses where the answer goes."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import anyio
 import pytest
 
-from rebaser.pings import answer_pings
+from rebaser.pings import answer_pings, describe
 from rebaser.server import Server
 from rebaser.settings import Settings
 from rebaser_client.admin.servers import ping
@@ -28,7 +29,7 @@ class Engine:
 async def answering(js: JetStream, subjects: Subjects) -> AsyncIterator[None]:
     context = context_of(js, subjects, Settings(server_id="test"), Engine())
     async with anyio.create_task_group() as group:
-        group.start_soon(answer_pings, context, Server(context).describe)
+        group.start_soon(answer_pings, context, partial(describe, Server(context)))
         with anyio.fail_after(60):
             while not await ping(js.connection, subjects, 0.2):
                 pass

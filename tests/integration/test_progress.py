@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import anyio
@@ -10,7 +11,7 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rebaser.dvu.worker.evaluate import evaluate_packet
-from rebaser.pings import answer_pings
+from rebaser.pings import answer_pings, describe
 from rebaser.server import Server
 from rebaser.settings import Settings
 from rebaser_client import Derive, DvuProgress, RebaserClient, Set, Update
@@ -68,7 +69,7 @@ async def server(
     made, ready = Server(context), anyio.Event()
     async with anyio.create_task_group() as group:
         group.start_soon(made.run, ready.set)
-        group.start_soon(answer_pings, context, made.describe)
+        group.start_soon(answer_pings, context, partial(describe, made))
         with anyio.fail_after(30):
             await ready.wait()
         yield made
@@ -124,7 +125,7 @@ async def test_it_is_told_to_everybody_who_looks_and_to_nobody_afterwards(
 
         engine.go.set()
         await client.wait_covered("ws", "cs", commit)
-        while server.describe()["updates"]:  # noqa: ASYNC110 - the commit is seen before the update has ended
+        while server.census().slow_updates:  # noqa: ASYNC110 - the commit is seen before the update has ended
             await anyio.sleep(0.01)
         assert [one.update for one in (await client.status("ws")).change_sets] == [None]
 

@@ -279,7 +279,7 @@ async def test_requests_go_on_while_a_dvu_is_put_off_and_it_is_tried_again(
         async with serving(js, subjects, fleet.engine, max_deaths=MAX_DEATHS) as server:
             await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 21)])
             assert "the update of ws.cs is deferred: 2 of the servers that ran it died or hung" in str(
-                server.describe()["trouble"]
+                server.snapshot().trouble
             )
         assert Kind.DVU not in await kinds(fleet.context)
         monkeypatch.setattr(serial_dvu, "DEFERRAL", 0.1)

@@ -252,8 +252,8 @@ async def test_a_task_that_fails_comes_again_at_once_and_only_then_later_and_lat
         with anyio.fail_after(30):
             await tried_often.wait()
         assert delays[:5] == [0.0, 0.5, 1.0, 2.0, 4.0]
-        assert server.describe()["trouble"] == "the blob store is away"
-        assert server.describe()["ready"]
+        assert server.snapshot().trouble == "the blob store is away"
+        assert not server.snapshot().missing
 
 
 async def test_a_change_set_that_takes_longer_to_load_than_a_turn_gets_its_turn(

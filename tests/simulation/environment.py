@@ -24,6 +24,7 @@ import rebaser.change_set.log.commit_log
 import rebaser.dvu.update
 import rebaser.runtime.context
 import rebaser.server
+import rebaser.serving
 import rebaser_client.blobs.nats
 import rebaser_client.nats.connection
 from rebaser.change_set.log import checkpointer
@@ -134,7 +135,7 @@ def replaced(
     ]
     if left is not None:
         replacements += [
-            (rebaser.server, "Server", left.make_server),
+            (rebaser.serving, "Server", left.make_server),
             (rebaser.server, "Owner", left.make_owner),
             (Connection, "_close", left.closing()),
         ]

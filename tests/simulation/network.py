@@ -127,6 +127,7 @@ class SimLink:
         self.closed = anyio.Event()
         self.reason = "closed"
         self.clustered = False
+        self.rtt = 0.0
         self.client = SimpleNamespace(max_payload=network.max_payload, known_servers={}, connected_url=None)
         self._network = network
         self._peer = Client(self._on_sent)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rebaser.server import serve
+from rebaser.serving import serve
 from rebaser.settings import Settings
 from rebaser_client.client import Wait
 from rebaser_core.errors import RebaserError

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -162,7 +163,40 @@ def test_the_entrypoint_names_the_server_after_its_host(tmp_path: Path) -> None:
 
     assert run("serve", "--x") == "box serve --x\n"
     assert run("serve", REBASER_SERVER_ID="own") == "own serve\n"
-    assert run("ping-self") == "box ping --server box --timeout 5\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\nok\n", 0, ""),
+        (b"HTTP/1.1 503 Service Unavailable\r\n\r\nprogress: stuck\n", 1, "progress: stuck\n"),
+        (b"", 1, "the server closed the connection\n"),
+    ],
+)
+def test_the_health_check_asks_the_server_at_its_address(answer: bytes, code: int, said: str) -> None:
+    """As the Dockerfile calls it: with nothing but the standard library."""
+    command = re.search(r'^  CMD (\["python", .+\])$', (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert command is not None
+    python, *options, script = json.loads(command[1])
+    assert (python, Path(script).name) == ("python", "rebaser-healthcheck")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        environment = os.environ | {"REBASER_HTTP": f"0.0.0.0:{listener.getsockname()[1]}"}
+        check = [sys.executable, *options, DEPLOY / "healthcheck"]
+        with subprocess.Popen(check, env=environment, stderr=subprocess.PIPE, text=True) as process:
+            client, _ = listener.accept()
+            with client:
+                assert client.recv(1000).startswith(b"GET /livez HTTP/1.1\r\n")
+                client.sendall(answer)
+            assert process.stderr is not None
+            assert (process.stderr.read(), process.wait(60)) == (said, code)
+
+
+def test_the_health_check_fails_without_a_server(unused_port: int) -> None:
+    environment = os.environ | {"REBASER_HTTP": f"127.0.0.1:{unused_port}"}
+    checked = subprocess.run(  # noqa: PLW1510 - the exit code is what is looked at
+        [sys.executable, "-I", "-S", DEPLOY / "healthcheck"], env=environment, capture_output=True, text=True
+    )
+    assert (checked.returncode, checked.stderr.split(":")[0]) == (1, "no answer at REBASER_HTTP=127.0.0.1")
 
 
 def test_nats_runs_with_its_configuration_and_syncs_every_write(tmp_path: Path) -> None:

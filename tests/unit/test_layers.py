@@ -16,6 +16,7 @@ IMPURE = {
 PURE = [
     "rebaser.change_set.lifecycle",
     "rebaser.doctor.log_message",
+    "rebaser.ops.probes",
     "rebaser.doctor.history",
     "rebaser.dvu.wire.packet",
     "rebaser_client.jetstream.pull.counts",

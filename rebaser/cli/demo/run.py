@@ -19,7 +19,7 @@ from rebaser.cli.demo.screen import Screen
 from rebaser.cli.errors import CommandFailed
 from rebaser.embedded.nats import embedded_nats
 from rebaser.embedded.spark import Jvm
-from rebaser.server import serve
+from rebaser.serving import serve
 from rebaser.settings import Settings
 
 

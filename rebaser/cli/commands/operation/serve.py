@@ -139,6 +139,24 @@ Durability = Annotated[
         show_default="fast for new streams",
     ),
 ]
+Http = Annotated[
+    str | None,
+    typer.Option(
+        envvar="REBASER_HTTP",
+        metavar="HOST:PORT",
+        help="Serve probes and metrics over HTTP here: /livez, /readyz and /metrics. Without HOST: 127.0.0.1.",
+        show_default="off",
+    ),
+]
+WaitForNats = Annotated[
+    float | None,
+    typer.Option(
+        envvar="REBASER_WAIT_FOR_NATS",
+        metavar="SECONDS",
+        help="At the start, wait this long for NATS before giving up.",
+        show_default="0",
+    ),
+]
 
 
 def serve(
@@ -158,6 +176,8 @@ def serve(
     overflow_ack_pending: OverflowAckPending = None,
     sweep_interval: SweepInterval = None,
     replicas: Replicas = None,
+    http: Http = None,
+    wait_for_nats: WaitForNats = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
 ) -> int:
@@ -189,6 +209,8 @@ def serve(
         overflow_ack_pending=overflow_ack_pending,
         sweep_interval=sweep_interval,
         replicas=replicas,
+        http=http,
+        wait_for_nats=wait_for_nats,
         log_level=log_level,
         log_format=log_format,
     )
@@ -200,7 +222,7 @@ def serve(
 
 
 async def _serve(settings: "Settings", jvm: "Jvm | None") -> None:
-    from rebaser.server import serve as run_server
+    from rebaser.serving import serve as run_server
 
     await run_server(settings, jvm=jvm)
 
@@ -269,7 +291,7 @@ def _check_port(port: int) -> None:
 
 async def _dev(data: Path, port: int | None, settings: "Settings", jvm: "Jvm | None") -> None:
     from rebaser.embedded.nats import embedded_nats
-    from rebaser.server import serve as run_server
+    from rebaser.serving import serve as run_server
 
     sync_interval = "always" if settings.durability == "safe" else None
     async with embedded_nats(data / "nats", port, sync_interval=sync_interval) as nats:

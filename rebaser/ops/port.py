@@ -1,0 +1,79 @@
+"""Opens the ops port, in the event loop of the server: if the loop is blocked, probes get no answer.
+
+Invariant: the port is open before NATS is reached, and until the server has given back its tasks.
+"""
+
+import contextlib
+import errno
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import anyio
+import structlog
+from anyio import to_thread
+
+from rebaser.ops.address import parse_address
+from rebaser.snapshot import Snapshot
+from rebaser_core.errors import ConfigError
+
+log = structlog.get_logger(__name__)
+
+BACKLOG = 64  # connections that wait to be accepted
+
+
+@contextlib.asynccontextmanager
+async def ops_port(address: str | None, snapshot: Callable[[], Snapshot]) -> AsyncIterator[int]:
+    """Serve HTTP at `address` (`HOST:PORT`; None: nowhere) until the context is left, also after a cancellation.
+
+    Yields the port; 0: none.
+
+    Raises `ConfigError` if the address cannot be used, or if the packages are not installed.
+    """
+    if address is None:
+        yield 0
+        return
+    listener = await _listen(address)
+    with contextlib.closing(listener):
+        server = await to_thread.run_sync(_make_server, snapshot)
+        host, port = listener.getsockname()[:2]
+        async with anyio.create_task_group() as group:
+            group.start_soon(_serve, server, listener)
+            log.info("http_listening", host=host, port=port)
+            try:
+                yield port
+            finally:
+                server.should_exit = True
+
+
+async def _serve(server: Any, listener: socket.socket) -> None:
+    with anyio.CancelScope(shield=True):
+        await server.serve(sockets=[listener])
+
+
+async def _listen(address: str) -> socket.socket:
+    host, port = parse_address(address)
+    try:
+        family, kind, *_, target = (await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
+        listener = socket.socket(family, kind)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(target)
+            listener.listen(BACKLOG)
+        except BaseException:
+            listener.close()
+            raise
+    except OSError as error:
+        reason = "it is in use" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+        raise ConfigError(
+            f"the HTTP address {address} cannot be used: {reason}; choose another with --http (port 0: any free one)"
+        ) from None
+    return listener
+
+
+def _make_server(snapshot: Callable[[], Snapshot]) -> Any:
+    try:
+        from rebaser.ops.web import make_server  # noqa: PLC0415 - it takes 0.2 s, and its packages are an extra
+    except ImportError as error:
+        raise ConfigError(f"--http needs the package {error.name}: pip install 'rebaser[server]'") from None
+    return make_server(snapshot)

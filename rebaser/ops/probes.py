@@ -1,0 +1,94 @@
+"""Decides what `/livez` and `/readyz` answer, as a pure function of a snapshot.
+
+Liveness asks whether a restart would help, readiness whether a rollout may go on. So nothing that a restart does not
+mend makes a server dead: if a lost NATS did, a whole fleet would restart at once.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from rebaser.snapshot import Snapshot
+
+Probe = Literal["livez", "readyz"]
+
+AWAY_INTERVALS = 2  # ping intervals without NATS after which a server is not ready
+SILENT_WAITS = 5  # ack waits without a round of progress acks after which a server is dead
+SILENT_MIN = 30.0  # seconds; a shorter silence is never a deadlock
+SPARK_READY = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One aspect of a server. `text` says how it is. A check that is not `live` or not `ready` fails that probe."""
+
+    name: str
+    text: str
+    live: bool = True
+    ready: bool = True
+
+    def passes(self, probe: Probe) -> bool:
+        return self.live if probe == "livez" else self.ready
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a probe: whether it passes, and the checks behind it, without the excluded ones."""
+
+    probe: Probe
+    checks: tuple[Check, ...]
+
+    @property
+    def passes(self) -> bool:
+        return all(check.passes(self.probe) for check in self.checks)
+
+    def text(self) -> str:
+        """Return `ok`, or a line for each check that fails."""
+        failing = [f"{check.name}: {check.text}" for check in self.checks if not check.passes(self.probe)]
+        return "\n".join(failing) or "ok"
+
+    def details(self) -> Mapping[str, object]:
+        """Return the answer for programs, with every check."""
+        return {
+            "ok": self.passes,
+            "checks": {check.name: {"ok": check.passes(self.probe), "text": check.text} for check in self.checks},
+        }
+
+
+def judge(probe: Probe, snapshot: Snapshot, *, require: Collection[str] = (), exclude: Collection[str] = ()) -> Answer:
+    """Judge `snapshot`. `require`: `spark`, if a server without it is not to count as ready. `exclude`: `CHECKS`."""
+    checks = (
+        _stage(snapshot),
+        _nats(snapshot),
+        _progress(snapshot),
+        Check("streams", snapshot.missing or "all exist", ready=not snapshot.missing),
+        Check("spark", snapshot.spark, ready="spark" not in require or snapshot.spark == SPARK_READY),
+        Check("trouble", snapshot.trouble or "none"),  # told only: other change sets make progress
+    )
+    return Answer(probe, tuple(check for check in checks if check.name not in exclude))
+
+
+CHECKS = ("stage", "nats", "progress", "streams", "spark", "trouble")  # that can be excluded
+REQUIRABLE = ("spark",)
+
+
+def _stage(snapshot: Snapshot) -> Check:
+    return Check("stage", snapshot.stage, ready=snapshot.stage == "serving")
+
+
+def _nats(snapshot: Snapshot) -> Check:
+    if snapshot.stage == "connecting":
+        return Check("nats", "there has been no connection yet", ready=False)
+    if not snapshot.nats_away:
+        return Check("nats", "connected")
+    ready = snapshot.nats_away <= AWAY_INTERVALS * snapshot.ping_interval
+    return Check("nats", f"no connection for {snapshot.nats_away:.1f} s", ready=ready)
+
+
+def _progress(snapshot: Snapshot) -> Check:
+    """Whether the loop that keeps the tasks runs. It ends when the server drains."""
+    silent = snapshot.progress_silent
+    if snapshot.stage != "serving" or silent <= max(SILENT_WAITS * snapshot.ack_wait, SILENT_MIN):
+        return Check("progress", "tasks are kept" if snapshot.stage == "serving" else "no tasks to keep")
+    text = f"no progress ack was attempted for {silent:.0f} s: the server holds change sets that it cannot keep"
+    return Check("progress", text, live=False, ready=False)

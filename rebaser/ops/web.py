@@ -1,0 +1,101 @@
+"""The HTTP server of the ops port: Starlette on uvicorn.
+
+Invariants: there are at most `MAX_CONNECTIONS`, each for at most `LIFETIME` and for one request of at most
+`MAX_REQUEST` bytes. Only GET and HEAD are answered.
+"""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from rebaser.ops.probes import CHECKS, REQUIRABLE, Probe, judge
+from rebaser.snapshot import Snapshot
+
+log = structlog.get_logger(__name__)
+
+MAX_CONNECTIONS = 64
+MAX_REQUEST = 8 * 1024  # bytes of all that a connection may send
+LIFETIME = 10.0  # seconds from the start of a connection to its end, whatever happens on it
+CLOSING = 2  # seconds for the answers that are being sent when the port is closed
+
+
+class OneRequest(H11Protocol):  # type: ignore[misc]
+    """A connection for one request. It ends even if its client never sends all of the request."""
+
+    _end: Any = None
+    _received = 0
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            transport.abort()
+        else:
+            self._end = self.loop.call_later(LIFETIME, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._received > MAX_REQUEST:  # uvicorn's own limit holds only for a head that comes in parts
+            self.transport.abort()
+        else:
+            super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._end is not None:
+            self._end.cancel()
+
+
+def make_server(snapshot: Callable[[], Snapshot]) -> Any:
+    """Return a uvicorn server, to run in the event loop in which `snapshot` may be called."""
+    config = uvicorn.Config(
+        _application(snapshot),
+        http=OneRequest,
+        ws="none",
+        lifespan="off",
+        loop="none",
+        log_config=None,
+        log_level="critical",  # anybody can send what it would log; failures are logged by `_failed`
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        headers=[("connection", "close"), ("cache-control", "no-store")],
+        timeout_graceful_shutdown=CLOSING,
+    )
+    config.load()
+    server = uvicorn.Server(config)
+    server.capture_signals = contextlib.nullcontext  # signals are the command's
+    return server
+
+
+def _application(snapshot: Callable[[], Snapshot]) -> Any:
+    def route(probe: Probe) -> Any:
+        async def answer(request: Any) -> Any:
+            query = request.query_params
+            require, exclude = (_names(query.getlist(name)) for name in ("require", "exclude"))
+            for name, known, given in (("require", REQUIRABLE, require), ("exclude", CHECKS, exclude)):
+                if not given <= set(known):
+                    return PlainTextResponse(f"{name}= takes {', '.join(known)}\n", 400)
+            answer = judge(probe, snapshot(), require=require, exclude=exclude)
+            status = 200 if answer.passes else 503
+            if "verbose" in query:
+                return JSONResponse(answer.details(), status)
+            return PlainTextResponse(answer.text() + "\n", status)
+
+        return Route(f"/{probe}", answer, methods=["GET"])  # Starlette adds HEAD
+
+    def failed(request: Any, error: Exception) -> Any:
+        log.error("http_failed", path=request.url.path[:80], exc_info=error)
+        return PlainTextResponse("the server failed to answer; its log says why\n", 500)
+
+    return Starlette(routes=[route("livez"), route("readyz")], exception_handlers={Exception: failed})
+
+
+def _names(given: list[str]) -> set[str]:
+    return {name for one in given for name in one.split(",") if name}

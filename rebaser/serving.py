@@ -1,0 +1,74 @@
+"""Runs a server process: opens the ops port, then what all owners share, then the server itself."""
+
+from collections.abc import Callable
+from functools import partial
+
+import anyio
+import structlog
+
+from rebaser.embedded.spark import Jvm
+from rebaser.ops.port import ops_port
+from rebaser.pings import answer_pings, describe
+from rebaser.runtime.context import open_context
+from rebaser.runtime.garbage import short_collections
+from rebaser.runtime.watchdog import watched_loop
+from rebaser.server import Server
+from rebaser.settings import Settings
+from rebaser.snapshot import Snapshot
+from rebaser_core.messages import REGISTRY
+
+log = structlog.get_logger(__name__)
+
+
+class _Process:
+    """What the ops port can see: the server, once there is one."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.server: Server | None = None
+
+    def snapshot(self) -> Snapshot:
+        if self.server is not None:
+            return self.server.snapshot()
+        settings = self.settings
+        return Snapshot(settings.server_id, "connecting", settings.ack_wait, settings.ping_interval)
+
+
+async def serve(
+    settings: Settings,
+    *,
+    ready: Callable[[], None] = lambda: None,
+    warm: Callable[[], None] = lambda: None,
+    jvm: Jvm | None = None,
+) -> None:
+    """Run a server until cancelled.
+
+    `ready` is called once the server accepts requests, `warm` once Spark is ready for the first DVU. `jvm` is the
+    embedded Spark, if it was started already.
+
+    Raises `ConfigError` if the configuration is wrong, `NotConnectedError` if NATS cannot be reached at the start.
+    """
+    REGISTRY.build()
+    process = _Process(settings)
+    with watched_loop(settings.loop_blocked_after), short_collections():
+        async with ops_port(settings.http, process.snapshot):
+            await _serve(process, ready, warm, jvm)
+
+
+async def _serve(process: _Process, ready: Callable[[], None], warm: Callable[[], None], jvm: Jvm | None) -> None:
+    settings = process.settings
+    async with open_context(settings, jvm) as context, anyio.create_task_group() as group:
+        server = process.server = Server(context)
+
+        async def report_warm() -> None:
+            await context.engine.ready.wait()
+            log.info("dvu_ready", spark=settings.spark)
+            warm()
+
+        def report_ready() -> None:
+            log.info("server_ready", server=settings.server_id, slots=server.snapshot().slots)
+            ready()
+
+        group.start_soon(report_warm)
+        group.start_soon(answer_pings, context, partial(describe, server))
+        await server.run(report_ready)

@@ -1,0 +1,53 @@
+"""The state of a server at one moment, as probes, metrics and pings report it. Data only.
+
+Invariant: a state is read when somebody asks for it, and never counted along the way, so that it cannot drift.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rebaser_core.messages import DvuProgress
+
+Stage = Literal["connecting", "starting", "serving", "draining"]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is cheap to read, whatever the number of owned change sets. All times are in seconds.
+
+    - `stage`: `connecting` until there is a first connection to NATS, `starting` until tasks are pulled, `draining`
+      from SIGTERM on.
+    - `nats_away`: how long there has been no connection; 0 while there is one. `nats_rtt`: the last round trip.
+    - `progress_silent`: how long ago the loop that keeps the tasks of this server last began a round.
+    - `missing`: why streams are missing, or cannot be checked; empty if all exist.
+    - `trouble`: the newest failure that kept a change set from making progress; empty if there is none.
+    - `spark`: `starting`, `ready`, `restarting`, `stopped`, or `down: REASON`.
+    """
+
+    server_id: str
+    stage: Stage
+    ack_wait: float
+    ping_interval: float
+    nats_away: float = 0.0
+    nats_rtt: float = 0.0
+    progress_silent: float = 0.0
+    missing: str = ""
+    trouble: str = ""
+    losses: tuple[str, ...] = ()
+    spark: str = "starting"
+    durability: str | None = None
+    slots: int = 0
+    slots_used: int = 0
+    owned: int = 0
+    sweeper: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """What takes a walk through all owners: their number by phase, and by state of their update; the updates that have
+    run for a long time."""
+
+    phases: Mapping[str, int] = field(default_factory=dict)
+    updates: Mapping[str, int] = field(default_factory=dict)
+    slow_updates: tuple[DvuProgress, ...] = ()

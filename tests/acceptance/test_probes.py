@@ -1,0 +1,52 @@
+"""The probes of a server process, through faults of NATS from its start to its end."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebaser.embedded.nats import embedded_nats
+from tests.support.commands import rebaser
+from tests.support.fleet import NO_SPARK, launched
+from tests.support.http import ask, until
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_probes_tell_nats_that_is_missing_away_and_back(tmp_path: Path, unused_port: int) -> None:
+    """It waits for NATS, serves without Spark, is live without NATS and ready again with it, and ends when told to."""
+    url = f"nats://127.0.0.1:{unused_port}"
+    given: dict[str, Any] = {"spark": NO_SPARK, "http": ":0", "wait_for_nats": 600, "ping_interval": 0.5}
+    async with launched(url, "one", **given) as server:
+        port = (await server.wait_for("http_listening"))["port"]
+        await server.wait_for("nats_awaited")
+        assert (await ask(port, "/livez")).status == 200
+        answer = await ask(port, "/readyz")
+        assert (answer.status, answer.body.split(":")[0]) == (503, "stage")
+        async with embedded_nats(tmp_path / "nats", unused_port) as nats:
+            await server.wait_for("server_ready")
+            assert (await ask(port, "/readyz")).status == 200
+            assert (await until(port, "/readyz?require=spark", 503)).body.startswith("spark: ")
+            spark = (await ask(port, "/readyz?verbose")).json()["checks"]["spark"]
+            assert spark["text"].split(":")[0] in ("starting", "down")
+            assert spark["ok"]
+            os.kill(nats.pid, signal.SIGSTOP)
+            try:
+                away = await until(port, "/readyz", 503)
+                assert away.body.startswith("nats: no connection for")
+                assert (await ask(port, "/livez")).status == 200
+            finally:
+                os.kill(nats.pid, signal.SIGCONT)
+            await until(port, "/readyz", 200)
+            assert await server.terminate() == 0
+    with pytest.raises(OSError, match="connect"):
+        await ask(port, "/livez")
+
+
+async def test_a_server_without_nats_gives_up_in_time_and_says_why(unused_port: int) -> None:
+    done = await rebaser("serve", "--wait-for-nats", "0.5", nats_url=f"nats://127.0.0.1:{unused_port}", spark=NO_SPARK)
+    assert done.returncode == 1
+    assert "no connection to NATS" in done.stderr.splitlines()[-1]
+    assert '"nats_awaited"' in done.stderr

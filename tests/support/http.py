@@ -1,0 +1,37 @@
+"""A request to the ops port, as a probe or a scraper sends it."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    head: str
+    body: str
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+async def ask(port: int, path: str, *, method: str = "GET", head: str = "") -> Answer:
+    """Send one request; the server ends the connection behind its answer. `head`: more lines of headers."""
+    async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+        await stream.send(f"{method} {path} HTTP/1.1\r\nhost: probe\r\n{head}\r\n".encode())
+        answer = b""
+        with anyio.fail_after(60):
+            async for chunk in stream:
+                answer += chunk
+    first, _, body = answer.decode().partition("\r\n\r\n")
+    return Answer(int(first.split(" ")[1]), first.lower(), body)
+
+
+async def until(port: int, path: str, status: int) -> Answer:
+    """Ask again and again until the answer has this status."""
+    with anyio.fail_after(120):
+        while (answer := await ask(port, path)).status != status:  # noqa: ASYNC110 - a probe polls
+            await anyio.sleep(0.05)
+    return answer
