@@ -26,6 +26,7 @@ from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, settings
 from structlog.typing import EventDict
 
+from rebaser.dvu.compiled import loader
 from rebaser.dvu.worker.structure_cache import FOLDER_VARIABLE
 from rebaser.embedded.nats import EmbeddedNats, embedded_nats
 from rebaser_client.admin.provisioning import ensure_topology
@@ -69,6 +70,10 @@ LONGEST = (
     "tests/property/",
 )
 
+COMPILE = (
+    "from rebaser.dvu.compiled import loader; from rebaser.dvu.planning import warm_up; loader.load(); warm_up.warm()"
+)
+
 IN_TIME = 0.8  # of a test's timeout: the rest is for its fixtures
 
 
@@ -86,6 +91,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
     if whole and config.pluginmanager.hasplugin("xdist") and option.numprocesses is None and not option.usepdb:
         option.numprocesses, option.dist, option.loadscopereorder = 4, "loadfile", False
+        if not loader.is_cached():  # half a minute of work that all processes would begin with, each on its own
+            subprocess.run([sys.executable, "-c", COMPILE], check=False, cwd=config.rootpath)
 
 
 @pytest.hookimpl(optionalhook=True)

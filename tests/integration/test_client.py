@@ -22,6 +22,7 @@ from rebaser_client import (
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import ApiError, Connection, JetStream
+from rebaser_client.requests import sender
 from rebaser_client.requests.sender import MAX_FORMULAS_ON_LOOP
 from rebaser_core.errors import ConfigError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
@@ -170,7 +171,8 @@ async def test_a_task_without_room_is_left_to_the_sweeper_and_the_request_is_sto
     assert [event["change_set"] for event in events.named("task_publish_failed")] == ["cs"]
 
 
-async def test_streams_that_are_not_there_are_told(client: RebaserClient) -> None:
+async def test_streams_that_are_not_there_are_told(client: RebaserClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "NOT_READY_AFTER", 0.1)
     with pytest.raises(NotReadyError):
         await client.values("ws", "cs")
     with pytest.raises(NotReadyError):
@@ -222,6 +224,7 @@ async def test_the_first_request_builds_the_models_of_messages_beside_the_loop(
 
     monkeypatch.setattr(REGISTRY, "build", watched)
     monkeypatch.setattr(REGISTRY, "is_built", False)
+    monkeypatch.setattr(sender, "NOT_READY_AFTER", 0.1)
     for _ in range(2):
         with pytest.raises(NotReadyError):  # of a stream
             await client.enqueue_updates("ws", "cs", [Set("a", 1)])

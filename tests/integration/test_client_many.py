@@ -155,6 +155,7 @@ async def test_the_order_is_kept_though_confirmations_are_lost_and_connections_b
             reached[len(outcomes)].set()
 
     async with RebaserClient.connect(proxy.url, prefix=subjects.prefix, max_in_flight=8) as client:
+        monkeypatch.setattr(client._js, "_timeout", 0.2)
         with anyio.fail_after(BOUND):
             async with anyio.create_task_group() as group:
 

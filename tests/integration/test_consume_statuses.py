@@ -274,7 +274,8 @@ async def test_fetch_says_why_it_was_refused_after_what_came(line: str) -> None:
         assert [message async for message in batch] == []
 
 
-async def test_fetch_is_over_in_time_whatever_the_server_does() -> None:
+async def test_fetch_is_over_in_time_whatever_the_server_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rebaser_client.jetstream.pull.state.GRACE", 0.5)
     async with scripted() as (server, consumer):
         with pytest.raises(NoAnswerError, match="did not end a pull"):
             await consumer.next(expires=0.1)

@@ -52,5 +52,5 @@ async def serving(js: JetStream, subjects: Subjects, engine: object, **settings:
         group.start_soon(partial(server.run, ready.set))
         with anyio.fail_after(30):
             await ready.wait()
-            yield server
+        yield server
         group.cancel_scope.cancel()
