@@ -13,9 +13,9 @@ import structlog
 from anyio.abc import TaskGroup
 
 from rebaser import crowd
-from rebaser.change_set.lease import Lease, Task
+from rebaser.change_set.lease import Lease, Task, retry_delay
 from rebaser.change_set.lifecycle import Phase, Reason
-from rebaser.change_set.owner import Owner, retry_delay
+from rebaser.change_set.owner import Owner
 from rebaser.runtime.context import Context
 from rebaser.runtime.garbage import FrozenGarbage
 from rebaser.runtime.progress import Progress, ProgressReporter

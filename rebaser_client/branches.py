@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from rebaser_client.errors import RequestRejected
 from rebaser_client.log.branches import BranchDiff, BranchInfo
@@ -14,6 +14,8 @@ from rebaser_core.branches.branch import Create
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, check_token
 from rebaser_core.messages import EnqueueUpdatesResponse, Success
+
+Follow: TypeAlias = Literal["auto", "manual"]
 
 
 class BranchOperations(ReadOperations):
@@ -32,6 +34,7 @@ class BranchOperations(ReadOperations):
         at: At | None = None,
         target: str | None = None,
         closed: bool = False,
+        follow: Follow = "auto",
         or_use: bool = False,
         author: str | None = None,
         message: str = "",
@@ -49,6 +52,9 @@ class BranchOperations(ReadOperations):
         - `target`: what the new change set is compared with: the parent, which is the default, or the target of the
           parent. In the second case it begins with all changes of the parent.
         - `closed`: the change set accepts no edits, so that it names one state of the parent.
+        - `follow`: `auto` brings the branch up to date with its target whenever a server works on the branch, as
+          `rebase` does. While nobody uses the branch, nothing is done; its next request brings it up to date. With
+          `manual`, only `rebase` and `apply` do so.
         - `or_use`: if the change set exists, return it, provided that it was created from the same parent, with the
           same target, and not from a position after `at`.
         - `wait`: `derived` also waits for derived values that were not up to date in the parent.
@@ -60,7 +66,9 @@ class BranchOperations(ReadOperations):
         sequence: int | None = None
         if parent is not None and at is not None:
             parent, sequence = await self._position(ChangeSetKey.of(workspace, parent), at)
-        asked = Create(parent, sequence, target, closed)
+        if follow not in ("auto", "manual"):
+            raise UnprocessableError(f"follow must be auto or manual, not {follow!r}", code="invalid_argument")
+        asked = Create(parent, sequence, target, closed, follow == "auto")
         about = {"author": author, "message": message, "timeout": timeout, "request_id": request_id}
         try:
             response = await self.enqueue_updates_with_reply(workspace, change_set, (), action=asked, **about)

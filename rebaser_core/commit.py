@@ -21,7 +21,7 @@ class Kind(StrEnum):
 
     REBASE = "rebase"  # requests were decided
     DVU = "dvu"  # derived values were brought up to date
-    ATTEMPT = "attempt"  # a request or a DVU is being tried again; the number of attempts is bounded
+    ATTEMPT = "attempt"  # a request, a DVU or a pull is being tried again; the number of attempts is bounded
     CHECKPOINT = "checkpoint"  # no value changed; names a checkpoint
     CREATE = "create"  # begins the log of a change set that was created by a request
     MARK = "mark"  # no value changed; protects or closes the change set, or ends either
@@ -87,6 +87,7 @@ class CheckpointRef:
 
 
 DVU_ATTEMPT = 0  # `Attempt.sequence` of attempts at the DVU; no request has this sequence
+PULL_ATTEMPT = -1  # `Attempt.sequence` of attempts at an automatic pull
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Attempt:
     """A request that could not be decided yet: how often it was held, and when for the first time (Unix ms).
 
     `deaths`: tries whose end the log has not recorded. A try in progress counts until it ends and a commit subtracts
-    it. For a DVU, `first_ms` is the time of the last try.
+    it. For a DVU and a pull, `first_ms` is the time of the last try.
     """
 
     sequence: int
@@ -234,7 +235,8 @@ class BranchSummary:
     `target` is empty if the change set has none. `changes`: how many definitions differ from those at the base, or were
     edited back to them since the last checkpoint. `conflicts`: how many ids are in conflict with the target. `origin`
     is the parent, as of log sequence `origin_sequence`; empty if the change set began empty. `birth`: the sequence of
-    the `create` commit, 0 if this is that commit, or if there is none.
+    the `create` commit, 0 if this is that commit, or if there is none. `follows`: whether the branch pulls what its
+    target changes by itself.
     """
 
     target: str
@@ -245,6 +247,7 @@ class BranchSummary:
     origin: str
     origin_sequence: int
     birth: int = 0
+    follows: bool = False
 
 
 @record
@@ -265,7 +268,8 @@ class Origin:
     """What a change set was created from: its parent `change_set` as of log sequence `sequence`.
 
     `target`: the change set that this one branches from, and can be applied to: the parent, or the target of the
-    parent. `base`: the log sequence of the target up to which its commits are contained in this change set.
+    parent. `base`: the log sequence of the target up to which its commits are contained in this change set. `follows`:
+    whether it pulls what its target changes by itself.
 
     `tail`: the messages of the parent's log between its checkpoint and `sequence`. If `tail_blob` is set, they are in
     that blob, and `tail` of a decoded commit is empty until the caller loads it.
@@ -277,6 +281,7 @@ class Origin:
     base: int
     tail: tuple[TailRow, ...] = ()
     tail_blob: BlobRef | None = None
+    follows: bool = False
 
 
 @record
@@ -358,6 +363,12 @@ class Commit:
     def has_edits(self) -> bool:
         """Whether this commit defines or removes values. The delta need not be loaded."""
         return self.kind in (Kind.REBASE, Kind.REPLAY) and bool(self.delta or self.delta_blob)
+
+    @property
+    def folded_blobs(self) -> tuple[BlobRef, ...]:
+        """The blobs whose content a reader needs to fold this commit."""
+        replay = None if self.replay is None else self.replay.blob
+        return tuple([blob for blob in (self.delta_blob, replay) if blob is not None])
 
     @property
     def follows(self) -> int:

@@ -37,7 +37,8 @@ def digest_of(
         parts.append(b"revert%d-%d;%b" % (action.first, action.last, canonical(action.request)))
         parts += [] if action.of is None else [b"of" + canonical(action.of)]
     if type(action) is Create:
-        parts.append(b"create" + canonical([action.parent, action.at, action.target, action.closed]))
+        manual = [] if action.follows else [False]
+        parts.append(b"create" + canonical([action.parent, action.at, action.target, action.closed, *manual]))
     if type(action) is Apply:
         kept = [True] if action.keep else []
         parts.append(b"apply" + canonical([action.source, action.at, action.strict, action.allow_stale, *kept]))

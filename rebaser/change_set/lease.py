@@ -12,6 +12,7 @@ import structlog
 from rebaser_client.backoff import Backoff
 from rebaser_client.jetstream import JetStream, PullMessage
 from rebaser_client.requests.task_publisher import publish_task
+from rebaser_core.backoff import exponential_delay
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
@@ -20,6 +21,19 @@ log = structlog.get_logger(__name__)
 
 ACK_ATTEMPTS = 5
 ACK_RETRY = 0.02  # seconds until the ack is sent and checked again; doubled each time
+RETRY_LOAD = 0.5  # seconds until a task that failed twice is redelivered; doubled after each further failure
+RETRY_LOAD_MAX = 5.0  # seconds
+
+
+def retry_delay(delivered: int) -> float:
+    """Return the seconds until a task that failed is redelivered; `delivered` counts its deliveries, from 1.
+
+    After the first failure there is no delay. Then it grows, so that in a long outage the server does not load every
+    change set again and again.
+    """
+    if delivered <= 1:
+        return 0.0
+    return exponential_delay(delivered - 2, RETRY_LOAD, RETRY_LOAD_MAX)
 
 
 @dataclass(frozen=True, slots=True)

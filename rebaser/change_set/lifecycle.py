@@ -102,12 +102,19 @@ class DvuFailed:
 
 @dataclass(frozen=True, slots=True)
 class JobStarted:
-    """A job began that must end before a release: publishing a dead letter, or writing a checkpoint."""
+    """A job began that must end before a release: to publish a dead letter, to write a checkpoint, or to pull."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
     """A job ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """A branch took over what its target changed, without a request. `owes`: a DVU is owed."""
+
+    owes: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +167,7 @@ Event: TypeAlias = (
     | DvuFailed
     | JobStarted
     | JobEnded
+    | Pulled
     | Failed
     | Cancelled
     | Stop
@@ -302,6 +310,8 @@ def _record(state: OwnerState, event: Event, now: float, timing: Timing) -> Owne
         case DvuFailed():
             delay = exponential_delay(state.failures, timing.dvu_retry, timing.dvu_retry_max)
             return replace(state, dvu=Dvu.WAITING, failures=state.failures + 1, retry_at=now + delay)
+        case Pulled(owes=owes):
+            return replace(state, owes=owes)
         case JobStarted():
             return replace(state, jobs=state.jobs + 1)
         case JobEnded():

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 import anyio
 import structlog
+from anyio.abc import TaskGroup
 
 from rebaser.change_set.actor import Actor
 from rebaser.change_set.healing import heal
-from rebaser.change_set.lease import Lease, Task
+from rebaser.change_set.lease import Lease, Task, retry_delay
 from rebaser.change_set.lifecycle import (
     Arrived,
     Cancelled,
@@ -42,36 +43,23 @@ from rebaser.change_set.log import checkpointer
 from rebaser.change_set.log.commit_log import CommitLog, open_log
 from rebaser.change_set.poison import PoisonDetector
 from rebaser.change_set.processor import PendingDeadLetter, Processor, QueueBlocked
+from rebaser.change_set.puller import BranchPuller
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
 from rebaser.runtime.progress import Progress
 from rebaser_client.backoff import Backoff
 from rebaser_client.jetstream import Message, OrderedConsumer
-from rebaser_core.backoff import exponential_delay
 from rebaser_core.commit import Applied
 from rebaser_core.decisions.decide import decided_through
 from rebaser_core.errors import FencedError, RebaserError, UnsupportedVersion
 
 log = structlog.get_logger(__name__)
 
-RETRY_LOAD = 0.5  # seconds until a task that failed twice is redelivered; doubled after each further failure
-RETRY_LOAD_MAX = 5.0  # seconds
 DEAD_LETTER_RETRY = 0.1  # seconds until a dead letter that could not be stored is sent again; doubled each time
 DEAD_LETTER_RETRY_MAX = 5.0  # seconds
 LARGE = 100_000  # values; a change set with more of them is kept out of garbage collections
 
 T = TypeVar("T")
-
-
-def retry_delay(delivered: int) -> float:
-    """Return the seconds until a task that failed is redelivered; `delivered` counts its deliveries, from 1.
-
-    After the first failure there is no delay. Then it grows, so that in a long outage the server does not load every
-    change set again and again.
-    """
-    if delivered <= 1:
-        return 0.0
-    return exponential_delay(delivered - 2, RETRY_LOAD, RETRY_LOAD_MAX)
 
 
 class Owner(Actor):
@@ -92,6 +80,7 @@ class Owner(Actor):
         self._commits: CommitLog | None = None
         self._processor: Processor | None = None
         self._dvu: SerialDvu | None = None
+        self._puller: BranchPuller | None = None  # only for a branch that follows its target
         self._rest: Sequence[Message] = ()  # taken from the queue, not yet decided
         self._checkpointing = False
         self._full_checkpoint_due = False  # write a full checkpoint, however short the log is
@@ -121,7 +110,7 @@ class Owner(Actor):
 
     def drop_resources(self) -> None:
         """After `run`, drop the references that lead back to this owner, so that its memory is freed at once."""
-        self._consumer = self._processor = self._dvu = self.group = None
+        self._consumer = self._processor = self._dvu = self._puller = self.group = None
 
     def adopt(self, task: Task) -> None:
         """Take over the redelivery of a task that this owner already holds."""
@@ -175,8 +164,7 @@ class Owner(Actor):
                 case Command.CANCEL_WORK:
                     self.cancel_work()
                 case Command.STOP_CONSUMING:
-                    self._awaiting = False
-                    group.start_soon(self.resources.aclose)
+                    self._stop_consuming(group)
                 case Command.ACK:
                     group.start_soon(self._ack)
                 case Command.RECHECK:
@@ -186,10 +174,18 @@ class Owner(Actor):
                 case Nak(delay=delay):
                     group.start_soon(self.lease.give_back, delay)
 
+    def _stop_consuming(self, group: TaskGroup) -> None:
+        self._awaiting = False
+        group.start_soon(self.resources.aclose)
+        if self._puller is not None:
+            self._puller.wake()  # a pull that waits for requests ends
+
     # -- effects ---------------------------------------------------------------------------------------------------
 
     async def _load_and_decide(self) -> None:
         if await self._load():
+            if self._puller is not None and self.group is not None:
+                self.group.start_soon(self._follow_target, self._puller)
             await self._decide_requests()
 
     async def _load(self) -> bool:
@@ -216,6 +212,11 @@ class Owner(Actor):
                 )
                 self._dvu = SerialDvu(context, self._commits, redelivered=redelivered, hung=lambda: self._hung)
                 self._processor = Processor(context, self._commits, Applied(stream.created, decided), detector)
+                if state.branch is not None and state.branch.follows:
+                    puller = BranchPuller(
+                        context, self._commits, self._processor, redelivered=redelivered, hung=lambda: self._hung
+                    )
+                    self._puller = puller
                 consumer = OrderedConsumer(
                     context.js, subjects.requests_stream, subjects.requests(key), on_ready=self._check_queue
                 )
@@ -278,6 +279,8 @@ class Owner(Actor):
             return Failed(Reason.QUEUE_BLOCKED, blocked.delay, grace=blocked.time_left / 2)
         except RebaserError as error:
             return self._failure_of("decide_failed", error)
+        if self._puller is not None:
+            self._puller.wake()
         if commits.handed_over:  # the next owner loads the state, if there is anything to do
             # A request that stays in the queue without a task looks stranded, and the sweeper would wake an owner.
             await self._context.deleter.flush()
@@ -307,6 +310,10 @@ class Owner(Actor):
             self._start_checkpoint()
         finally:
             self.post(event)
+
+    async def _follow_target(self, puller: BranchPuller) -> None:
+        with self.cancelled_with_work():
+            await puller.run(self.post, lambda: self.lifecycle.phase is Phase.ACTIVE, self._start_checkpoint)
 
     def _publish_all_dead(self, dead: list[PendingDeadLetter]) -> None:
         for pending in dead:
@@ -375,7 +382,8 @@ class Owner(Actor):
                 subject = context.subjects.requests(self.key)
                 start = processor.applied.sequence + 1
                 request = await context.js.next(context.subjects.requests_stream, subject, start)
-                work_left = request is not None or commits.state.owes or commits.left_debt
+                unlooked = self._puller is not None and self._puller.owed and not commits.handed_over
+                work_left = request is not None or commits.state.owes or commits.left_debt or unlooked
         except RebaserError as error:
             self.log.warning("recheck_failed", reason=error.message)
         finally:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from rebaser.change_set.log.commit_drafts import created, marked, of_replay
+from rebaser.change_set.log.commit_drafts import compared, created, marked, of_replay, wakes
 from rebaser.change_set.log.commit_log import CommitLog, UnstorableCommit
 from rebaser.change_set.poison import PoisonDetector, Suspicion
 from rebaser.change_set.readers.request_reader import INTERNAL_CODES, HeldRequest, RequestReader
@@ -18,7 +18,7 @@ from rebaser.change_set.retry_budget import RetryBudget
 from rebaser.change_set.settling import request_settling
 from rebaser.runtime.context import Context
 from rebaser_client.blobs.freshness import Freshness
-from rebaser_client.cooperative import cooperate, run_in_steps
+from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import Message
 from rebaser_core import thresholds
 from rebaser_core.backoff import exponential_delay
@@ -27,12 +27,10 @@ from rebaser_core.branches.merge import Merged
 from rebaser_core.commit import Applied, Attempt, Decision, Kind, Outcome, Reverts
 from rebaser_core.decisions.decide import DecidedBatch, decide, defined_after, recorded_outcome
 from rebaser_core.decisions.queued_request import QueuedRequest
-from rebaser_core.decisions.replay import Replayed
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.record import record
-from rebaser_core.updates import Update
 
 BLOCKED_RETRY = 0.5  # seconds until a blocked queue is tried again; doubled after each attempt
 BLOCKED_RETRY_MAX = 5.0  # seconds
@@ -75,11 +73,16 @@ class QueueBlocked(TransientError):  # noqa: N818 - a state of the queue
         self.dead = dead
 
 
+class BaseMoved(Exception):  # noqa: N818 - a state of the branch
+    """The base of the branch moved after a request to rebase it was read: the request has to be read again."""
+
+
 class Processor:
     """Processes the requests of the change set whose log is `commits`.
 
     `applied`: the creation time of the request stream, and the highest sequence that is decided in it. `detector`
-    decides which requests are attempted alone.
+    decides which requests are attempted alone. `answered`: the sequence of the last request that was decided or
+    answered. `rebasing`: whether a request to rebase the branch is being decided.
     """
 
     def __init__(self, context: Context, commits: CommitLog, applied: Applied, detector: PoisonDetector) -> None:
@@ -94,6 +97,8 @@ class Processor:
         outcomes = [*commits.state.outcomes.values(), *commits.state.redriven.values()]
         self._budget = RetryBudget(int(context.settings.retry_for * 1000), outcomes)
         self._pending_dead: dict[int, PendingDeadLetter] = {}  # by request sequence
+        self.answered = 0
+        self.rebasing = False
 
     async def process(self, messages: Sequence[Message]) -> Processed:
         """Decide, commit and answer `messages`, in order, as many as one commit may hold.
@@ -110,13 +115,15 @@ class Processor:
             return Processed(done.dead, [*done.rest, *messages[count:]])
         async with self._detector.attempt_alone(messages[0]) as suspicion:
             done = await self._process(messages[:1], suspicion)
-            return Processed(done.dead, messages[1:])
+            return Processed(done.dead, [*done.rest, *messages[1:]])
 
     async def _process(self, messages: Sequence[Message], suspicion: Suspicion) -> Processed:
         self._freshness = Freshness()
         requests, held = await self._read(messages, suspicion)
         try:
             dead = await self._commit(messages, requests) if requests else []
+        except BaseMoved:
+            return Processed([], messages)
         except UnstorableCommit as error:
             if len(requests) > 1:  # these may be too many; or one is at fault, and the others must not wait for it
                 half = len(requests) // 2
@@ -168,7 +175,8 @@ class Processor:
         recorded = recorded_outcome(state, self.applied, request.request_id, request.sequence, request.redrive)
         if recorded is not None or request.sequence <= self.applied.sequence:
             return request
-        return await self._reader.with_sources(request, state, self._commits.tail_max)
+        self.rebasing = isinstance(request.action, Rebase)
+        return await self._reader.with_sources(request, self._commits)
 
     async def _merged(self, request: QueuedRequest) -> QueuedRequest:
         """Return the request with its patch merged into the current state. Call within the append lock."""
@@ -185,17 +193,6 @@ class Processor:
             await cooperate()
             moved |= defined_after(self._commits.state, ids[start : start + step], request.expect_at or 0)
         return replace(request, moved=frozenset(moved))
-
-    async def _wakes(self, delta: Sequence[Update]) -> bool:
-        """Return whether applying `delta` makes a DVU due. Call within the append lock."""
-        step = thresholds.now.fold_step
-        if len(delta) <= step:
-            return self._commits.state.wakes(delta)
-        for start in range(0, len(delta), step):
-            await cooperate()
-            if self._commits.state.wakes(delta[start : start + step]):
-                return True
-        return False
 
     async def _commit(self, messages: Sequence[Message], requests: list[QueuedRequest]) -> list[PendingDeadLetter]:
         commits = self._commits
@@ -219,7 +216,7 @@ class Processor:
                 sequence = await commits.append(commit, self._freshness)
                 self.applied = decided.applied
             elif decided.decisions:
-                owes = state.owes or await self._wakes(decided.delta) or bool(decided.recompute)
+                owes = state.owes or await wakes(state, decided.delta) or bool(decided.recompute)
                 replayed = decided.replayed
                 commit = commits.draft(
                     Kind.REBASE if replayed is None else Kind.REPLAY,
@@ -242,6 +239,7 @@ class Processor:
                 self.applied = decided.applied
                 if decided.skipped:
                     self._log.error("requests_skipped", commit=commit.id, count=decided.skipped)
+            self.rebasing = False
         await self._settle(requests[0], *decided.answers[0], sequence)
         return await self._answer_all(messages, decided.answers, sequence)
 
@@ -264,13 +262,16 @@ class Processor:
         return replace(decided, decisions=(stored,), answers=tuple(answers))
 
     async def _replayed(self, request: QueuedRequest) -> QueuedRequest:
-        """Return the request with the target's edits compared with the current state. Call within the append lock."""
+        """Return the request with the target's edits compared with the current state. Call within the append lock.
+
+        Raises `BaseMoved` if a pull came first.
+        """
         branch, theirs, action = self._commits.state.branch, request.theirs, request.action
         if branch is None or theirs is None or not isinstance(action, Rebase):
             return request  # it is refused
-        replayed = Replayed(branch, theirs, action.strategy)
-        await run_in_steps(replayed.compare(self._commits.state.cells.edit_of, thresholds.now.overlay_merge_step))
-        return replace(request, replayed=replayed)
+        if not theirs.fits(branch):
+            raise BaseMoved
+        return replace(request, replayed=await compared(self._commits.state, branch, theirs, action.strategy))
 
     async def _answer_all(
         self, messages: Sequence[Message], answers: Sequence[tuple[Decision, int | None]], sequence: int
@@ -293,6 +294,7 @@ class Processor:
         if not room:
             await self._context.connection.flush()
         self._context.deleter.add(done)
+        self.answered = messages[len(answers) - 1].stream_sequence
         return dead
 
     def answer(self, message: Message, decision: Decision, commit: int) -> bool:

@@ -12,24 +12,20 @@ that killed or hung `max_deaths` servers is deferred, longer each time, while re
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
 import anyio
 
+from rebaser.change_set.counted_attempts import CountedAttempts
 from rebaser.change_set.log.commit_log import CommitLog
-from rebaser.change_set.poison import recorded_attempt
 from rebaser.dvu.faults import CRASHED
 from rebaser.dvu.update import still_valid, update
 from rebaser.runtime.context import Context
 from rebaser.runtime.progress import Progress
-from rebaser_core.backoff import exponential_delay
-from rebaser_core.commit import DVU_ATTEMPT, Attempt, Kind
+from rebaser_core.commit import DVU_ATTEMPT, Kind
 from rebaser_core.errors import DvuError, RebaserError
 from rebaser_core.state.change_set import View
 from rebaser_core.state.computed_table import ComputedTable
 
-DEFERRAL = 10.0  # seconds until an update that killed or hung `max_deaths` servers is retried; doubled each time
-DEFERRAL_MAX = 600.0  # seconds
 CRASHED_NAMED = 10  # values of one update that are logged because their function killed a process
 
 
@@ -42,27 +38,14 @@ class SerialDvu:
 
     def __init__(self, context: Context, commits: CommitLog, *, redelivered: bool, hung: Callable[[], bool]) -> None:
         self._context = context
-        self._hung = hung
         self._commits = commits
         self._log = commits.logger
         self.progress: Progress | None = None
-        self._records_attempts = redelivered or DVU_ATTEMPT in commits.state.attempts
+        self._attempts = CountedAttempts(context, commits, DVU_ATTEMPT, "dvu", redelivered=redelivered, hung=hung)
 
     def deferral(self) -> float:
         """Return the seconds until the first update may start. A deferral is logged, and shown in the status."""
-        context, attempt = self._context, self._last_attempt()
-        excess = attempt.deaths - context.settings.max_deaths
-        if excess < 0 or not self._commits.state.owes:
-            return 0.0
-        delay = exponential_delay(excess, DEFERRAL, DEFERRAL_MAX)
-        # The delay counts from the last attempt of any owner. A clock that is behind does not make the delay longer.
-        delay = min(max(delay - (context.now_ms() - attempt.first_ms) / 1000, 0.0), delay)
-        reason = f"{attempt.deaths} of the servers that ran it died or hung"
-        context.health.record(
-            context.now(), DvuError(f"the update of {self._commits.key} is deferred: {reason}"), delay
-        )
-        self._log.error("dvu_deferred", deaths=attempt.deaths, seconds=round(delay, 1))
-        return delay
+        return self._attempts.deferral() if self._commits.state.owes else 0.0
 
     async def run(self) -> None:
         """Bring the derived values up to date as of the newest commit.
@@ -71,9 +54,9 @@ class SerialDvu:
         `FencedError` if another owner appended first. In each case nothing has changed.
         """
         async with AsyncExitStack() as stack:
-            if self._records_attempts:
+            if self._attempts.recording:
                 await self._await_spark()  # an outage of Spark does not count as an attempt
-                await self._record_attempt(stack)
+                await stack.enter_async_context(self._attempts.recorded())
             try:
                 await self._run()
             except RebaserError:
@@ -83,7 +66,7 @@ class SerialDvu:
                 raise DvuError(f"the update failed unexpectedly: {type(error).__name__}", code="internal") from error
             finally:
                 self.progress = None
-            self._records_attempts = False
+            self._attempts.recording = False
 
     async def _await_spark(self) -> None:
         seconds = self._context.settings.dvu_timeout
@@ -92,22 +75,6 @@ class SerialDvu:
                 await self._context.engine.available()
         except TimeoutError:
             raise DvuError(f"Spark was not available within {seconds:g} s", code="late") from None
-
-    async def _record_attempt(self, stack: AsyncExitStack) -> None:
-        before = replace(self._last_attempt(), first_ms=self._context.now_ms())
-        if before.deaths:
-            try:  # a process runs one suspected update at a time, so that its death counts against no other update
-                self._context.suspect_dvu_lock.acquire_nowait()
-            except anyio.WouldBlock:
-                raise DvuError(
-                    "this server is already running another update that may have killed servers", code="suspect"
-                ) from None
-            stack.callback(self._context.suspect_dvu_lock.release)
-            self._log.warning("dvu_suspected", deaths=before.deaths)
-        await stack.enter_async_context(recorded_attempt(self._context, self._commits, before, self._hung))
-
-    def _last_attempt(self) -> Attempt:
-        return self._commits.state.attempts.get(DVU_ATTEMPT) or Attempt(DVU_ATTEMPT, 0, 0)
 
     async def _run(self) -> None:
         context, commits = self._context, self._commits

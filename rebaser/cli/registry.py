@@ -146,6 +146,7 @@ def _blame() -> Function:
         "rebaser branch shop draft --from main@2h            # as it was two hours ago",
         "rebaser branch shop v1 --from main --closed         # a name for this state, which nobody edits",
         "rebaser branch shop retry --from draft --target main    # with all changes of draft",
+        "rebaser branch shop frozen --follow manual          # main comes in only with rebase and apply",
     ),
 )
 def _branch() -> Function:

@@ -26,6 +26,7 @@ from rebaser_core.commit import BranchStatus, BranchSummary
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import read_branch, read_edited, read_protected
+from rebaser_core.messages.origin import AUTO, MANUAL
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Remove
 
@@ -53,6 +54,7 @@ class BranchInfo:
     - `behind`: whether the target was edited after the base.
     - `protected`: whether edits other than applied branches are refused.
     - `born`: the log sequence of the commit that created it from `origin`; 0 if it began empty.
+    - `follow`: `auto` if servers bring the branch up to date with its target by themselves, otherwise `manual`.
     """
 
     workspace: str
@@ -69,6 +71,7 @@ class BranchInfo:
     protected: bool = False
     conflicts: int = 0
     born: int = 0
+    follow: str = MANUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +317,7 @@ def _info(workspace: str, name: str, sequence: int, time: datetime, headers: Map
         protected=protected,
         conflicts=branch.conflicts,
         born=(branch.birth or sequence) if branch.origin else 0,
+        follow=AUTO if branch.follows else MANUAL,
     )
 
 

@@ -178,7 +178,7 @@ class StateLoader(CommitReader):
                 else:
                     added = _weight(commit, message.data)
                     weight += added
-                    if commit.delta_blob:
+                    if commit.folded_blobs:
                         async with self._tail_slot_released():
                             commit = await self.with_delta(commit)
                     await _fold(state, sequence, commit, added)
@@ -216,4 +216,4 @@ async def _fold(state: ChangeSetState, sequence: int, commit: Commit, weight: in
 def _weight(commit: Commit, data: bytes) -> int:
     """Return the bytes that a message with payload `data`, and the blobs of its commit, add to the weight of a log."""
     tail = None if commit.origin is None else commit.origin.tail_blob
-    return len(data) + COMMIT_OVERHEAD + sum(blob.size for blob in (commit.delta_blob, tail) if blob)
+    return len(data) + COMMIT_OVERHEAD + sum(blob.size for blob in (*commit.folded_blobs, tail) if blob)

@@ -31,13 +31,14 @@ class Create:
     """The request to create a change set from `parent` as of log sequence `at` (None: now), or an empty one.
 
     `target`: the change set to branch from: the parent (None), or the target of the parent. `closed`:
-    the new change set accepts no edits.
+    the new change set accepts no edits. `follows`: it pulls what its target changes by itself.
     """
 
     parent: str | None = None
     at: int | None = None
     target: str | None = None
     closed: bool = False
+    follows: bool = True
 
 
 @record
@@ -127,7 +128,8 @@ class Branch:
     `origin`: its parent (empty if it began empty), as of log sequence `origin_sequence`. `target`: what it branches
     from (empty for none), as of log sequence `base`. `changes`: by id, the definition at the base of each value that
     was edited here. `conflicts`: those of these ids that the target defined differently. `own`: the log sequence of the
-    newest commit with edits of its own (not taken over from the target), or `birth`.
+    newest commit with edits of its own (not taken over from the target), or `birth`. `follows`: its owner pulls what
+    the target changed, without a request.
     """
 
     birth: int
@@ -139,6 +141,7 @@ class Branch:
     changes: dict[str, Definition] = field(default_factory=dict)
     conflicts: dict[str, Contested] = field(default_factory=dict)
     own: int = 0
+    follows: bool = False
 
     @classmethod
     def of(cls, sequence: int, origin: Origin | None, status: BranchStatus | None, parent: "Branch | None") -> "Branch":
@@ -151,6 +154,7 @@ class Branch:
         if origin is None:
             return cls(sequence, status=status, own=sequence)
         branch = cls(sequence, origin.change_set, origin.sequence, origin.target, origin.base, status, own=sequence)
+        branch.follows = origin.follows
         if origin.target != origin.change_set and parent is not None:
             branch.changes, branch.conflicts = dict(parent.changes), dict(parent.conflicts)
         return branch
@@ -209,7 +213,7 @@ class Branch:
         changes, conflicts = len(self.changes), len(self.conflicts) - len(settled)
         if self.target:
             changes += len({update.id for update in edited if update.id not in self.changes})
-        about = (changes, conflicts, self.origin, self.origin_sequence, self.birth)
+        about = (changes, conflicts, self.origin, self.origin_sequence, self.birth, self.follows)
         return BranchSummary(self.target, self.base, self.status, *about)
 
 

@@ -27,7 +27,7 @@ from rebaser_core.checkpoint.schema import (
     read_template,
     text,
 )
-from rebaser_core.commit import Applied, Attempt
+from rebaser_core.commit import PULL_ATTEMPT, Applied, Attempt
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import RebaserError, UnsupportedVersion
 from rebaser_core.history import MAX_MARKS, Mark
@@ -232,6 +232,9 @@ class _Head:
         recompute = [listed(row, 2) for row in listed(raw.get("recompute"))]
         self.recompute = {parse_recompute(wire, COMMIT_LIMITS): natural(sequence) for wire, sequence in recompute}
         attempts = [Attempt(*map(natural, listed(row, 4))) for row in listed(raw.get("attempts"))]
+        if raw.get("pull") is not None:
+            first_ms, deaths = map(natural, listed(raw["pull"], 2))
+            attempts.append(Attempt(PULL_ATTEMPT, 0, first_ms, deaths))
         self.attempts = {attempt.sequence: attempt for attempt in attempts}
         self.outcomes = list(map(natural, listed(raw.get("outcomes"), 2)))
         self.counts = [natural(raw.get("values")), natural(raw.get("roots")), self.outcomes]

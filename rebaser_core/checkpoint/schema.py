@@ -92,7 +92,8 @@ def listed(item: object, exactly: int | None = None) -> list[Any]:
 def write_branch(branch: Branch) -> list[Any]:
     """The JSON of a branch without its changes, which have a blob of their own."""
     origin, target = [branch.origin, branch.origin_sequence], [branch.target, branch.base]
-    return [branch.birth, origin, target, branch.status.value, branch.own]
+    follows = [True] if branch.follows else []
+    return [branch.birth, origin, target, branch.status.value, branch.own, *follows]
 
 
 def read_branch(raw: object, edited: int) -> Branch | None:
@@ -102,11 +103,11 @@ def read_branch(raw: object, edited: int) -> Branch | None:
     """
     if raw is None:
         return None
-    birth, origin, target, status, *own = listed(raw)
+    birth, origin, target, status, *rest = listed(raw)
     (parent, sequence), (name, base) = listed(origin, 2), listed(target, 2)
     about = (natural(sequence), text(name), natural(base), read_status(text(status)))
-    (newest,) = own or (edited,)
-    return Branch(natural(birth), text(parent), *about, own=natural(newest))
+    own, follows = listed([*rest, *(edited, None)[len(rest) :]], 2)
+    return Branch(natural(birth), text(parent), *about, own=natural(own), follows=read_flag(follows))
 
 
 def read_taken(raw: object) -> dict[str, int]:

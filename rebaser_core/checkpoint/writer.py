@@ -18,6 +18,7 @@ from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, PartRef
 from rebaser_core.checkpoint.part_rows import PartRows, make_batch
 from rebaser_core.checkpoint.schema import SCHEMAS, write_branch, write_json, write_template
+from rebaser_core.commit import PULL_ATTEMPT
 from rebaser_core.ids import RequestId
 from rebaser_core.messages.decision import write_decision, write_digests
 from rebaser_core.messages.tail import encode_changes
@@ -53,8 +54,11 @@ class CheckpointDraft:
         self.rows = len(state.cells) if self.is_base else changed
         self.chain = chain = Chain() if self.is_base else chain
         self._attempts = [
-            [tried.sequence, tried.count, tried.first_ms, tried.deaths] for tried in state.attempts.values()
+            [tried.sequence, tried.count, tried.first_ms, tried.deaths]
+            for tried in state.attempts.values()
+            if tried.sequence != PULL_ATTEMPT
         ]
+        pull = state.attempts.get(PULL_ATTEMPT)
         self._recompute = [[recompute.to_wire(), sequence] for recompute, sequence in state.recompute.items()]
         self._applied = [state.applied.stream, state.applied.sequence] if state.applied else None
         branch = state.branch
@@ -69,6 +73,7 @@ class CheckpointDraft:
         self._branch |= {"taken": dict(state.taken)} if state.taken else {}
         self._branch |= {"protected": True} if state.protected else {}
         self._branch |= {"bornMs": state.born_ms} if state.born_ms else {}
+        self._branch |= {} if pull is None else {"pull": [pull.first_ms, pull.deaths]}
         self._changes_at_base = None if branch is None or not branch.target else list(branch.changes.items())
         self._conflicts = {} if branch is None else dict(branch.conflicts)
         self._changed: list[tuple[str, Changed]] | None = None

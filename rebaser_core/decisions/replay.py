@@ -24,7 +24,8 @@ class Theirs:
     `source`: the target and its log sequence, which becomes the new base. `definitions`: by id, the definition there of
     each value that the target defined or removed after the base. `applied`: the branch as of the log sequence that the
     target applied after the base; None if it applied none. `agreed`: the values that the branch had changed by then, by
-    id, each with the definition that the branch had then, and the target after that apply.
+    id, each with the definition that the branch had then, and the target after that apply. `applied_ms`: when that was
+    (Unix ms).
     """
 
     source: Source
@@ -32,6 +33,11 @@ class Theirs:
     definitions: Mapping[str, Definition]
     applied: Source | None = None
     agreed: Mapping[str, Definition] = field(default_factory=dict)
+    applied_ms: int = 0
+
+    def fits(self, branch: Branch) -> bool:
+        """Whether this is still what `branch` lacks: its base did not move since this was read."""
+        return branch.base == self.base
 
 
 def refuse_rebase(state: ChangeSetState) -> UnprocessableError | None:
@@ -67,15 +73,16 @@ def check_moves(branch: Branch, born: int, source: Source) -> None:
 class TargetCommits:
     """What consecutive commits of a target did: `definitions` by id, as in `Theirs`.
 
-    `applied`: the branch `name` as of the position that the newest of them applied, and `applied_in`, the sequence of
-    that commit; None and 0 if none did. `birth`: the sequence of the commit that created the branch. An apply of an
-    older position was one of another branch with the same name.
+    `applied`: the branch `name` as of the position that the newest of them applied, and the sequence and time of that
+    commit (`applied_in`, `applied_ms`); None and 0 if none did. `birth`: the sequence of the commit that created the
+    branch. An apply of an older position was one of another branch with the same name.
     """
 
     def __init__(self, name: str, birth: int) -> None:
         self.definitions: dict[str, Definition] = {}
         self.applied: Source | None = None
         self.applied_in = 0
+        self.applied_ms = 0
         self._name = name
         self._birth = birth
 
@@ -83,7 +90,7 @@ class TargetCommits:
         """Add the next commit, but for its delta."""
         source = commit.source if commit.kind is Kind.REBASE else None
         if source is not None and source.change_set == self._name and source.sequence >= self._birth:
-            self.applied, self.applied_in = source, commit.sequence
+            self.applied, self.applied_in, self.applied_ms = source, commit.sequence, commit.at_ms
 
     def add_updates(self, updates: Iterable[Update]) -> None:
         """Add updates of the next commit."""
@@ -120,7 +127,7 @@ class Replayed:
         """What a header says of the branch after the replay."""
         branch, target = self._branch, self.source
         status = branch.status if self.status is None else self.status
-        about = (self.changes, self.unresolved, branch.origin, branch.origin_sequence, branch.birth)
+        about = (self.changes, self.unresolved, branch.origin, branch.origin_sequence, branch.birth, branch.follows)
         return BranchSummary(target.change_set, target.sequence, status, *about)
 
     def compare(self, here: Callable[[str], Definition], step: int) -> Iterator[None]:

@@ -5,7 +5,8 @@ A reader of these headers does not need the payload. Most commits have none of t
 - `X-Edited`: the log sequence of the newest commit with edits, 0 if there is none. If the header is missing, the newest
   commit with edits is this one or an unknown earlier one.
 - `X-Branch`, in change sets that were created or closed by a request: `<target>@<base> <status> <changes> <conflicts>
-  <origin>@<sequence> <birth>`. A name is empty if there is none; a `create` commit has no `<birth>`.
+  <origin>@<sequence> <birth> auto`. A name is empty if there is none; a `create` commit has no `<birth>`. The last
+  word is missing if the branch does not follow its target by itself.
 - `X-Protected`: `1` as long as the change set is protected.
 - `X-From`: `<change set>@<sequence>`, the branch whose changes this commit applies.
 - `X-Blobs`: the addresses of all blobs that the log needs from this message on, separated by spaces; or, if they are
@@ -22,7 +23,7 @@ from rebaser_core.encoding.envelope import BLOBS, BRANCH, CBOR, EDITED, FROM, PR
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import RebaserError
 from rebaser_core.limits import COMMIT_LIMITS
-from rebaser_core.messages.origin import read_status
+from rebaser_core.messages.origin import AUTO, read_status
 
 LIST = "@"  # in front of the address of a list
 MAX_ADDRESSES = 200  # in a header, so that it stays short
@@ -55,13 +56,16 @@ def read_branch(headers: Headers | None) -> BranchSummary | None:
     if text is None:
         return None
     fields = text.split(" ")
+    follows = fields[-1] == AUTO
+    fields = fields[:-1] if follows else fields
     if len(fields) not in (5, 6):
         raise malformed(f"{text[:80]!r} in the header {BRANCH} does not describe a branch")
     target, base = _position(fields[0])
     origin, sequence = _position(fields[4])
     status = read_status(fields[1])
     birth = _natural(fields[5]) if len(fields) == 6 else 0
-    return BranchSummary(target, base, status, _natural(fields[2]), _natural(fields[3]), origin, sequence, birth)
+    changes, conflicts = _natural(fields[2]), _natural(fields[3])
+    return BranchSummary(target, base, status, changes, conflicts, origin, sequence, birth, follows)
 
 
 def read_status_after(headers: Headers | None) -> BranchStatus:
@@ -117,7 +121,9 @@ def decode_addresses(data: bytes) -> tuple[str, ...]:
 def _write_summary(branch: BranchSummary) -> str:
     return (
         f"{branch.target}@{branch.base} {branch.status} {branch.changes} {branch.conflicts}"
-        f" {branch.origin}@{branch.origin_sequence}" + (f" {branch.birth}" if branch.birth else "")
+        f" {branch.origin}@{branch.origin_sequence}"
+        + (f" {branch.birth}" if branch.birth else "")
+        + (f" {AUTO}" if branch.follows else "")
     )
 
 

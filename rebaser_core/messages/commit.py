@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from rebaser_core.blob_address import check_address
-from rebaser_core.commit import Applied, Attempt, BlobRef, CheckpointRef, Commit, Delta, Kind
+from rebaser_core.commit import PULL_ATTEMPT, Applied, BlobRef, CheckpointRef, Commit, Delta, Kind
 from rebaser_core.encoding.envelope import MESSAGE_TYPE, Body, Count, Headers, MessageType
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
@@ -24,6 +24,7 @@ from rebaser_core.messages.about import (
     read_source,
     write_about,
 )
+from rebaser_core.messages.attempt import AttemptV1, PullAttemptV3, read_attempt, write_attempt
 from rebaser_core.messages.collection import CollectionV3, read_collection, write_collection
 from rebaser_core.messages.decision import read_decision, write_decision
 from rebaser_core.messages.delta import read_delta, write_delta
@@ -52,13 +53,6 @@ class CheckpointV1(Body):
     address: str
     sequence: Count
     size: Count
-
-
-class AttemptV1(Body):
-    sequence: Count
-    count: Count
-    first_ms: Count
-    deaths: Count = 0
 
 
 class CommitV1(Body):
@@ -102,7 +96,8 @@ class CommitV3(CommitV2):
     `requests`. `origin` and `carried` are those of a `create` commit, `mark` is that of a `mark` commit, and `status`
     that of a `create` or `replay` commit. `from`: the branch that was applied, or the target that was replayed, and its
     log sequence. `settled`: ids. `bases` and `conflicts`, of `replay` commits, have the form of `delta`; if `bases` is
-    an address, its blob has both. `strategy` is missing if it is `record`. `gc` is that of a `gc` commit.
+    an address, its blob has both. `strategy` is missing if it is `record`. `pull`: an attempt at an automatic pull.
+    `gc` is that of a `gc` commit.
     """
 
     checkpoint: CheckpointV3 | None = None
@@ -121,6 +116,7 @@ class CommitV3(CommitV2):
     conflicts: dict[str, Any] | None = None
     strategy: str | None = None
     gc: CollectionV3 | None = None
+    pull: PullAttemptV3 | None = None
 
 
 def upgrade_v1(old: CommitV1) -> CommitV2:
@@ -146,7 +142,7 @@ def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
         raise UnsupportedVersion(f"the commit has the kind {body.kind[:40]!r}, which this version does not know")
     delta, blob = _read_delta(kind, body.delta, limits, version)
     before, before_blob = _read_before(kind, body.before, limits, version)
-    applied, checkpoint, attempt, reverts = body.applied, body.checkpoint, body.attempt, body.reverts
+    applied, checkpoint, reverts = body.applied, body.checkpoint, body.reverts
     return Commit(
         body.id,
         body.previous,
@@ -159,7 +155,7 @@ def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
         delta,
         blob,
         _read_checkpoint(checkpoint) if checkpoint else None,
-        Attempt(attempt.sequence, attempt.count, attempt.first_ms, attempt.deaths) if attempt else None,
+        read_attempt(body.attempt, body.pull),
         body.forget_before_ms,
         tuple([parse_recompute(raw, limits) for raw in body.recompute]),
         body.debt,
@@ -302,6 +298,8 @@ _OF_HISTORY = (Kind.CREATE, Kind.MARK, Kind.REPLAY, Kind.GC)
 def _has_history(commit: Commit) -> bool:
     if commit.before is not None or commit.authors or commit.reverts is not None or commit.source is not None:
         return True
+    if commit.attempt is not None and commit.attempt.sequence == PULL_ATTEMPT:
+        return True
     in_branch = commit.checkpoint is not None and commit.checkpoint.changes is not None
     return in_branch or commit.begin > 0 or bool(commit.settled) or commit.kind in _OF_HISTORY
 
@@ -333,7 +331,7 @@ def _write(commit: Commit, version: int) -> dict[str, Any]:
         if ref.changes is not None:
             wire["checkpoint"]["changes"] = write_blob(ref.changes)
     if commit.attempt is not None:
-        wire["attempt"] = _write_attempt(commit.attempt)
+        wire |= write_attempt(commit.attempt)
     wire |= {"forgetBeforeMs": commit.forget_before_ms} if commit.forget_before_ms else {}
     wire |= {"debt": commit.debt} if commit.debt else {}
     if commit.recompute:
@@ -362,11 +360,6 @@ def _add_history(commit: Commit, wire: dict[str, Any]) -> None:
         wire |= write_replay(commit.replay, commit.status)
     if commit.kind is Kind.CREATE:
         wire |= write_create(commit)
-
-
-def _write_attempt(attempt: Attempt) -> dict[str, int]:
-    wire = {"sequence": attempt.sequence, "count": attempt.count, "firstMs": attempt.first_ms}
-    return wire | {"deaths": attempt.deaths} if attempt.deaths else wire
 
 
 def _write_delta(commit: Commit, version: int) -> dict[str, Any]:

@@ -14,15 +14,28 @@ from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.ids import check_token
 from rebaser_core.messages.decision import read_decision, write_decision
 
+AUTO, MANUAL = "auto", "manual"  # whether a branch pulls what its target changes by itself, or only when asked
+
 
 class OriginV3(Body):
-    """`commits`: the copied messages as rows of sequence, version and wire map, or address and size of their blob."""
+    """`commits`: the copied messages as rows of sequence, version and wire map, or address and size of their blob.
+
+    `follow`: `auto` or `manual`.
+    """
 
     change_set: str
     sequence: Count
     target: str
     base: Count
     commits: list[Any] | dict[str, Any] = Field(default_factory=list)
+    follow: str = MANUAL
+
+
+def read_follow(text: str) -> bool:
+    """Whether a branch follows its target; raises `UnsupportedVersion` for a word of a newer version."""
+    if text not in (AUTO, MANUAL):
+        raise UnsupportedVersion(f"a branch follows its target {text[:40]!r}, which this version does not know")
+    return text == AUTO
 
 
 _STATUSES = {str(status): status for status in BranchStatus}
@@ -44,6 +57,7 @@ def read_origin(body: OriginV3) -> Origin:
         body.base,
         () if isinstance(body.commits, dict) else read_tail(body.commits),
         blob,
+        read_follow(body.follow),
     )
 
 
@@ -106,6 +120,7 @@ def write_create(commit: Commit) -> dict[str, Any]:
             "target": origin.target,
             "base": origin.base,
             **({"commits": copied} if copied else {}),
+            **({"follow": AUTO} if origin.follows else {}),
         }
     if commit.status is not None:
         wire["status"] = commit.status.value

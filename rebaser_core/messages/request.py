@@ -18,7 +18,7 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId, check_request_id, check_token
 from rebaser_core.limits import Limits
 from rebaser_core.messages.about import check_marking, write_marking
-from rebaser_core.messages.origin import read_status
+from rebaser_core.messages.origin import AUTO, MANUAL, read_status
 from rebaser_core.record import record
 from rebaser_core.updates import Recompute, Update, any_match, parse_recompute, parse_updates
 
@@ -89,6 +89,7 @@ class CreateV4(Body):
     at: Count | None = None
     target: str | None = None
     closed: bool = False
+    follow: str = AUTO
 
 
 class ApplyV4(Body):
@@ -194,7 +195,9 @@ def _read_revert(body: RevertV4) -> Reverts:
 
 
 def _read_create(body: CreateV4) -> Create:
-    create = Create(body.parent, body.at, body.target, body.closed)
+    if body.follow not in (AUTO, MANUAL):
+        raise malformed(f"a branch can follow its target {AUTO} or {MANUAL}, not {body.follow[:40]!r}")
+    create = Create(body.parent, body.at, body.target, body.closed, body.follow == AUTO)
     for name in (create.parent, create.target):
         if name is not None:
             check_token(name, "change set")
@@ -354,6 +357,7 @@ def _write_create(create: Create) -> dict[str, Any]:
         wire["at"] = create.at
     if create.target is not None:
         wire["target"] = create.target
+    wire |= {} if create.follows else {"follow": MANUAL}
     return wire | {"closed": True} if create.closed else wire
 
 

@@ -18,6 +18,7 @@ from rebaser_core import thresholds
 from rebaser_core.branches.branch import Branch
 from rebaser_core.commit import (
     DVU_ATTEMPT,
+    PULL_ATTEMPT,
     Applied,
     Attempt,
     BranchStatus,
@@ -73,14 +74,14 @@ class ChangeSetState:
     touched it, if values that depend on it are not yet up to date. `recompute`: derived values to be computed again
     although nothing touched them, with the log sequence of the last request. `covers` and `applied` as in `Commit`.
     `outcomes`: by request id, oldest first; `redriven`: the same for requests that were redriven from the dead letters.
-    `attempts`: by request sequence, or `DVU_ATTEMPT`. `checkpoint`: the newest one that a commit named. `unknown`:
-    functions that the writer of the newest commit did not have (not part of checkpoints). `edited`: the log sequence
-    of the newest commit with edits. `untracked`: a value whose `edited` is 0 was last defined at this log sequence or
-    before; older checkpoints do not say when. `marks`: the checkpoints that commits have named, oldest first. `weight`:
-    the weight of the log in bytes, counted as in `Mark`. `branch`: None unless a request created or closed the change
-    set. `taken`: by name, the log sequence of the newest commit that applied a branch. `protected`: whether edits other
-    than applied branches are refused. `born_ms`: the time of the commit that created the change set (Unix ms), 0 if
-    none did.
+    `attempts`: by request sequence, `DVU_ATTEMPT` or `PULL_ATTEMPT`. `checkpoint`: the newest one that a commit named.
+    `unknown`: functions that the writer of the newest commit did not have (not part of checkpoints). `edited`: the log
+    sequence of the newest commit with edits. `untracked`: a value whose `edited` is 0 was last defined at this log
+    sequence or before; older checkpoints do not say when. `marks`: the checkpoints that commits have named, oldest
+    first. `weight`: the weight of the log in bytes, counted as in `Mark`. `branch`: None unless a request created or
+    closed the change set. `taken`: by name, the log sequence of the newest commit that applied a branch. `protected`:
+    whether edits other than applied branches are refused. `born_ms`: the time of the commit that created the change set
+    (Unix ms), 0 if none did.
     """
 
     def __init__(self) -> None:
@@ -340,10 +341,12 @@ class ChangeSetState:
             new_epoch = self.applied is None or self.applied.stream != commit.applied.stream
             self.applied = commit.applied
             decided = commit.applied.sequence
-            for sequence_tried in [s for s in self.attempts if s != DVU_ATTEMPT and (new_epoch or s <= decided)]:
+            for sequence_tried in [s for s in self.attempts if s > DVU_ATTEMPT and (new_epoch or s <= decided)]:
                 del self.attempts[sequence_tried]
         if commit.kind is Kind.DVU:
             self.attempts.pop(DVU_ATTEMPT, None)
+        if commit.kind is Kind.REPLAY:
+            self.attempts.pop(PULL_ATTEMPT, None)
         for decision in commit.requests:
             self.remember(RecordedOutcome(decision, sequence, commit.at_ms))
         if commit.source is not None and commit.kind is Kind.REBASE:

@@ -49,7 +49,7 @@ async def test_a_target_takes_the_changes_of_a_branch_beside_its_own(
             await edit(
                 client, "main", Set("a", 1), Set("b", 2), Set("c", 3), Derive("sum", "sum", {"values": ("a", "b")})
             )
-            await client.create_branch("ws", "fix")
+            await client.create_branch("ws", "fix", follow="manual")
             await edit(client, "fix", Set("a", 10), Remove("c"), Set("d", 4))
             await edit(client, "fix", Set("d", 5), Set("e", 6))
             last = await edit(client, "fix", Remove("e"))
@@ -75,7 +75,7 @@ async def test_a_value_edited_on_both_sides_is_a_conflict_and_nothing_is_applied
 ) -> None:
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1), Set("b", 2), Set("c", 3))
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         at = await edit(client, "fix", Set("a", 10), Remove("b"), Set("c", 4), Set("d", 5))
         await edit(client, "main", Set("a", 11), Derive("b", "sum", {"values": "a"}), Set("c", 4))
         before = await stands(client, "main")
@@ -102,7 +102,7 @@ async def test_an_answer_that_is_given_again_has_the_sides_of_its_conflicts(
 
     async with serving(js, subjects, engine, checkpoint_bytes=1024):
         await edit(client, "main", Set("a", 1), Set("b", 2))
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         at = await edit(client, "fix", Set("a", 10), Remove("b"))
         await edit(client, "main", Set("a", 11), Set("b", 12))
         sides = {"a": Sides(Set("a", 1), Set("a", 11), Set("a", 10)), "b": Sides(Set("b", 2), Set("b", 12), None)}
@@ -131,7 +131,7 @@ async def test_what_cannot_be_applied_is_refused_and_says_why(
         first = await edit(client, "main", Set("a", 1))
         await edit(client, "other", Set("a", 1))
         await client.create_branch("ws", "tag", closed=True)
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         at = await edit(client, "fix", Set("a", 2))
         later = await edit(client, "fix", Set("b", 2))
         for name, code in (("none", "no_such_change_set"), ("other", "not_a_branch")):
@@ -158,12 +158,12 @@ async def test_what_cannot_be_applied_is_refused_and_says_why(
         assert await stands(client, "main") == {"a": 2, "m": 1}
         assert await refused(client, "fix", at=later) == "behind"
         assert await refused(client, "fix", at=at) == "behind"
-        await client.create_branch("ws", "child", "fix")
+        await client.create_branch("ws", "child", "fix", follow="manual")
         await edit(client, "child", Set("c", 1))
         await client.apply("ws", "child")
         await replayed(client, "ws", "fix", commit_of(applied))
         assert [one.id for one in (await client.changes("ws", "fix")).changes] == ["b", "c"]
-        await client.create_branch("ws", "quiet")
+        await client.create_branch("ws", "quiet", follow="manual")
         await edit(client, "quiet", Set("q", 1))
         await client.apply("ws", "quiet", strict=True)
         assert (await stands(client, "main"))["q"] == 1
@@ -175,7 +175,7 @@ async def test_a_branch_is_applied_once_its_derived_values_are_up_to_date(
     engine = Engine()
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1), Derive("double", "sum", {"of": ["a", "a"]}))
-        await client.create_branch("ws", "fix")  # with the debt of its parent
+        await client.create_branch("ws", "fix", follow="manual")  # with the debt of its parent
         at = await edit(client, "fix", Set("a", 2))
         with pytest.raises(RequestRejected) as caught:
             await client.enqueue_updates_with_reply("ws", "main", (), action=Apply("fix", at))
@@ -186,7 +186,7 @@ async def test_a_branch_is_applied_once_its_derived_values_are_up_to_date(
             assert await stands(client, "main") == {"a": 1, "double": None}
             engine.go.set()
         assert (await stands(client, "main"))["a"] == 2
-        await client.create_branch("ws", "deep")
+        await client.create_branch("ws", "deep", follow="manual")
         await edit(client, "deep", Set("a", 3))
         await client.apply("ws", "deep", allow_stale=True)
         assert (await stands(client, "main"))["a"] == 3
@@ -215,7 +215,7 @@ async def test_an_owner_that_ends_around_its_append_applies_it_once(
 
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1))
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         at = await edit(client, "fix", Set("a", 2))
         monkeypatch.setattr(CommitLog, "publish", publish)
         applied = await client.apply("ws", "fix", at=at, request_id="one", keep=True)
@@ -235,7 +235,7 @@ async def test_edits_of_the_target_meet_an_apply_in_the_order_of_the_queue(
     async with serving(js, subjects, engine):
         await edit(client, "main", *[Set(f"id{number}", 0) for number in range(50)])
         for number in range(5):
-            await client.create_branch("ws", f"fix{number}")
+            await client.create_branch("ws", f"fix{number}", follow="manual")
             await edit(client, f"fix{number}", *[Set(f"id{at}", f"fix{number}") for at in range(number, 50, 5)])
 
         async def apply(number: int) -> None:
@@ -257,7 +257,7 @@ async def test_a_large_branch_is_applied_while_the_loop_gets_its_turns(
     slices, step = 10, 10_000
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1))
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         for number in range(slices):
             await edit(client, "fix", *[Set(f"id{number}/{at}", at) for at in range(step)])
     async with serving(js, subjects, engine):
@@ -284,9 +284,9 @@ async def test_more_changes_than_a_request_may_have_are_refused(
 ) -> None:
     async with serving(js, subjects, engine, limits=Limits(max_updates=3)):
         await edit(client, "main", Set("a", 1))
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         await edit(client, "fix", Set("b", 1), Set("c", 1), Set("d", 1))
-        await client.create_branch("ws", "huge", "fix", target="main")
+        await client.create_branch("ws", "huge", "fix", target="main", follow="manual")
         await edit(client, "huge", Set("e", 1))
         assert await refused(client, "huge") == "too_large"
         await client.apply("ws", "fix")
@@ -318,7 +318,7 @@ async def test_a_branch_that_is_purged_while_it_is_read_is_read_again_or_refused
     monkeypatch.setattr("rebaser.change_set.readers.offer_reader.read_changes", overtaken)
     async with serving(js, subjects, engine, checkpoint_bytes=1024):
         await edit(client, "main", Set("a", 1))
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         at = await edit(client, "fix", Set("a", 2))
         action = Apply("fix", at if named else None)
         if named:
@@ -339,7 +339,7 @@ async def test_a_branch_that_lacks_one_of_its_commits_is_not_applied(
     """The target would take some of its changes, as if they were all."""
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1))
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         await edit(client, "fix", Set("a", 2))
         lost = await edit(client, "fix", Set("b", 2))
         await edit(client, "fix", Set("c", 2))

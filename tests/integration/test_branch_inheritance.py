@@ -41,7 +41,7 @@ async def test_a_branch_begins_as_its_parent_and_goes_its_own_way(
         async with serving(js, subjects, engine):
             await edit(client, "main", Set("a", 1), Set("b", 2))
             first = await edit(client, "main", Set("c", 3))
-            made = await client.create_branch("ws", "fix", author="ann", message="try it")
+            made = await client.create_branch("ws", "fix", author="ann", message="try it", follow="manual")
             assert (made.origin, made.origin_sequence, made.target, made.base) == ("main", first, "main", first)
             assert [one.behind for one in await client.branches("ws")] == [False, False]
             await edit(client, "main", Set("a", 10))
@@ -49,9 +49,9 @@ async def test_a_branch_begins_as_its_parent_and_goes_its_own_way(
             assert await stands(client, "main") == {"a": 10, "b": 2, "c": 3}
             assert await stands(client, "fix") == {"a": 1, "b": 20, "d": 4}
             assert await stands(client, "fix", made.sequence) == {"a": 1, "b": 2, "c": 3}
-            again = await client.create_branch("ws", "deep", "fix", target="main")
+            again = await client.create_branch("ws", "deep", "fix", target="main", follow="manual")
             assert (again.origin, again.target, again.base, again.changes) == ("fix", "main", first, 3)
-            child = await client.create_branch("ws", "child", "fix")
+            child = await client.create_branch("ws", "child", "fix", follow="manual")
             assert (child.target, child.changes) == ("fix", 0)
             await edit(client, "deep", Set("b", 2))
             assert await stands(client, "deep") == {"a": 1, "b": 2, "d": 4}
@@ -85,7 +85,7 @@ async def test_checkpoints_of_parent_and_child_form_one_chain(
                     books[f"b{number}"] = dict(books[name])
                     target = {17: "main", 35: "b17"}.get(number)
                     bases[f"b{number}"] = dict(books[name]) if target is None else bases[name]
-                    await client.create_branch("ws", f"b{number}", name, target=target)
+                    await client.create_branch("ws", f"b{number}", name, target=target, follow="manual")
                     name = f"b{number}"
                 id_ = f"id{number % 7}"
                 books[name][id_] = number
@@ -112,11 +112,11 @@ async def test_inherited_debt_is_worked_off_when_the_branch_is_used(
     slow = Engine()
     async with serving(js, subjects, slow):
         await edit(client, "main", Set("a", 1), Derive("b", "sum", {"of": ["a", "a"]}))
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         (overview,) = [one for one in (await client.status("ws")).change_sets if one.change_set == "fix"]
         assert not overview.debt
         slow.go.set()
-        await client.create_branch("ws", "other", wait="derived")
+        await client.create_branch("ws", "other", wait="derived", follow="manual")
         assert await stands(client, "other") == {"a": 1, "b": 2}
         await client.enqueue_updates_with_reply("ws", "fix", [Set("c", 3)], wait="derived")
         assert await stands(client, "fix") == {"a": 1, "b": 2, "c": 3}
@@ -128,7 +128,7 @@ async def test_waiting_for_derived_values_has_a_branch_computed_that_nobody_used
     slow = Engine()
     async with serving(js, subjects, slow):
         await edit(client, "main", Set("a", 1), Derive("b", "sum", {"of": ["a", "a"]}))
-        made = await client.create_branch("ws", "fix")
+        made = await client.create_branch("ws", "fix", follow="manual")
         slow.go.set()
         async with anyio.create_task_group() as group:
             for _ in range(3):
@@ -152,7 +152,7 @@ async def test_a_client_that_may_not_send_waits_until_somebody_else_uses_the_bra
     slow = Engine()
     async with serving(js, subjects, slow):
         await edit(client, "main", Set("a", 1), Derive("b", "sum", {"of": ["a", "a"]}))
-        made = await client.create_branch("ws", "fix")
+        made = await client.create_branch("ws", "fix", follow="manual")
         slow.go.set()
         monkeypatch.setattr(client, "enqueue_updates", denied)
         async with anyio.create_task_group() as group:
@@ -174,8 +174,8 @@ async def test_before_a_branch_was_created_its_state_is_that_of_its_parent(
         third = await edit(client, "main", Set("a", 3))
         three = datetime.now(UTC)
         await refused_once(client)
-        await client.create_branch("ws", "fix", at=second)
-        deep = await client.create_branch("ws", "deep", "fix")
+        await client.create_branch("ws", "fix", at=second, follow="manual")
+        deep = await client.create_branch("ws", "deep", "fix", follow="manual")
         await edit(client, "deep", Set("b", 1))
     for name in ("fix", "deep"):
         assert await stands(client, name, begin) == await stands(client, name, 0) == {}
@@ -195,8 +195,8 @@ async def test_blame_finds_who_defined_an_inherited_value(
 ) -> None:
     async with serving(js, subjects, engine):
         await client.enqueue_updates_with_reply("ws", "main", [Set("a", 1), Set("b", 1)], author="ann")
-        await client.create_branch("ws", "fix")
-        await client.create_branch("ws", "deep", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
+        await client.create_branch("ws", "deep", "fix", follow="manual")
         await client.enqueue_updates_with_reply("ws", "deep", [Set("b", 2)], author="ben")
     found = await client.blame("ws", "deep", "a", "b")
     assert {id_: one.request and one.request[1].author for id_, one in found.items()} == {"a": "ann", "b": "ben"}
@@ -216,7 +216,7 @@ async def test_the_doctor_examines_a_branch_and_repairs_it(
         async with serving(js, subjects, engine, **small):
             await edit(client, "main", Set("a", 1))
             await refused_once(client)
-            made = await client.create_branch("ws", "fix")
+            made = await client.create_branch("ws", "fix", follow="manual")
             for number in range(5):
                 await edit(client, "fix", Set("b", number))
     stores = Stores(js, subjects, open_blobs(None, js, subjects.blobs_bucket))
@@ -240,7 +240,7 @@ async def test_the_checkpoint_of_the_parent_is_no_damage_of_a_branch(
     async with serving(js, subjects, engine, checkpoint_bytes=1024):
         for number in range(6):
             await edit(client, "main", Set("a", f"{number}" * 300))
-        made = await client.create_branch("ws", "fix")
+        made = await client.create_branch("ws", "fix", follow="manual")
         await edit(client, "fix", Set("b", 1))
     stores = Stores(js, subjects, open_blobs(None, js, subjects.blobs_bucket))
     found = await examine(stores, ChangeSetKey("ws", "fix"))
@@ -251,7 +251,7 @@ async def test_the_checkpoint_of_the_parent_is_no_damage_of_a_branch(
 
 
 async def refused_once(client: RebaserClient) -> None:
-    assert await refusal(client.create_branch("ws", "fix", "nobody")) == "no_such_change_set"
+    assert await refusal(client.create_branch("ws", "fix", "nobody", follow="manual")) == "no_such_change_set"
 
 
 @pytest.mark.parametrize("limits", WAYS.values(), ids=WAYS)
@@ -263,11 +263,11 @@ async def test_every_blob_that_a_log_needs_is_named_in_its_headers(
         async with serving(js, subjects, engine, checkpoint_bytes=1024, history_for=0.001):
             for number in range(12):
                 await edit(client, "main", *(Set(f"id{one}", number) for one in range(5)))
-            await client.create_branch("ws", "fix")
-            await client.create_branch("ws", "deep", "fix")
+            await client.create_branch("ws", "fix", follow="manual")
+            await client.create_branch("ws", "deep", "fix", follow="manual")
             for number in range(8):
                 await edit(client, "deep", *(Set(f"id{one}", -number) for one in range(3)))
-            await client.create_branch("ws", "twin", "deep", target="fix")
+            await client.create_branch("ws", "twin", "deep", target="fix", follow="manual")
     blobs = open_blobs(None, js, subjects.blobs_bucket)
     asked: set[str] = set()
 

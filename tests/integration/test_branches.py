@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
 async def refused(client: RebaserClient, name: str, parent: str | None = "main", **options: object) -> str:
     with pytest.raises(RequestRejected) as caught:
-        await client.create_branch("ws", name, parent, **options)  # type: ignore[arg-type] # each has its own type
+        await client.create_branch("ws", name, parent, **options, follow="manual")  # type: ignore[arg-type] # each has its own type
     return caught.value.code
 
 
@@ -34,9 +34,9 @@ async def test_what_cannot_be_created_is_refused_and_says_why(
         assert await refused(client, "fix", at=first + 100) == "no_such_position"
         assert await refused(client, "fix", at=0) == "no_such_change_set"
         assert await refused(client, "fix", target="other") == "not_its_target"
-        made = await client.create_branch("ws", "fix")  # although requests were refused here
+        made = await client.create_branch("ws", "fix", follow="manual")  # although requests were refused here
         assert await refused(client, "fix") == "exists"
-        assert await client.create_branch("ws", "fix", or_use=True) == await client.branch("ws", "fix")
+        assert await client.create_branch("ws", "fix", or_use=True, follow="manual") == await client.branch("ws", "fix")
         assert await refused(client, "fix", None, or_use=True) == "exists"
         assert await refused(client, "main", "fix") == "exists"
         with pytest.raises(RequestRejected, match="created this change set"):
@@ -56,11 +56,11 @@ async def test_the_answer_to_a_create_is_repeated_and_so_are_those_before_it(
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1))
         with pytest.raises(RequestRejected) as first:
-            await client.create_branch("ws", "fix", "none", request_id="one")
-        made = await client.create_branch("ws", "fix", request_id="two")
-        assert await client.create_branch("ws", "fix", request_id="two") == made
+            await client.create_branch("ws", "fix", "none", request_id="one", follow="manual")
+        made = await client.create_branch("ws", "fix", request_id="two", follow="manual")
+        assert await client.create_branch("ws", "fix", request_id="two", follow="manual") == made
         with pytest.raises(RequestRejected) as again:
-            await client.create_branch("ws", "fix", "none", request_id="one")
+            await client.create_branch("ws", "fix", "none", request_id="one", follow="manual")
         assert first.value.response == again.value.response
 
 
@@ -86,15 +86,15 @@ async def test_a_branch_is_created_from_what_its_parent_was_before_it_was_create
         then = datetime.now(UTC)
         await anyio.sleep(0.01)
         second = await edit(client, "main", Set("a", 2))
-        await client.create_branch("ws", "fix", at=first)
-        await client.create_branch("ws", "deep", "fix")
+        await client.create_branch("ws", "fix", at=first, follow="manual")
+        await client.create_branch("ws", "deep", "fix", follow="manual")
         await edit(client, "deep", Set("a", 3))
         for name, at, origin in (("one", first, first), ("two", then, first), ("three", second, first)):
-            made = await client.create_branch("ws", name, "deep", at=at)
+            made = await client.create_branch("ws", name, "deep", at=at, follow="manual")
             assert (made.origin, made.origin_sequence, made.target) == ("main", origin, "main")
             assert await stands(client, name) == {"a": 1}
         with pytest.raises(UnprocessableError, match="had no commit"):
-            await client.create_branch("ws", "four", "deep", at=then - timedelta(hours=1))
+            await client.create_branch("ws", "four", "deep", at=then - timedelta(hours=1), follow="manual")
 
 
 @pytest.mark.usefixtures("no_ack_wait")
@@ -121,7 +121,7 @@ async def test_an_owner_that_ends_around_its_append_creates_it_once(
     async with serving(js, subjects, engine):
         first = await edit(client, "main", Set("a", 1))
         monkeypatch.setattr(CommitLog, "publish", publish)
-        made = await client.create_branch("ws", "fix")
+        made = await client.create_branch("ws", "fix", follow="manual")
         assert (made.origin_sequence, not failures) == (first, True)
         assert [one.kind async for one in client.log("ws", "fix")].count(Kind.CREATE) == 1
         await edit(client, "fix", Set("b", 1))
@@ -138,7 +138,7 @@ async def test_of_two_creates_and_an_edit_the_first_in_the_queue_wins(
 
     async def create(name: str, id_: str) -> None:
         try:
-            await client.create_branch("ws", name, request_id=id_)
+            await client.create_branch("ws", name, request_id=id_, follow="manual")
             outcomes[id_] = "created"
         except RequestRejected as error:
             outcomes[id_] = error.code
@@ -166,7 +166,7 @@ async def test_nothing_is_left_to_do_once_a_change_set_is_created(
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1))
         for number in range(5):
-            await client.create_branch("ws", f"fix{number}")
+            await client.create_branch("ws", f"fix{number}", follow="manual")
             key = ChangeSetKey("ws", f"fix{number}")
             with anyio.fail_after(10):
                 while await js.last(subjects.tasks_stream, subjects.task(key)) is not None:  # noqa: ASYNC110 - of NATS

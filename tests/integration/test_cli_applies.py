@@ -37,7 +37,7 @@ async def test_a_branch_is_applied_and_every_command_says_so(
 ) -> None:
     async with serving(js, subjects, Engine()):
         await client.enqueue_updates_with_reply("shop", "main", [Set("price", 9), Set("qty", 3)])
-        branch = await client.create_branch("shop", "draft")
+        branch = await client.create_branch("shop", "draft", follow="manual")
     done = await rebaser("apply", "shop", "draft", "--yes", **place)
     assert (done.returncode, done.stdout) == (0, "")
     assert f"nothing to apply: draft has changed nothing since main@{branch.base}" in done.stderr
@@ -75,7 +75,7 @@ async def test_a_conflict_shows_all_sides_and_what_to_do(
 ) -> None:
     async with serving(js, subjects, Engine()):
         await client.enqueue_updates_with_reply("shop", "main", [Set("price", 9), Set("qty", 3)])
-        await client.create_branch("shop", "draft")
+        await client.create_branch("shop", "draft", follow="manual")
         await client.enqueue_updates_with_reply("shop", "draft", [Set("price", 10), Set("qty", 4)])
         await client.enqueue_updates_with_reply("shop", "main", [Set("price", 11)])
         done = await rebaser("apply", "shop", "draft", "--yes", "--at", "0s", **place)  # without a rebase
@@ -103,7 +103,7 @@ async def test_a_change_set_is_deleted_and_brought_back(
 ) -> None:
     async with serving(js, subjects, Engine()):
         await client.enqueue_updates_with_reply("shop", "main", [Set("price", 9)])
-        await client.create_branch("shop", "draft")
+        await client.create_branch("shop", "draft", follow="manual")
         ((line,),) = (await told(place, "delete", "shop", "draft", code=2))[-1:]
         assert "--yes" in line
         done = await rebaser("delete", "shop", "draft", "--yes", **place)
@@ -138,7 +138,7 @@ async def test_a_protected_change_set_takes_branches_only(
     assert [row[4] for row in await told(place, "branches", "shop")] == ["protected"]
     assert "protected" in (await told(place, "log", "shop", "main"))[1][-1]
     async with serving(js, subjects, Engine()):
-        await client.create_branch("shop", "draft")
+        await client.create_branch("shop", "draft", follow="manual")
         await told(place, "enqueue", "shop", "draft", "--set", "price=10")
         await told(place, "apply", "shop", "draft", "--yes")
     assert await stands(client, "price") == 10
@@ -156,7 +156,7 @@ async def test_a_branch_that_brings_errors_fails_the_check(
     async with serving(js, subjects, engine):
         sums = [Derive("sum", "sum", {"of": ["a", "b"]}), Derive("broken", "no_such", {"of": "a"})]
         await client.enqueue_updates_with_reply("shop", "main", [Set("a", 1), Set("b", 2), *sums], wait="derived")
-        await client.create_branch("shop", "draft")
+        await client.create_branch("shop", "draft", follow="manual")
         await client.enqueue_updates_with_reply(
             "shop", "draft", [Set("b", "x"), Derive("twice", "sum", {"of": ["sum"]})]
         )
@@ -197,7 +197,7 @@ async def test_a_protected_change_set_is_mended_by_a_branch_that_takes_its_commi
         assert f"`rebaser revert shop NAME {wrong} --of main`" in line
         ((line,),) = await told(place, "undo", "shop", "main", "--yes", code=1)
         assert f" NAME {wrong} --request " in line
-        await told(place, "branch", "shop", "mend")
+        await told(place, "branch", "shop", "mend", "--follow", "manual")
         ((line,),) = await told(place, "revert", "shop", "mend", str(wrong), code=1)
         assert "name the target with --of" in line
         (done,) = await rebaser_json("revert", "shop", "mend", str(wrong), "--of", "main", **place)
@@ -215,7 +215,7 @@ async def test_a_protected_change_set_is_mended_by_a_branch_that_takes_its_commi
             ((line,),) = await told(place, "revert", "shop", "mend", *options, code=1)
             assert reason in line
     async with serving(js, subjects, Engine()):
-        await client.create_branch("shop", "again")
+        await client.create_branch("shop", "again", follow="manual")
         await client.enqueue_updates_with_reply("shop", "again", [Set("price", 11)])
         ((line,),) = await told(place, "revert", "shop", "again", str(done["commit"]), "--of", "main", code=1)
         assert f"main has no commit from {done['commit']} to {done['commit']}" in line

@@ -51,7 +51,7 @@ async def test_branches_are_listed_and_compared_with_their_base_and_their_target
 ) -> None:
     async with serving(js, subjects, Engine()):
         await client.enqueue_updates_with_reply("shop", "main", [Set("price", 9), Set("qty", 3)])
-        await client.create_branch("shop", "draft")
+        await client.create_branch("shop", "draft", follow="manual")
         await client.create_branch("shop", "v1", closed=True)
         await client.enqueue_updates_with_reply("shop", "draft", [Set("price", 10), Remove("qty")])
     assert await told(place, "diff", "shop", "draft") == [["price", "9", "10"], ["qty", "3", "-"]]
@@ -86,7 +86,7 @@ async def test_a_diff_shows_what_follows_from_the_edits_of_a_branch(
 
     async with serving(js, subjects, engine):
         await edit("main", Set("price", 9), Set("qty", 3), Set("x", 1), total, other)
-        await client.create_branch("shop", "draft")
+        await client.create_branch("shop", "draft", follow="manual")
         await edit("draft", Set("price", 10), Derive("new", "sum", {"values": "total"}))
         assert await told(place, "diff", "shop", "draft", "--derived") == [
             ["new", "-", '= sum {"values":"total"}'],
@@ -118,7 +118,7 @@ async def test_the_status_of_a_change_set_says_what_it_branches_from_and_what_is
 
     async with serving(js, subjects, Engine()):
         await client.enqueue_updates_with_reply("shop", "main", [Set("price", 9)])
-        born = await client.create_branch("shop", "draft")
+        born = await client.create_branch("shop", "draft", follow="manual")
         await client.enqueue_updates_with_reply("shop", "draft", [Set("price", 10)])
         await client.enqueue_updates_with_reply("shop", "main", [Set("price", 11)])
         created = f"created from main@{born.base}, in commit {born.sequence}"
@@ -152,6 +152,6 @@ async def test_what_is_before_a_branch_was_created_is_taken_back_with_of(
 ) -> None:
     async with serving(js, subjects, Engine()):
         first = commit_of(await client.enqueue_updates_with_reply("shop", "main", [Set("price", 9)]))
-        await client.create_branch("shop", "draft")
+        await client.create_branch("shop", "draft", follow="manual")
         ((line,),) = await told(place, "revert", "shop", "draft", str(first), code=1)
         assert "name the target with --of" in line

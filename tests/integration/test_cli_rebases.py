@@ -42,7 +42,7 @@ async def contest(client: RebaserClient) -> None:
     """The branch fix and main both edit three of four values."""
     values = [Set("price", 9), Set("qty", 3), Set("x y", 1)]
     await client.enqueue_updates_with_reply("shop", "main", [*values, Set("free", 0)])
-    await client.create_branch("shop", "fix")
+    await client.create_branch("shop", "fix", follow="manual")
     await client.enqueue_updates_with_reply("shop", "fix", [Set("price", 12), Remove("qty"), Set("x y", 2)])
     await client.enqueue_updates_with_reply(
         "shop", "main", [Set("price", 10), Set("qty", 4), Set("x y", 3), Set("free", 1)]
@@ -221,7 +221,7 @@ async def test_an_apply_rebases_again_if_the_target_is_edited_meanwhile(
 
     async with serving(js, subjects, Engine()):
         await send("shop", "main", [Set("price", 9), Set("qty", 3)])
-        await client.create_branch("shop", "fix")
+        await client.create_branch("shop", "fix", follow="manual")
         await send("shop", "fix", [Set("price", 10)])
         monkeypatch.setattr(client, "enqueue_updates_with_reply", overtaken)
         applied = commit_of(await client.apply("shop", "fix", strict=True))
@@ -249,7 +249,7 @@ async def test_a_shell_completes_names(
     async with serving(js, subjects, Engine()):
         await contest(client)
         await client.rebase("shop", "fix")
-        await client.create_branch("shop", "fast")
+        await client.create_branch("shop", "fast", follow="manual")
     assert await completed("get", "s") == ["shop"]
     assert await completed("get", "shop", "") == ["fast", "fix", "main"]
     assert await completed("rebase", "shop", "f") == ["fast", "fix"]
@@ -279,7 +279,7 @@ async def test_bash_completes_names(
 
     async with serving(js, subjects, Engine()):
         await contest(client)
-        await client.create_branch("shop", "fast")
+        await client.create_branch("shop", "fast", follow="manual")
     assert await completed("get", "s") == (["shop"], "")
     assert await completed("apply", "shop", "") == (["fast", "fix"], "")
     assert await completed("diff", "shop", "fi") == (["fix"], "")
@@ -293,7 +293,7 @@ async def test_a_diff_marks_what_has_landed(
     """As between an apply and the moment when the branch takes over what its target then has."""
     async with serving(js, subjects, Engine()):
         await client.enqueue_updates_with_reply("shop", "main", [Set("price", 9), Set("qty", 3)])
-        await client.create_branch("shop", "fix")
+        await client.create_branch("shop", "fix", follow="manual")
         await client.enqueue_updates_with_reply("shop", "fix", [Set("price", 10), Set("qty", 4)])
         await client.enqueue_updates_with_reply("shop", "main", [Set("price", 10), Set("qty", 5)])
     (out, _) = await told(place, "diff", "shop", "fix")

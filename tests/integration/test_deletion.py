@@ -44,7 +44,7 @@ async def test_what_is_deleted_is_empty_until_it_is_brought_back(
         for number in range(20):
             await edit(client, "main", Set("text", "x" * 100 + str(number)))
         last = await edit(client, "main", Set("b", 2), request_id="once")
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         before = await stands(client, "main")
         deleted = commit_of(await client.delete_change_set("ws", "main"))
         assert await stands(client, "main") == {}
@@ -62,7 +62,7 @@ async def test_what_is_deleted_is_empty_until_it_is_brought_back(
         assert info is not None
         assert (info.status, info.sequence > deleted) == ("deleted", True)
         with pytest.raises(RequestRejected) as caught:
-            await client.create_branch("ws", "other", "main")
+            await client.create_branch("ws", "other", "main", follow="manual")
         assert caught.value.code == "no_such_change_set"
         back = commit_of(await client.reopen_change_set("ws", "main"))
         assert await edit(client, "main", Set("b", 2), request_id="once") == last, "it was decided before"
@@ -102,18 +102,18 @@ async def test_a_new_change_set_takes_the_name_of_a_deleted_one(
 ) -> None:
     async with serving(js, subjects, engine, checkpoint_bytes=1024):
         await edit(client, "main", Set("a", 1))
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         last = await edit(client, "fix", Set("a", 2), request_id="once")
         await client.delete_change_set("ws", "fix")
-        made = await client.create_branch("ws", "fix")
+        made = await client.create_branch("ws", "fix", follow="manual")
         assert await stands(client, "fix") == {"a": 1}
         assert await edit(client, "fix", Set("a", 2), request_id="once") == last, "it was decided before"
         assert await stands(client, "fix", last) == {"a": 2}
         with pytest.raises(RequestRejected) as caught:
-            await client.create_branch("ws", "old", "fix", at=last)
+            await client.create_branch("ws", "old", "fix", at=last, follow="manual")
         assert caught.value.code == "purged"
         with pytest.raises(RequestRejected) as caught:
-            await client.create_branch("ws", "fix")
+            await client.create_branch("ws", "fix", follow="manual")
         assert caught.value.code == "exists"
         for number in range(20):
             await edit(client, "fix", Set("text", "x" * 100 + str(number)))
@@ -186,7 +186,7 @@ async def test_what_was_deleted_is_purged_when_its_history_is_over(
         with pytest.raises(RequestRejected) as caught:
             await client.reopen_change_set("ws", "main")
         assert caught.value.code == "purged"
-        await client.create_branch("ws", "main", "other")
+        await client.create_branch("ws", "main", "other", follow="manual")
         await edit(client, "main", Set("b", 1))
         await edit(client, "other", Set("b", 1))
     assert await OldHistory(js, subjects, reader, 0.0).purge() > 1  # the tombstone, and the refusal

@@ -227,7 +227,7 @@ async def test_a_change_set_stays_protected_if_the_commit_that_protects_it_is_lo
     await patient.live()
     async with serving(patient.js, patient.subjects, patient.engine):
         mark = commit_of(await patient.client.protect("ws", "cs"))
-        await patient.client.create_branch("ws", "fix", "cs")
+        await patient.client.create_branch("ws", "fix", "cs", follow="manual")
         await patient.client.enqueue_updates_with_reply("ws", "fix", [Set("a", 11)], wait="derived")
         await patient.client.apply("ws", "fix", wait="derived")
     await patient.log.read()
@@ -247,7 +247,7 @@ async def test_a_change_set_stays_protected_if_the_commit_that_protects_it_is_lo
 async def test_a_branch_whose_apply_is_lost_can_be_applied_again(patient: Patient, damage: str) -> None:
     await patient.live()
     async with serving(patient.js, patient.subjects, patient.engine):
-        await patient.client.create_branch("ws", "fix", "cs")
+        await patient.client.create_branch("ws", "fix", "cs", follow="manual")
         await patient.client.enqueue_updates_with_reply("ws", "fix", [Set("a", 11)], wait="derived")
         applied = commit_of(await patient.client.apply("ws", "fix"))
         await patient.client.enqueue_updates_with_reply("ws", "cs", [Set("f", 6)], wait="derived")

@@ -33,10 +33,10 @@ def options(nats_url: str, subjects: Subjects, **more: str) -> SourceOptions:
 async def make_anew(client: RebaserClient) -> tuple[int, int, int, int]:
     """The commits that edit the first change set fix, delete it, create the second one, and edit that."""
     await edit(client, "main", Set("a", 1), Set("b", 1))
-    await client.create_branch("shop", "fix")
+    await client.create_branch("shop", "fix", follow="manual")
     first = await edit(client, "fix", Set("a", 2), Set("old", True))
     deleted = commit_of(await client.delete_change_set("shop", "fix"))
-    made = await client.create_branch("shop", "fix")
+    made = await client.create_branch("shop", "fix", follow="manual")
     return first, deleted, made.sequence, await edit(client, "fix", Set("b", 3))
 
 

@@ -17,7 +17,7 @@ async def test_what_the_target_took_and_its_protection_survive_checkpoints(
 ) -> None:
     async with serving(js, subjects, engine, checkpoint_bytes=1024, history_for=0.001):
         await edit(client, "main", Set("a", 1))
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         await edit(client, "fix", Set("a", 2))
         for number in range(20):
             await edit(client, "fix", Set("text", "x" * 100 + str(number)))
@@ -26,7 +26,7 @@ async def test_what_the_target_took_and_its_protection_survive_checkpoints(
             await edit(client, "main", Set("text", "x" * 100 + str(number)))
         await client.protect("ws", "main")
         for number in range(3):
-            await client.create_branch("ws", f"more{number}")
+            await client.create_branch("ws", f"more{number}", follow="manual")
             await edit(client, f"more{number}", *[Set(f"n{at}", at) for at in range(20 * number, 20 * number + 20)])
             await client.apply("ws", f"more{number}")
     async with serving(js, subjects, engine):
@@ -39,7 +39,7 @@ async def test_what_the_target_took_and_its_protection_survive_checkpoints(
         assert state.checkpoint is not None
         assert state.checkpoint.sequence > taken
         assert state.taken["fix"] == taken
-        child = await client.create_branch("ws", "child")
+        child = await client.create_branch("ws", "child", follow="manual")
         assert not child.protected
         await client.unprotect("ws", "main")
         await edit(client, "main", Set("a", 3))
@@ -50,7 +50,7 @@ async def test_what_is_closed_stays_closed_until_it_is_reopened(
 ) -> None:
     async with serving(js, subjects, engine, checkpoint_bytes=1024):
         await edit(client, "main", Set("a", 1))
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         await edit(client, "fix", Set("a", 2))
         before = commit_of(await client.close_change_set("ws", "fix", "applied")) - 1
         await client.close_change_set("ws", "main")
@@ -67,7 +67,7 @@ async def test_what_is_closed_stays_closed_until_it_is_reopened(
         assert then is not None
         assert then.status == "open"
         tag = await client.create_branch("ws", "tag", closed=True)
-        child = await client.create_branch("ws", "child")
+        child = await client.create_branch("ws", "child", follow="manual")
         assert (tag.status, child.status) == ("kept", "open")
         await edit(client, "child", Set("a", 4))
         await client.reopen_change_set("ws", "main")
@@ -84,7 +84,7 @@ async def test_without_history_nothing_is_applied_or_protected(
 ) -> None:
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1))
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         await edit(client, "fix", Set("a", 2))
     async with serving(js, subjects, engine, history_for=0):
         assert await refusal(client.apply("ws", "fix")) == "unsupported"

@@ -74,7 +74,7 @@ async def test_a_branch_takes_over_what_its_target_did_and_keeps_its_own_edits(
         async with serving(js, subjects, engine, checkpoint_bytes=1024):
             total = Derive("sum", "sum", {"values": ("a", "b")})
             await edit(client, "main", Set("a", 1), Set("b", 2), Set("c", 3), Set("d", 4), total)
-            await client.create_branch("ws", "fix")
+            await client.create_branch("ws", "fix", follow="manual")
             await edit(client, "fix", Set("a", 10), Set("both", "one"), Remove("c"))
             await edit(client, "main", Set("b", 20), Set("a", 11), Remove("d"), Set("both", "one"), Set("new", 1))
             last = await edit(client, "main", Set("c", 30), Set("b", 21), Set("new", 2))
@@ -118,7 +118,7 @@ async def test_a_strategy_settles_what_is_in_conflict(
 ) -> None:
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1), Set("b", 2))
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         await edit(client, "fix", Set("a", 10), Set("b", 10))
         await edit(client, "main", Set("a", 11))
         assert (await rebase(client, "fix")).conflicts == 1
@@ -137,7 +137,7 @@ async def test_a_branch_goes_on_after_an_apply_and_is_applied_again(
 ) -> None:
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1))
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         at = await edit(client, "fix", Set("a", 2), Set("b", 1))
         if not keep:
             await edit(client, "fix", Set("c", 1))
@@ -164,7 +164,7 @@ async def test_the_log_of_the_target_is_gone(
 
     async with serving(js, subjects, engine, checkpoint_bytes=1024, history_for=0.001):
         await edit(client, "main", Set("a", 1), Set("b", 2))
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         await edit(client, "fix", Set("a", 10))
         for number in range(30):
             await edit(client, "main", Set("text", "x" * 100 + str(number)))
@@ -179,14 +179,28 @@ async def test_the_log_of_the_target_is_gone(
         assert await conflicts(client, "fix") == [BranchConflict("a", Set("a", 1), Set("a", 10), Set("a", 11))]
 
 
+async def test_conflicts_in_a_blob_are_loaded_though_nothing_was_taken_over(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    with forced(WAYS["log in blobs"]):
+        async with serving(js, subjects, engine):
+            await edit(client, "main", Set("a", 1))
+            await client.create_branch("ws", "fix", follow="manual")
+            await edit(client, "fix", Set("a", 2))
+            await edit(client, "main", Set("a", 3))
+            done = await rebase(client, "fix")
+            assert (done.performed, done.conflicts) == (0, 1)
+            assert await conflicts(client, "fix") == [BranchConflict("a", Set("a", 1), Set("a", 2), Set("a", 3))]
+
+
 async def test_a_branch_of_a_closed_branch_moves_to_the_target_of_that(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
 ) -> None:
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1), Set("b", 2))
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         await edit(client, "fix", Set("a", 2), Set("mine", 1))
-        await client.create_branch("ws", "child", "fix")
+        await client.create_branch("ws", "child", "fix", follow="manual")
         await edit(client, "child", Set("a", 3))
         assert await code_of(client, "child", Rebase(onto="main")) == "target_is_open"
         assert await code_of(client, "child", Rebase(onto="other")) == "not_its_target"
@@ -207,7 +221,7 @@ async def test_what_cannot_be_rebased_is_refused_and_says_why(
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1))
         await client.create_branch("ws", "tag", closed=True)
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         await edit(client, "fix", Set("a", 2))
         base = (await info(client, "fix")).base
         assert await code_of(client, "main", Rebase()) == "not_a_branch"
@@ -235,7 +249,7 @@ async def test_an_apply_is_answered_only_once_its_branch_was_asked_to_go_on(
 
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1))
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         await edit(client, "fix", Set("a", 2))
         monkeypatch.setattr("rebaser.change_set.processor.request_settling", failing)
         applied = commit_of(await client.apply("ws", "fix"))
@@ -266,7 +280,7 @@ async def test_an_apply_is_answered_though_its_branch_cannot_be_asked_to_go_on(
     monkeypatch.setattr(JetStream, "publish", refusing)
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1))
-        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "fix", follow="manual")
         await edit(client, "fix", Set("a", 2))
         applied = commit_of(await client.apply("ws", "fix"))
         assert await code_of(client, "main", Apply("fix", allow_stale=True)) == "behind"

@@ -8,9 +8,10 @@ import anyio
 import numpy as np
 import pytest
 
-from rebaser.change_set import serial_dvu
+from rebaser.change_set import counted_attempts, serial_dvu
+from rebaser.change_set.counted_attempts import DEFERRAL, DEFERRAL_MAX
 from rebaser.change_set.log.commit_log import CommitLog, open_log
-from rebaser.change_set.serial_dvu import DEFERRAL, DEFERRAL_MAX, SerialDvu
+from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.runtime.context import Context
 from rebaser.settings import Settings
@@ -274,7 +275,7 @@ async def test_requests_go_on_while_a_dvu_is_put_off_and_it_is_tried_again(
     fleet.now_ms = time.time_ns() // 1_000_000
     for _ in range(MAX_DEATHS):
         await fleet.owner_ends(Death(), Death)
-    monkeypatch.setattr(serial_dvu, "DEFERRAL", 500.0)
+    monkeypatch.setattr(counted_attempts, "DEFERRAL", 500.0)
     async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as client:
         async with serving(js, subjects, fleet.engine, max_deaths=MAX_DEATHS) as server:
             await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 21)])
@@ -282,7 +283,7 @@ async def test_requests_go_on_while_a_dvu_is_put_off_and_it_is_tried_again(
                 server.snapshot().trouble
             )
         assert Kind.DVU not in await kinds(fleet.context)
-        monkeypatch.setattr(serial_dvu, "DEFERRAL", 0.1)
+        monkeypatch.setattr(counted_attempts, "DEFERRAL", 0.1)
         async with serving(js, subjects, fleet.engine, max_deaths=MAX_DEATHS):
             await client.enqueue_updates_with_reply("ws", "cs", [Set("b", 1)], wait="derived")
         assert (await client.values("ws", "cs"))["double"].value == 42

@@ -64,6 +64,7 @@ from tests.simulation.rebases import (
     Disputed,
     wrong_asked,
     wrong_disputes,
+    wrong_pull,
     wrong_rebase_refusal,
     wrong_replay,
     wrong_settled,
@@ -131,6 +132,10 @@ class History:
     born_ms: int = 0  # when it was created
     restored: int = 0  # the newest commit that brought it back
     deleted: "Deleted | None" = None  # what it was
+    follows: bool = False  # whether it follows its target
+    loaded: dict[str, float] = field(default_factory=dict)  # when servers had loaded it last, in virtual seconds
+    excused: float = 0.0  # when a server last said that it cannot bring it up to date
+    edits_at: list[int] = field(default_factory=list)  # all commits that edited it
     marks: list[tuple[int, bool]] = field(default_factory=list)  # commits that protected it, or did so no longer
     tries: Tries = field(kw_only=True)
 
@@ -481,6 +486,8 @@ class Checker:
         self._seen = set()
         for decision in commit.requests:
             self._decide_one(history, decision, sequence, expected, commit)
+        if commit.kind is Kind.REPLAY and not commit.requests:
+            expected.extend(self._check_pull(history, commit, sequence))
         self._check_said(history, commit)
         wrong = wrong_settled(history, commit, self._seen)
         that(not wrong, f"commit {sequence} is wrong: {wrong}")
@@ -501,6 +508,7 @@ class Checker:
             history.book.edit(update, sequence)
         if expected:
             history.deltas[sequence] = commit.previous, expected
+            history.edits_at.append(sequence)
             history.last_edit = sequence
         if commit.kind is Kind.REPLAY:
             history.replays.add(sequence)
@@ -621,13 +629,21 @@ class Checker:
             wrong = wrong_rebase_refusal(history, source, rebase, decision)
             that(not wrong, f"{decision.request_id} is refused as {decision.code}: {wrong}")
             return []
-        target = self.histories[ChangeSetKey(history.key.workspace, history.target[0])]
-        wrong, edits = wrong_replay(history, target, asked, commit, sequence)
+        wrong, edits = wrong_replay(self.histories, history, rebase, asked.at, commit, sequence)
         that(not wrong, f"commit {sequence} rebases {history.key}: {wrong}")
         count = len(history.disputes)
         that(
             decision.unresolved == count, f"{decision.request_id} tells of {decision.unresolved} conflicts, not {count}"
         )
+        return edits
+
+    def _check_pull(self, history: History, commit: Commit, sequence: int) -> list[Update]:
+        """Check what brings a branch up to date without a request; return the edits that it must have made."""
+        wrong = wrong_pull(self.histories, history, commit, self._now())
+        that(not wrong, f"commit {sequence} brings {history.key} up to date: {wrong}")
+        loaded = history.loaded.get(commit.owner, 0.0)
+        wrong, edits = wrong_replay(self.histories, history, Rebase(), loaded, commit, sequence)
+        that(not wrong, f"commit {sequence} brings {history.key} up to date: {wrong}")
         return edits
 
     def _check_created(self, history: History, create: Create, decision: Decision, sequence: int) -> None:
@@ -671,8 +687,11 @@ class Checker:
         done = [reverts for one in asked if (reverts := action_of(one, Reverts)) is not None]
         success = len(commit.requests) == 1 and commit.requests[0].outcome is Outcome.SUCCESS
         action = asked[0].message.action if len(asked) == 1 and success and asked[0].message is not None else None
-        that((commit.source is not None) == isinstance(action, (Apply, Rebase)), f"a commit applies {commit.source}")
-        that((commit.kind is Kind.REPLAY) == isinstance(action, Rebase), f"{action} is decided by a {commit.kind}")
+        if commit.requests or commit.kind is not Kind.REPLAY:
+            that(
+                (commit.source is not None) == isinstance(action, (Apply, Rebase)), f"a commit applies {commit.source}"
+            )
+            that((commit.kind is Kind.REPLAY) == isinstance(action, Rebase), f"{action} is decided by a {commit.kind}")
         that(
             commit.reverts == (done[0] if done and success else None), f"a commit reverts {commit.reverts}, not {done}"
         )

@@ -22,6 +22,7 @@ from tests.simulation.growth import edited, grown
 from tests.simulation.left import nothing_left
 
 BASE, DERIVED = 4, 4  # ids of values that are set, and of such that are derived
+CONTESTED = ("branch",) * 7 + ("target",) * 7 + ("apply",) * 3 + ("rebase",) * 2 + ("create", "onto", "close", "reopen")
 TIMEOUT = 20.0  # virtual seconds
 
 
@@ -268,7 +269,7 @@ def draw_forks(rng: random.Random, operations: list[Operation]) -> None:
         if operation.garbage:
             continue
         if chance < 0.3:
-            operation.key, operation.create = child, Create(parent, None, target, closed)
+            operation.key, operation.create = child, Create(parent, None, target, closed, follows=False)
             operation.of_old, operation.pick = of_old, pick
             _ask_for_action(operation)
             created.append(child)
@@ -299,7 +300,7 @@ def draw_applies(rng: random.Random, operations: list[Operation]) -> None:
         match steps.pop(0):
             case "create":
                 branch = child
-                operation.key, operation.create = ChangeSetKey("w", branch), Create(target)
+                operation.key, operation.create = ChangeSetKey("w", branch), Create(target, follows=False)
             case "edit":
                 operation.key, operation.updates = ChangeSetKey("w", branch if chance < 0.7 else target), edits
             case "apply":
@@ -345,6 +346,58 @@ def draw_rebases(rng: random.Random, operations: list[Operation]) -> None:
             operation.key, operation.rebase = branch, Rebase(strategy=strategy)
         elif operation.updates and chance < 0.8:
             operation.key, operation.expects = target if of_target else branch, chance < 0.5
+
+
+def draw_contested(rng: random.Random, operations: list[Operation], keys: list[ChangeSetKey], quiet: float) -> None:
+    """Have them work on a few branches and their targets, which both edit the same few ids.
+
+    `quiet` (seconds): after that, an owner lets a change set go; some wait for longer, so that it has to be loaded.
+    """
+    main, names = keys[0].change_set, [f"y{number}" for number in range(5)]
+    parents: dict[str, str] = {}
+    steps = ["target", "create"]
+    for operation in operations:
+        operation.garbage, operation.of_old, operation.pick = b"", False, rng.randrange(10**6)
+        _ask_for_action(operation)
+        operation.create = operation.apply = operation.rebase = operation.marking = operation.revert = None
+        operation.pause = rng.choice((0.0, 0.0, rng.random() * 0.2, 1.1 * min(quiet, 1.0) + rng.random() * 0.3))
+        branch = rng.choice(list(parents)[-2:] or names)
+        target = parents.get(branch, main)
+        step = steps.pop(0) if steps else rng.choice(CONTESTED)
+        if step in ("branch", "target"):
+            operation.key = ChangeSetKey("w", branch if step == "branch" and parents else target)
+            operation.updates = tuple(_disputed(rng) for _ in range(rng.choice((1, 1, 2))))
+            operation.expects = rng.random() < 0.4
+            operation.wait = rng.choice(("applied", "applied", None))
+            continue
+        operation.key = ChangeSetKey("w", branch)
+        match step:
+            case "create":
+                parent = rng.choice([main, main, *parents])
+                fresh = rng.choice([one for one in names if one not in parents] or names)
+                operation.key = ChangeSetKey("w", fresh)
+                operation.create = Create(parent, follows=rng.random() < 0.8)
+                parents[fresh] = parent
+            case "apply":
+                operation.key, operation.of_old = ChangeSetKey("w", target), rng.random() < 0.2
+                operation.apply = Apply(branch, None, rng.random() < 0.1, rng.random() < 0.9, rng.random() < 0.5)
+            case "rebase" | "onto":
+                grandparent = parents.get(target, main) if step == "onto" else None
+                strategy = rng.choice((Strategy.RECORD, Strategy.RECORD, Strategy.OURS, Strategy.THEIRS))
+                operation.rebase = Rebase(onto=grandparent, strategy=strategy)
+            case "close":
+                operation.marking = Marking(status=BranchStatus.ABANDONED)
+                operation.key = ChangeSetKey("w", rng.choice((branch, target if target != main else branch)))
+            case "reopen":
+                operation.marking = Marking(status=BranchStatus.OPEN)
+
+
+def _disputed(rng: random.Random) -> Update:
+    """An edit of one of a few ids that branches and their targets both edit."""
+    chance = rng.random()
+    if chance < 0.1:
+        return Derive("d0", "sum", {"values": ["v0", "v1"]})
+    return Remove("v1") if chance < 0.25 else Set(rng.choice(("v0", "v0", "v1")), rng.randint(1, 3))
 
 
 def _ask_for_action(operation: Operation) -> None:

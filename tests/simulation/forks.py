@@ -90,6 +90,8 @@ def wrong_create(
         target, base = create.parent, at
     else:
         target, base = parent.target_at(at)
+    if origin.follows != create.follows:
+        return f"it follows its target: {origin.follows}"
     if (origin.target, origin.base) != (target, base):
         return f"it branches from {origin.target}@{origin.base}, not {target}@{base}"
     after = 0 if commit.checkpoint is None else commit.checkpoint.sequence
@@ -113,10 +115,12 @@ def begin(history: "History", parent: "History | None", commit: Commit, sequence
     history.takes, history.marks, history.named = [], [], [(sequence - 1, commit.at_ms)]
     history.deleted, history.born_ms = None, commit.at_ms
     history.targets, history.own, history.disputes = [], sequence, {}
+    history.follows, history.loaded, history.edits_at = False, {}, [sequence]
     if origin is not None and parent is not None:
         history.book = forked(parent.book, origin.sequence)
         history.lineage = [at for at in parent.lineage if at <= origin.sequence]
         history.targets = [(sequence, (origin.target, origin.base))]
+        history.follows = origin.follows
         if origin.target != origin.change_set:
             history.disputes = dict(parent.disputed_at.get(origin.sequence, {}))
 
@@ -181,7 +185,7 @@ def wrong_headers(history: "History", headers: dict[str, str], sequence: int) ->
         return f"it was last edited by {read_edited(headers, sequence)}, not {history.last_edit}"
     if told is None:
         return ""
-    if (told.target, told.base, told.status) != (*history.target, history.status):
+    if (told.target, told.base, told.status, told.follows) != (*history.target, history.status, history.follows):
         return f"the branch is {told}, not of {history.target}, {history.status}"
     if told.conflicts != len(history.disputes):
         return f"it tells of {told.conflicts} conflicts, not of {sorted(history.disputes)}"

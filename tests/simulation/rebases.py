@@ -5,17 +5,20 @@ It knows nothing of the product's replay: it compares the books of the branch an
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rebaser_core.branches.branch import Changed, Rebase
 from rebaser_core.commit import BranchStatus, Commit, Decision, Strategy
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.updates import Remove, Update
-from tests.simulation.book import as_null
+from tests.simulation.book import Definition, as_null
 
 if TYPE_CHECKING:
     from tests.simulation.checker import Asked, History
 
 SETTLES = "settle-"  # the ids of requests that servers send begin with this
+SETTLED_IN = 55.0  # virtual seconds for which a pull leaves an apply to such a request, at least
+Histories: TypeAlias = "dict[ChangeSetKey, History]"
 
 
 @dataclass(frozen=True)
@@ -36,35 +39,47 @@ def wrong_asked(histories: dict[Any, "History"], history: "History", asked: "Ask
     return "" if found else f"no commit {action.upto} applied {history.key} as of {action.settles}"
 
 
+def applied_behind(history: "History", target: "History", reached: int) -> list[tuple[int, str, int, bool]]:
+    """The commits of the target between the base and `reached` that applied the branch."""
+    between = [take for take in target.all_takes if history.target[1] < take[0] <= reached]
+    return [take for take in between if take[1] == history.key.change_set and take[2] >= history.birth]
+
+
 def wrong_replay(
-    history: "History", target: "History", asked: "Asked", commit: Commit, sequence: int
+    histories: Histories, history: "History", action: Rebase, since: float, commit: Commit, sequence: int
 ) -> tuple[str, list[Update]]:
     """What is wrong with a `replay` commit, empty if nothing is; and the edits that it must have made.
 
-    From then on, the books of `history` say what it found.
+    `since`: it must take over what the target had by then. From then on, the books of `history` say what it found.
     """
-    action, source, found, (name, base) = _action(asked), commit.source, commit.replay, history.target
+    source, found, (name, base) = commit.source, commit.replay, history.target
     if source is None or found is None or found.strategy is not action.strategy:
         return f"it replays {source} as {found}", []
-    reached = source.sequence
+    reached, old = source.sequence, histories[ChangeSetKey(history.key.workspace, name)]
+    name = name if action.onto is None else action.onto
+    target = histories[ChangeSetKey(history.key.workspace, name)]
     if source.change_set != name:
         return f"it replays {source.change_set}, not {name}", []
-    if reached < base or (action.upto is not None and reached > max(action.upto, base)):
+    if action.onto is None and (reached < base or (action.upto is not None and reached > max(action.upto, base))):
         return f"it moves its base from {base} to {reached}", []
-    older = [one for one in target.times if target.times[one] <= asked.at or action.upto is not None]
+    older = [one for one in target.times if target.times[one] <= since or action.upto is not None]
     if reached < max((one for one in older if action.upto is None or one <= action.upto), default=0):
         return f"it stops at {reached}, and {target.key} had more", []
-    if target.birth > base:
+    if target.birth > base and action.onto is None:
         return f"{target.key} was created after the base {base}", []
-    applied = [take for take in target.all_takes if base < take[0] <= reached and take[1] == history.key.change_set]
-    applied = [take for take in applied if take[2] >= history.birth]
+    if action.onto is not None and (old.target[0] != name or not old.closed):
+        return f"the target of {old.key}, which is {old.status}, is {old.target[0]}, not {name}", []
+    applied = [] if action.onto else applied_behind(history, target, reached)
+    if applied and applied[-1][0] <= target.purged and commit.status is None:
+        applied = []  # the commit that applied it was gone
     done = bool(applied) and not applied[-1][3] and history.own <= applied[-1][2]
     if commit.status is not (BranchStatus.APPLIED if done else None):
         return f"its status becomes {commit.status}, own {history.own}, applied {applied[-1:]}", []
     wrong, edits = "", list[Update]()
     taken: list[Update] = sorted(map(as_null, commit.delta), key=lambda update: update.id)  # type: ignore[arg-type] # no results
     for agreed in _agreed(history, applied[-1][2] if applied else 0):
-        edits, disputed = _compared(history, target, reached, found.strategy, agreed)
+        stood = old.book.as_of[base]
+        edits, disputed = _compared(history, stood, target.book.as_of[reached], found.strategy, agreed)
         told = {update.id: repr(None if isinstance(update, Remove) else as_null(update)) for update in found.conflicts}
         kept = {id_: one.left for id_, one in disputed.items() if id_ not in told}
         fresh = {id_: one.left for id_, one in disputed.items() if id_ in told}
@@ -83,10 +98,43 @@ def wrong_replay(
     return wrong, edits
 
 
-def _action(asked: "Asked") -> Rebase:
-    action = None if asked.message is None else asked.message.action
-    assert isinstance(action, Rebase)
-    return action
+def wrong_pull(histories: Histories, history: "History", commit: Commit, now: float) -> str:
+    """Why the branch may not have been brought up to date by this commit, for which nobody asked; empty if it may."""
+    if not history.follows:
+        return "it does not follow its target"
+    if history.status is not BranchStatus.OPEN or history.protected:
+        return f"it is {history.status}, protected: {history.protected}"
+    target = histories[ChangeSetKey(history.key.workspace, history.target[0])]
+    reached, base = commit.source.sequence if commit.source else 0, history.target[1]
+    if not any(base < edit <= reached for edit in target.edits_at):
+        return f"its target was not edited between {base} and {reached}"
+    late = [take[0] for take in applied_behind(history, target, reached) if now - target.times[take[0]] < SETTLED_IN]
+    if late:
+        return f"{late} applied it, and it was not yet asked to go on"
+    loaded = history.loaded.get(commit.owner, 0.0)
+    waiting = [
+        one
+        for one in history.asked.values()
+        if one.at < loaded and one.sequence not in history.decided and one.request_id not in history.outcomes
+    ]
+    return f"it comes in front of {waiting[0].sequence}" if waiting else ""
+
+
+def left_behind(histories: Histories, history: "History") -> str:
+    """Why a branch at rest should be at the newest edit of its target, and is not; empty if it need not, or is."""
+    if not history.follows or history.protected or history.status is not BranchStatus.OPEN:
+        return ""
+    name, base = history.target
+    target = histories[ChangeSetKey(history.key.workspace, name)]
+    if target.gone or target.birth > base or target.last_edit <= base:
+        return ""
+    loaded = max(history.loaded.values(), default=0.0)
+    edited = target.times[target.last_edit]
+    if edited >= loaded or history.birth not in history.times or history.times[history.birth] >= loaded:
+        return ""
+    if history.excused >= loaded:
+        return ""
+    return f"{history.key} is at {base}, and {name} was edited at {target.last_edit}"
 
 
 def _agreed(history: "History", applied: int) -> list[dict[str, str]]:
@@ -101,10 +149,17 @@ def _agreed(history: "History", applied: int) -> list[dict[str, str]]:
 
 
 def _compared(
-    history: "History", target: "History", reached: int, strategy: Strategy, agreed: dict[str, str]
+    history: "History",
+    stood: dict[str, Definition],
+    theirs: dict[str, Definition],
+    strategy: Strategy,
+    agreed: dict[str, str],
 ) -> tuple[list[Update], dict[str, Disputed]]:
-    """The edits that a replay makes, by id, and the conflicts behind it."""
-    theirs, stood, here = target.book.as_of[reached], target.book.as_of[history.target[1]], history.book.definitions
+    """The edits that a replay makes, by id, and the conflicts behind it.
+
+    `stood`, `theirs`: the target at the base, and now.
+    """
+    here = history.book.definitions
     edits: list[Update] = []
     disputed = dict(history.disputes)
     for id_ in sorted({*theirs, *stood, *here, *disputed}):
@@ -141,6 +196,12 @@ def wrong_rebase_refusal(history: "History", target: "History | None", asked: Re
             return "" if history.protected else "it is not protected"
         case "not_a_branch":
             return "" if not history.target[0] else "it is a branch"
+        case "not_its_target" | "target_is_open":
+            return "" if asked.onto is not None else "it names no other target"
+        case "self":
+            return "" if asked.onto == history.key.change_set else "its target is another one"
+        case "no_such_change_set":
+            return "" if asked.onto is not None and (target is None or not target.times) else "its target exists"
         case "moved":
             settled = asked.settles is not None and asked.settles < history.birth
             born = target is not None and target.birth > history.target[1]

@@ -9,6 +9,7 @@ from rebaser_core.commit import Outcome
 from rebaser_core.streams.subjects import Subjects
 from tests.simulation.checker import Checker, History
 from tests.simulation.model.store import Stream
+from tests.simulation.rebases import left_behind
 
 DECIDED_WITHIN = 10.0  # of being stored; three change sets may share one slot
 COVERED_WITHIN = 20.0  # of a commit that owes; an update of the slow kind takes 3, and two may stand in front
@@ -26,6 +27,8 @@ class Rest:
         """What is not settled, empty at rest."""
         for history in self._checker.histories.values():
             for why in _open(history):
+                return why
+            if why := left_behind(self._checker.histories, history):
                 return why
             for sequence, (decision, _) in history.decided.items():
                 if decision.outcome is Outcome.DEAD and sequence not in history.dead:

@@ -14,6 +14,7 @@ from tests.simulation.clients import (
     Programme,
     Told,
     draw_applies,
+    draw_contested,
     draw_forks,
     draw_history,
     draw_operations,
@@ -42,6 +43,7 @@ READER_SHARE = 0.15  # of the worlds in which somebody reads the past while othe
 POSITIONS = 4  # of each change set that are read at rest
 APPLY_SHARE = 0.8  # of these, whose clients also apply branches and protect change sets
 REBASE_SHARE = 0.6  # of these, whose clients also rebase branches
+CONTESTED_SHARE = 0.12  # of the worlds, in which branches that follow their targets edit what these edit, too
 STATUS_SHARE = 0.4  # of these, whose clients also close change sets
 REST = 120.0  # virtual seconds in which everything has to come to rest
 # After the last fault: the dead were started, the links of lost machines were cut, and a new sweeper is pinned.
@@ -82,6 +84,11 @@ class Story:
         self._forks = random.Random(f"forks {world.seed}").random() < FORK_SHARE
         self._applies = random.Random(f"applies {world.seed}").random() < APPLY_SHARE
         self._rebases = random.Random(f"rebases {world.seed}").random() < REBASE_SHARE
+        self._contested = random.Random(f"contested {world.seed}").random() < CONTESTED_SHARE
+        if self._contested:
+            self._setup.history_for = random.Random(f"contested history {world.seed}").choice((0.5, 3.0, 86_400.0))
+            world.checker.history_for_ms = int(self._setup.history_for * 1000)
+            self._setup.requests = max(self._setup.requests, 12)
         self._statuses = random.Random(f"statuses {world.seed}").random() < STATUS_SHARE
         if self._forks and self._statuses:
             self._setup.closed_for = random.Random(f"closed {world.seed}").choice((0.0, 3.0))
@@ -151,6 +158,9 @@ class Story:
                         draw_rebases(random.Random(f"rebases {name} {lane[0].id} {world.seed}"), lane)
                     if self._statuses:
                         draw_statuses(random.Random(f"statuses {name} {lane[0].id} {world.seed}"), lane)
+            for lane in lanes if self._contested else ():
+                rng_of_lane = random.Random(f"contested {name} {lane[0].id} {world.seed}")
+                draw_contested(rng_of_lane, lane, setup.keys, setup.quiescent_period)
             stubborn = setup.mode is not Mode.HARSH or rng.random() < 0.5
             world.add_client(
                 Programme(name, lanes, stubborn, once, rng, world.check_answer, world.refused, world.trace)
@@ -284,7 +294,7 @@ class Story:
                 raise Violation(f"consumers linger on {stream}: {left}")
         if setup.quiescent_period > 10 and setup.concurrency >= len(setup.keys):
             for history in world.checker.histories.values():
-                if len(history.owners) > 1 + bool(history.birth) and not self._forks:
+                if len(history.owners) > 1 + bool(history.birth) and not (self._forks or self._contested):
                     raise Violation(f"{history.key} was owned by {history.owners}, though nobody had to let it go")
 
     async def _check_reading(self) -> None:

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rebaser_core.commit import DVU_ATTEMPT, Commit, Kind
+from rebaser_core.commit import DVU_ATTEMPT, PULL_ATTEMPT, Commit, Kind
 
 MAX_DEATHS = 3  # tries that end so until a request is given up; a setting of the simulated servers
 
@@ -56,4 +56,6 @@ def _ends(commit: Commit, sequence: int) -> bool:
     """Whether a commit ends a try that its own owner is at: of a request, or of an update, which goes on beside it."""
     if commit.attempt is not None:
         return commit.attempt.sequence == sequence
+    if sequence == PULL_ATTEMPT:
+        return commit.kind is Kind.REPLAY
     return commit.kind in ((Kind.DVU,) if sequence == DVU_ATTEMPT else (Kind.REBASE, Kind.CREATE, Kind.MARK))

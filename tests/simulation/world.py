@@ -37,7 +37,9 @@ from tests.simulation.tries import MAX_DEATHS
 
 URL = "nats://model:4222"
 LOGS_BOUND = 1 << 30  # bytes of all logs, which no run fills
-BROKEN = ("owner_failed", "ordered_failed", "nats_handler_failed", "dvu_broken", "request_unreadable")
+BROKEN = {"owner_failed", "ordered_failed", "nats_handler_failed", "dvu_broken", "request_unreadable"}
+BROKEN |= {"branch_pull_broken"}
+PULL_PUT_OFF = ("branch_pull_failed", "branch_pull_refused", "branch_pull_deferred")
 CALM_WARNINGS = ("request_dead",)  # what is warned of though nothing goes wrong
 
 
@@ -232,6 +234,10 @@ class World:
         if event == "change_set_owned":
             key = ChangeSetKey.of(entry["workspace"], entry["change_set"])
             self.checker.history(key).owners.append(process.name)
+            self.checker.history(key).loaded[process.name.partition("#")[0]] = self.loop.time()
+        if event in PULL_PUT_OFF:
+            key = ChangeSetKey.of(entry["workspace"], entry["change_set"])
+            self.checker.history(key).excused = self.loop.time()
         if self.setup.mode is Mode.GENTLE and entry.get("fenced"):
             self._check_rival(process, ChangeSetKey.of(entry["workspace"], entry["change_set"]))
         calm = self.setup.mode is Mode.CALM

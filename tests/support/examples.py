@@ -19,6 +19,7 @@ from rebaser_core.blob_address import address_of
 from rebaser_core.branches.branch import Apply, Create, Rebase
 from rebaser_core.checkpoint import open_checkpoint, read_checkpoint
 from rebaser_core.commit import (
+    PULL_ATTEMPT,
     Applied,
     Attempt,
     Authorship,
@@ -186,6 +187,7 @@ REQUESTS = {
         "revert-of": replace(request(), action=Reverts(30, 38, of=BASE)),
         "create": replace(request(), author="ann", action=Create(BASE, 38, "trunk")),
         "create-empty": replace(request(), action=Create(closed=True)),
+        "create-manual": replace(request(), action=Create(BASE, follows=False)),
         "apply": replace(request(), author="ann", action=Apply("ann", 38, strict=True, allow_stale=True)),
         "apply-now": replace(request(), expect_at=41, action=Apply("ann")),
         "apply-keep": replace(request(), action=Apply("ann", 38, keep=True)),
@@ -339,6 +341,16 @@ COMMITS = {
             blobs=("@" + ADDRESS,),
         ),
         "create-empty": create(branch=BranchSummary("", 0, BranchStatus.OPEN, 0, 0, "", 0)),
+        "create-following": create(
+            origin=Origin(BASE, 36, BASE, 36, follows=True),
+            branch=BranchSummary(BASE, 36, BranchStatus.OPEN, 0, 0, BASE, 36, follows=True),
+        ),
+        "pull-attempt": Commit(
+            *(ID, 41, Kind.ATTEMPT, AT, OWNER, Applied(STREAM, 12), 40),
+            attempt=Attempt(PULL_ATTEMPT, 0, AT - 900, 2),
+            branch=BranchSummary(BASE, 20, BranchStatus.OPEN, 3, 0, BASE, 20, 21, follows=True),
+            edited=30,
+        ),
         "in-branch": edit(
             delta=UPDATES[:1],
             before=(),

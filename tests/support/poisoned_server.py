@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rebaser.change_set import processor, serial_dvu
+from rebaser.change_set import counted_attempts, processor
 from rebaser.change_set.readers import request_reader
 from rebaser.cli import main
 from rebaser.dvu import update as run
@@ -46,5 +46,5 @@ if __name__ == "__main__":
     processor.decide = broken_decide  # type: ignore[attr-defined]
     run.plan = deadly_plan  # type: ignore[assignment, attr-defined]
     context.Engine = Engine  # type: ignore[assignment, attr-defined]
-    serial_dvu.DEFERRAL = 600.0
+    counted_attempts.DEFERRAL = 600.0
     sys.exit(main())  # type: ignore[func-returns-value]

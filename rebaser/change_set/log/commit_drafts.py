@@ -1,14 +1,20 @@
 """Drafts the commits that decide an action alone: those that mark or create a change set, or replay a target."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.change_set.log.tombstones import store_emptied, store_restored
 from rebaser_client.blobs import BlobStore
+from rebaser_client.cooperative import cooperate, run_in_steps
 from rebaser_client.jetstream import Message
-from rebaser_core.commit import BranchStatus, CarriedOutcome, Commit, Kind
+from rebaser_core import thresholds
+from rebaser_core.branches.branch import Branch
+from rebaser_core.commit import BranchStatus, CarriedOutcome, Commit, Kind, Strategy
 from rebaser_core.decisions.decide import DecidedBatch
-from rebaser_core.decisions.replay import Replayed
+from rebaser_core.decisions.replay import Replayed, Theirs
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.updates import Update
 
 
 async def marked(blobs: BlobStore, commits: CommitLog, message: Message, decided: DecidedBatch) -> Commit:
@@ -52,6 +58,40 @@ def created(commits: CommitLog, message: Message, decided: DecidedBatch) -> Comm
         branch=fork.branch,
         blobs=fork.blobs,
     )
+
+
+async def compared(state: ChangeSetState, branch: Branch, theirs: Theirs, strategy: Strategy) -> Replayed:
+    """Return what `branch` takes over of `theirs`. Call within the append lock."""
+    replayed = Replayed(branch, theirs, strategy)
+    await run_in_steps(replayed.compare(state.cells.edit_of, thresholds.now.overlay_merge_step))
+    return replayed
+
+
+async def pulled(commits: CommitLog, replayed: Replayed) -> Commit:
+    """Return the commit by which a branch follows its target without a request. Call within the append lock."""
+    state, delta = commits.state, tuple(replayed.delta)
+    owes = state.owes or await wakes(state, delta)
+    return commits.draft(
+        Kind.REPLAY,
+        delta=delta,
+        covers=state.covers if owes else None,
+        debt=state.debt + len(delta) if owes else 0,
+        before=await commits.before(delta),
+        source=replayed.source,
+        **of_replay(replayed),
+    )
+
+
+async def wakes(state: ChangeSetState, delta: Sequence[Update]) -> bool:
+    """Return whether applying `delta` makes a DVU due. Call within the append lock."""
+    step = thresholds.now.fold_step
+    if len(delta) <= step:
+        return state.wakes(delta)
+    for start in range(0, len(delta), step):
+        await cooperate()
+        if state.wakes(delta[start : start + step]):
+            return True
+    return False
 
 
 def of_replay(replayed: Replayed) -> dict[str, Any]:

@@ -222,8 +222,7 @@ class CommitLog:
                 commit = await with_blobs_named(self._blobs, commit, self.tail_max)
                 headers, payload = encode_commit(commit)
             check_commit(commit, headers, payload)
-            blobs = (commit.delta_blob, commit.replay.blob if commit.replay else None)
-            size = sum(blob.size for blob in blobs if blob is not None)
+            size = sum(blob.size for blob in commit.folded_blobs)
             return EncodedCommit(commit, headers, payload, size, freshness if needs_blobs(commit) else None)
         except (UnprocessableError, UnsupportedVersion) as error:
             raise self._unreadable(commit, error.message) from error

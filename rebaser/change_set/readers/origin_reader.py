@@ -115,10 +115,11 @@ class _Parent:
         else:
             rows, blob = (), None
             checkpoint, needed = await self._own_checkpoint(commit.sequence, sibling)
-        origin = Origin(self._parent.change_set, commit.sequence, target, base, rows, blob)
+        follows = self._create.follows
+        origin = Origin(self._parent.change_set, commit.sequence, target, base, rows, blob, follows)
         inherited = (branch.changes, branch.conflicts) if sibling and branch is not None else (0, 0)
         about = (*inherited, origin.change_set, origin.sequence)
-        summary = BranchSummary(target, base, _status(self._create), *about)
+        summary = BranchSummary(target, base, _status(self._create), *about, follows=follows)
         return Fork(summary, origin, checkpoint, commit.covers, commit.unknown, needed)
 
     async def _newest(self) -> tuple[StoredMessage, Commit]:

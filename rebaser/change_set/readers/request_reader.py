@@ -13,6 +13,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.change_set.log.tombstones import read_deleted
 from rebaser.change_set.readers.offer_reader import read_offer
 from rebaser.change_set.readers.origin_reader import read_fork
@@ -32,7 +33,6 @@ from rebaser_core.definitions import check_definitions
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey, sequence_id
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob
-from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Update
 
 T = TypeVar("T")
@@ -117,11 +117,10 @@ class RequestReader:
             action=request.action,
         )
 
-    async def with_sources(self, request: QueuedRequest, state: ChangeSetState, inline_max: int) -> QueuedRequest:
+    async def with_sources(self, request: QueuedRequest, commits: CommitLog) -> QueuedRequest:
         """Return `request`, which has an action, with what the action needs from logs, or with a reason to refuse it.
 
-        `state`: the state of the change set. Above `inline_max` (bytes), copied commits go to a blob. Raises
-        `HeldRequest`, or `TransientError` in an outage.
+        `commits`: the log of the change set. Raises `HeldRequest`, or `TransientError` in an outage.
         """
         settings = self._context.settings
         if not settings.history_for:
@@ -130,7 +129,7 @@ class RequestReader:
             return replace(request, refusal=refusal)
         try:
             with anyio.fail_after(settings.apply_timeout):
-                return await self._read_sources(request, state, inline_max)
+                return await self._read_sources(request, commits)
         except UnprocessableError as error:
             return replace(request, refusal=error)
         except TimeoutError:
@@ -141,16 +140,16 @@ class RequestReader:
                 raise
             raise HeldRequest(request, error) from error
 
-    async def _read_sources(self, request: QueuedRequest, state: ChangeSetState, inline_max: int) -> QueuedRequest:
-        context, action = self._context, request.action
+    async def _read_sources(self, request: QueuedRequest, commits: CommitLog) -> QueuedRequest:
+        context, action, state = self._context, request.action, commits.state
         match action:
             case Create():
-                return replace(request, fork=await read_fork(context, self._key, action, state, inline_max))
+                return replace(request, fork=await read_fork(context, self._key, action, state, commits.tail_max))
             case Apply():
                 offer = await read_offer(context, self._key, action)
                 return replace(request, offer=offer, patch=offer.patch)
             case Rebase():
-                return replace(request, theirs=await read_theirs(context, self._key, action, state))
+                return replace(request, theirs=await read_theirs(context, commits, action))
             case Marking(status=BranchStatus.OPEN) if state.status is BranchStatus.DELETED:
                 return replace(request, restored=await read_deleted(context.reader, self._key))
             case Reverts():

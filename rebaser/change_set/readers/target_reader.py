@@ -6,8 +6,10 @@ of the target is loaded and compared with that of the branch, so no branch is ev
 """
 
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.runtime.context import Context
 from rebaser_client.cooperative import cooperate
 from rebaser_client.log.branch_changes import STEP, GapError, read_changes
@@ -21,42 +23,42 @@ from rebaser_core.decisions.replay import TargetCommits, Theirs, check_moves, re
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import read_branch
-from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.comparison import definitions_that_differ
 
 UPDATE_BYTES = 100  # what an update within a commit counts for, when commits are compared with a state
 
 
-async def read_theirs(context: Context, key: ChangeSetKey, rebase: Rebase, state: ChangeSetState) -> Theirs:
-    """Return what the target of the branch `key` did after its base. `state`: that of the branch.
+async def read_theirs(context: Context, commits: CommitLog, rebase: Rebase) -> Theirs:
+    """Return what the target of the branch whose log is `commits` did after its base.
+
+    The branch may change meanwhile: the result is of use only if it still `fits`. Call without the append lock, which
+    this takes while it compares states.
 
     Raises `UnprocessableError` with a code of `refuse_rebase` or `check_moves`, `deleted`, `no_such_change_set`,
     `no_such_position`, `not_its_target`, `target_is_open`, `self`, `too_large`, or `purged` if the position `upto` is
     no longer readable. Raises `TransientError` if a log or a blob cannot be read, and `UnsupportedVersion` for a commit
     of a newer version.
     """
-    refusal, branch = refuse_rebase(state), state.branch
+    refusal, branch = refuse_rebase(commits.state), commits.state.branch
     if refusal is not None or branch is None:
         raise refusal or UnprocessableError("this change set is not a branch of another", code="not_a_branch")
     if rebase.settles is not None and rebase.settles < branch.birth:
         raise UnprocessableError(
             f"commit {rebase.settles}, which was applied, is one of an earlier change set of this name", code="moved"
         )
-    return await _Target(context, key, rebase, state, branch).read()
+    return await _Target(context, commits, rebase, branch).read()
 
 
 class _Target:
-    """Reads the target that a rebase names, for the branch `key`."""
+    """Reads the target that a rebase names, for `branch`, whose log is `commits`."""
 
-    def __init__(
-        self, context: Context, key: ChangeSetKey, rebase: Rebase, state: ChangeSetState, branch: Branch
-    ) -> None:
+    def __init__(self, context: Context, commits: CommitLog, rebase: Rebase, branch: Branch) -> None:
         self._context = context
         self._reader = context.reader
-        self._key = key
+        self._commits = commits
+        self._key = key = commits.key
         self._rebase = rebase
-        self._state = state
-        self._branch = branch
+        self._branch = replace(branch)  # as it is now: other commits may move its base during the read
         self._target = ChangeSetKey.of(key.workspace, branch.target if rebase.onto is None else rebase.onto)
         self._taken = 0  # the newest commit that applied the branch, if the state of the target was loaded
 
@@ -82,11 +84,12 @@ class _Target:
             return Theirs(Source(target.change_set, branch.base), branch.base, {})
         commits = await self._by_commits(newest)
         if commits is not None:
-            definitions, applied = commits.definitions, (commits.applied, commits.applied_in)
+            definitions, apply = commits.definitions, commits
         else:
             definitions = await self._by_state(newest)
-            applied = await self._newest_apply()
-        return Theirs(source, branch.base, definitions, applied[0], await self._agreed(*applied))
+            apply = await self._newest_apply()
+        agreed = await self._agreed(apply.applied, apply.applied_in)
+        return Theirs(source, branch.base, definitions, apply.applied, agreed, apply.applied_ms)
 
     async def _check_onto(self) -> None:
         """Raise `UnprocessableError` unless the new target is that of the present one, which is closed."""
@@ -134,20 +137,23 @@ class _Target:
 
     async def _by_state(self, newest: Commit) -> dict[str, Definition]:
         """Return the definitions as of `newest` that are not those at the base, by loading the state of the target."""
-        state, branch = self._state, self._branch
+        state, branch = self._commits.state, self._branch
         target = (await self._reader.load(self._target, newest.sequence)).state
         self._taken = target.taken.get(self._key.change_set, 0)
         found: dict[str, Definition] = {}
-        for some in definitions_that_differ(state, branch.changes, target, STEP):
-            found |= some
-            await cooperate()
+        async with self._commits.append_lock():
+            present = state.branch
+            if present is None or present.base != branch.base:
+                return found  # what is read does not fit the branch any more
+            for some in definitions_that_differ(state, present.changes, target, STEP):
+                found |= some
+                await cooperate()
         return found
 
-    async def _newest_apply(self) -> tuple[Source | None, int]:
-        """Return the branch as of the position that the target applied last, and the commit that applied it.
-
-        Returns None and 0 if the target applied nothing after the base, or if that commit is gone.
-        """
+    async def _newest_apply(self) -> TargetCommits:
+        """Return what is known of the commit by which the target applied the branch last, if that is after the base and
+        the commit is not gone."""
+        commits = TargetCommits(self._key.change_set, self._branch.birth)
         taken = self._taken
         if taken > self._branch.base:
             try:
@@ -155,10 +161,8 @@ class _Target:
             except PositionPurged:
                 commit = None
             if commit is not None and commit.sequence == taken:
-                commits = TargetCommits(self._key.change_set, self._branch.birth)
                 commits.add(commit)
-                return commits.applied, commits.applied_in
-        return None, 0
+        return commits
 
     async def _agreed(self, applied: Source | None, applied_in: int) -> dict[str, Definition]:
         """Return the changes of the branch as of the position that the target applied.

@@ -21,7 +21,7 @@ from rebaser.cli.output.change_format import (
 from rebaser.cli.output.wording import progress_text, recompute_text
 from rebaser_client.log.entries import Entry
 from rebaser_core.branches.branch import Action, Apply, Create, Rebase
-from rebaser_core.commit import DVU_ATTEMPT, Authorship, Commit, Decision, Marking, Reverts
+from rebaser_core.commit import DVU_ATTEMPT, PULL_ATTEMPT, Authorship, Commit, Decision, Marking, Reverts
 from rebaser_core.messages import DvuProgress, EnqueueUpdatesRequest
 from rebaser_core.updates import Recompute, Update
 
@@ -176,7 +176,8 @@ def _commit_text(commit: Commit) -> str:
         )
     if commit.attempt is not None:
         attempt = commit.attempt
-        target = "the DVU" if attempt.sequence == DVU_ATTEMPT else f"request {attempt.sequence}"
+        named = {DVU_ATTEMPT: "the DVU", PULL_ATTEMPT: "a pull from the target"}
+        target = named.get(attempt.sequence, f"request {attempt.sequence}")
         parts.append(f"attempt {attempt.count + attempt.deaths} of {target}")
     parts.append(f"by {commit.owner}")
     return "; ".join(parts)
@@ -212,6 +213,7 @@ def _create(create: Create) -> dict[str, Any]:
         "at": create.at,
         "target": create.target,
         "closed": create.closed,
+        "follow": "auto" if create.follows else "manual",
     }
 
 
@@ -250,7 +252,8 @@ def _action_text(action: Action) -> str:
 def _create_text(create: Create) -> str:
     if create.parent is None:
         return "create an empty change set"
-    return f"create from {create.parent}" + ("" if create.at is None else f"@{create.at}")
+    manual = "" if create.follows else ", without following its target"
+    return f"create from {create.parent}" + ("" if create.at is None else f"@{create.at}") + manual
 
 
 def _rebase_text(rebase: Rebase) -> str:

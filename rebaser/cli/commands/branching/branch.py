@@ -21,6 +21,7 @@ from rebaser.cli.output import console
 
 if TYPE_CHECKING:
     from rebaser_client import BranchInfo, RequestRejected
+    from rebaser_client.branches import Follow
     from rebaser_core.ids import ChangeSetKey
 
 
@@ -46,6 +47,13 @@ def branch(
     closed: Annotated[
         bool, typer.Option("--closed", help="Accept no edits, so that NAME stands for one state of the parent.")
     ] = False,
+    follow: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|manual",
+            help="Whether NAME takes over by itself what its target gets, while a server works on NAME.",
+        ),
+    ] = "auto",
     or_use: Annotated[
         bool, typer.Option("--or-use", help="Succeed if NAME exists and was created from the same parent.")
     ] = False,
@@ -59,6 +67,11 @@ def branch(
     """Create a change set with all values of another one. Both can then be edited independently.
 
     This takes the same time however many values the parent has. Without --from, the parent is main.
+
+    A branch follows its target: when a server has decided requests to the branch, or loads it, it also brings in what
+    the target got meanwhile, as `rebaser rebase` does. If a value was edited on both sides, that is a conflict. A
+    branch that nobody uses stays as it is until its next request. With --follow manual, only `rebaser rebase` and
+    `rebaser apply` bring in what the target got.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
@@ -68,6 +81,7 @@ def branch(
     parent, at = checked_position(workspace, from_)
     if target is not None:
         checked_key(workspace, target)
+    checked_follow(follow)
     made: list[BranchInfo] = []
     refused: list[RequestRejected] = []
 
@@ -80,6 +94,7 @@ def branch(
                         at=at,
                         target=target,
                         closed=closed,
+                        follow=checked_follow(follow),
                         or_use=or_use,
                         author=author,
                         message=message,
@@ -96,6 +111,14 @@ def branch(
         raise _refused(refused[0], key, from_)
     _show(made[0], json)
     return 0
+
+
+def checked_follow(text: str) -> "Follow":
+    from rebaser.cli.errors import usage_error
+
+    if text not in ("auto", "manual"):
+        raise usage_error(f"must be auto or manual, not {text[:40]!r}", "--follow")
+    return text  # type: ignore[return-value] # it is one of the two
 
 
 def _show(info: "BranchInfo", json: bool) -> None:

@@ -83,6 +83,7 @@ def branch_json(info: "BranchInfo") -> dict[str, Any]:
         "behind": info.behind,
         "protected": info.protected,
         "born": info.born or None,
+        "follow": None if info.target is None else info.follow,
     }
 
 

@@ -1,0 +1,85 @@
+"""Counts attempts at work that may kill or hang its owner, but that cannot be rejected: updates, and pulls.
+
+An owner whose task was redelivered records its attempts until one of them succeeds (see `poison`). Work that killed or
+hung `max_deaths` servers is deferred, longer each time, while requests are applied as usual.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+import anyio
+
+from rebaser.change_set.log.commit_log import CommitLog
+from rebaser.change_set.poison import recorded_attempt
+from rebaser.runtime.context import Context
+from rebaser_core.backoff import exponential_delay
+from rebaser_core.commit import Attempt
+from rebaser_core.errors import DvuError
+
+DEFERRAL = 10.0  # seconds until work that killed or hung `max_deaths` servers is retried; doubled each time
+DEFERRAL_MAX = 600.0  # seconds
+
+
+class CountedAttempts:
+    """Counts attempts at the work `name` ("dvu" or "branch_pull") under the number `sequence` (see `Attempt`).
+
+    `redelivered`: the task had an owner before, which may have died. `hung` returns whether this owner stalled and lost
+    its lease. `recording`: whether the next attempt is to be recorded.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        commits: CommitLog,
+        sequence: int,
+        name: str,
+        *,
+        redelivered: bool,
+        hung: Callable[[], bool],
+    ) -> None:
+        self._context = context
+        self._commits = commits
+        self._sequence = sequence
+        self._what = {"dvu": "the update", "branch_pull": "the pull"}[name]
+        self._deferred, self._suspected = f"{name}_deferred", f"{name}_suspected"  # events
+        self._hung = hung
+        self.recording = redelivered or sequence in commits.state.attempts
+
+    def deferral(self) -> float:
+        """Return the seconds until the next attempt may start. A deferral is logged, and shown in the status."""
+        context, attempt = self._context, self._last()
+        excess = attempt.deaths - context.settings.max_deaths
+        if excess < 0:
+            return 0.0
+        delay = exponential_delay(excess, DEFERRAL, DEFERRAL_MAX)
+        # The delay counts from the last attempt of any owner. A clock that is behind does not make the delay longer.
+        delay = min(max(delay - (context.now_ms() - attempt.first_ms) / 1000, 0.0), delay)
+        reason = f"{attempt.deaths} of the servers that ran it died or hung"
+        error = DvuError(f"{self._what} of {self._commits.key} is deferred: {reason}")
+        context.health.record(context.now(), error, delay)
+        self._commits.logger.error(self._deferred, deaths=attempt.deaths, seconds=round(delay, 1))
+        return delay
+
+    @asynccontextmanager
+    async def recorded(self) -> AsyncIterator[None]:
+        """Within this context, an attempt is recorded.
+
+        Raises `DvuError` if this server is at another such attempt, and the errors of `CommitLog.append`.
+        """
+        before = replace(self._last(), first_ms=self._context.now_ms())
+        async with AsyncExitStack() as stack:
+            if before.deaths:
+                try:  # a process is at one suspected attempt at a time, so that its death counts against no other
+                    self._context.suspect_dvu_lock.acquire_nowait()
+                except anyio.WouldBlock:
+                    raise DvuError(
+                        "this server is already running another update that may have killed servers", code="suspect"
+                    ) from None
+                stack.callback(self._context.suspect_dvu_lock.release)
+                self._commits.logger.warning(self._suspected, deaths=before.deaths)
+            await stack.enter_async_context(recorded_attempt(self._context, self._commits, before, self._hung))
+            yield
+
+    def _last(self) -> Attempt:
+        return self._commits.state.attempts.get(self._sequence) or Attempt(self._sequence, 0, 0)

@@ -1,0 +1,233 @@
+"""Brings a branch up to date with its target without a request, if the branch follows its target.
+
+A pull is a rebase that nobody asked for. Its owner looks at the target when it has loaded the branch and after it has
+decided requests, at most once a second: at the newest commit of the target, whose headers say whether the target was
+edited after the base of the branch. A branch that nobody owns is not looked at, so it costs nothing. When it is loaded,
+one commit brings all that the target did meanwhile.
+
+Invariants:
+
+- A pull comes behind every request that was in the queue when it began. So an edit is never decided against values
+  that its author could not have seen, and a request to rebase is never preceded.
+- It is decided against the base for which the target was read. If a request moved the base meanwhile, or is about to,
+  nothing is committed, and the pull begins anew behind that request.
+- An apply of the branch is left to the request that the target's owner sends (see `settling`). Otherwise a pull could
+  close the branch in front of edits that are queued before that request.
+- Its failure is none of its owner's: requests and updates go on, and it is retried, with a delay, while the branch is
+  loaded.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import anyio
+
+from rebaser.change_set.counted_attempts import CountedAttempts
+from rebaser.change_set.lifecycle import Event, Failed, JobEnded, JobStarted, Pulled, Reason
+from rebaser.change_set.log.commit_drafts import compared, pulled
+from rebaser.change_set.log.commit_log import CommitLog
+from rebaser.change_set.processor import Processor
+from rebaser.change_set.readers.target_reader import read_theirs
+from rebaser.runtime.context import Context
+from rebaser_core.backoff import exponential_delay
+from rebaser_core.branches.branch import Branch, Rebase
+from rebaser_core.commit import PULL_ATTEMPT, Strategy
+from rebaser_core.decisions.replay import Theirs, refuse_rebase
+from rebaser_core.errors import FencedError, RebaserError, TransientError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import read_edited
+
+LOOK_EVERY = 1.0  # seconds between two looks at the target, at least
+RETRY = 0.5  # seconds until a pull that failed is retried; doubled each time
+RETRY_MAX = 30.0  # seconds
+SETTLED_IN = 60.0  # seconds within which the request that follows an apply arrives; a pull settles an older apply
+
+
+class BranchPuller:
+    """Pulls for the branch whose log is `commits`, one pull at a time. `processor`: decides its requests.
+
+    `redelivered` and `hung`: as for `CountedAttempts`. `owed`: whether this owner still has to look for the first time.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        commits: CommitLog,
+        processor: Processor,
+        *,
+        redelivered: bool,
+        hung: Callable[[], bool],
+    ) -> None:
+        self._context = context
+        self._commits = commits
+        self._processor = processor
+        self._log = commits.logger
+        self._attempts = CountedAttempts(
+            context, commits, PULL_ATTEMPT, "branch_pull", redelivered=redelivered, hung=hung
+        )
+        self._due = True
+        self._not_before = -math.inf
+        self._failures = 0
+        self._refused = 0  # log sequence of the target at which a pull was refused
+        self._changed = asyncio.Event()
+        self._active: Callable[[], bool] = lambda: True
+        deferral = self._attempts.deferral() if self.branch is not None else 0.0
+        if deferral:
+            self._not_before = context.now() + deferral
+        self.owed = self.branch is not None and not deferral
+
+    @property
+    def branch(self) -> Branch | None:
+        """The branch, if it may be brought up to date now; None if it does not follow its target, or is not open."""
+        state = self._commits.state
+        branch = state.branch
+        follows = branch is not None and branch.follows and self._context.settings.history_for > 0
+        return branch if follows and refuse_rebase(state) is None and not self._commits.handed_over else None
+
+    def wake(self) -> None:
+        """Requests were decided: look at the target, when a second has passed since the last look. Or the owner
+        ends."""
+        self._due = True
+        self._changed.set()
+
+    async def run(
+        self, post: Callable[[Event], None], active: Callable[[], bool], appended: Callable[[], None]
+    ) -> None:
+        """Pull whenever it is due, until the owner is not `active` any more.
+
+        `post`: tells the lifecycle of the owner. `appended`: called after a look during which the log grew.
+        """
+        self._active = active
+        while True:
+            await self._wait()
+            if not active():
+                return
+            post(JobStarted())  # so that the owner releases nothing meanwhile
+            try:
+                if await self.pull():
+                    post(Pulled(self._commits.state.owes))
+                    appended()
+            except FencedError:
+                post(Failed(Reason.FENCED))
+                return
+            finally:
+                post(JobEnded())
+
+    async def _wait(self) -> None:
+        """Wait until it is time to look at the target."""
+        while True:
+            self._changed.clear()
+            delay = self._not_before - self._context.now()
+            if self._due and delay <= 0:
+                return
+            with anyio.move_on_after(delay if self._due else math.inf):
+                await self._changed.wait()
+
+    async def pull(self) -> bool:
+        """Look at the target, and pull if it was edited after the base. Return whether the log grew meanwhile.
+
+        A failure is logged. Raises `FencedError` if another owner has taken over.
+        """
+        context, before = self._context, self._commits.state.last
+        self._due, self._not_before = False, context.now() + LOOK_EVERY
+        newest = 0
+        try:
+            while newest := await self._look():
+                if not await self._behind_queue():
+                    return False  # the next owner looks
+                newest = await self._look()  # what was waited for may have moved the base
+                if not newest or await self._try():
+                    break
+            self._failures = 0
+        except FencedError:
+            raise
+        except UnprocessableError as error:  # another try gives the same, until the target changes
+            self._refused = 0 if self.branch is None else newest
+            self._log.info("branch_pull_refused", target_sequence=newest, code=error.code, reason=error.message)
+        except RebaserError as error:
+            self._failed(error)
+        except Exception as error:  # noqa: BLE001 - a bug of a pull must not end its owner
+            self._log.exception("branch_pull_broken")
+            self._failed(RebaserError(f"the pull failed unexpectedly: {type(error).__name__}", code="internal"))
+        self.owed = False
+        return self._commits.state.last > before
+
+    def _failed(self, error: RebaserError) -> None:
+        context = self._context
+        delay = exponential_delay(self._failures, RETRY, RETRY_MAX)
+        self._failures += 1
+        self._due, self._not_before = True, context.now() + delay
+        context.health.record(context.now(), error)
+        context.stream_watch.check_soon()
+        self._log.warning("branch_pull_failed", attempt=self._failures, code=error.code, reason=error.message)
+
+    async def _look(self) -> int:
+        """Return the newest log sequence of the target; 0 if there is nothing to pull."""
+        branch = self.branch
+        if branch is None:
+            return 0
+        base, target = branch.base, ChangeSetKey.of(self._commits.key.workspace, branch.target)
+        message = await self._context.reader.newest_message(target)
+        if message is None or message.sequence == self._refused:
+            return 0
+        return message.sequence if read_edited(message.headers, message.sequence) > base else 0
+
+    async def _behind_queue(self) -> bool:
+        """Wait until the requests that are in the queue now are decided; return False if the owner ends before that."""
+        context, processor = self._context, self._processor
+        stream, subject = context.subjects.requests_stream, context.subjects.requests(self._commits.key)
+        newest = await context.js.last(stream, subject)
+        until = 0 if newest is None else newest.sequence
+        while (done := max(processor.applied.sequence, processor.answered)) < until:
+            if not self._active():
+                return False
+            self._changed.clear()
+            with anyio.move_on_after(LOOK_EVERY):
+                await self._changed.wait()
+                continue
+            following = await context.js.next(stream, subject, done + 1)  # they may have been deleted undecided
+            until = until if following is not None and following.sequence <= until else 0
+        return True
+
+    async def _try(self) -> bool:
+        """Read the target, and append the commit; return False if a request moved the base meanwhile, or may do so."""
+        async with AsyncExitStack() as stack:
+            if self._attempts.recording:
+                await stack.enter_async_context(self._attempts.recorded())
+            done = await self._pull()
+        self._attempts.recording &= not done
+        return done
+
+    async def _pull(self) -> bool:
+        theirs = await self._read()
+        if theirs is None or theirs.source.sequence <= theirs.base:
+            return True
+        if theirs.applied is not None and self._context.now_ms() - theirs.applied_ms < SETTLED_IN * 1000:
+            self._not_before = -math.inf  # look again once that request is decided
+            return True
+        commits = self._commits
+        async with commits.append_lock():
+            branch = self.branch
+            if branch is None or self._processor.rebasing or not theirs.fits(branch):
+                return False
+            replayed = await compared(commits.state, branch, theirs, Strategy.RECORD)
+            sequence = await commits.append(await pulled(commits, replayed))
+        updates, conflicts = len(replayed.delta), len(replayed.conflicts)
+        self._log.info(
+            "branch_pulled", seq=sequence, target=str(theirs.source.change_set), base=theirs.source.sequence,
+            updates=updates, conflicts=conflicts,
+        )  # fmt: skip
+        return True
+
+    async def _read(self) -> Theirs | None:
+        context, commits, seconds = self._context, self._commits, self._context.settings.apply_timeout
+        if self.branch is None:
+            return None
+        try:
+            with anyio.fail_after(seconds):
+                return await read_theirs(context, commits, Rebase())
+        except TimeoutError:
+            text = f"reading the target of {commits.key} took longer than {seconds:g} s"
+            raise TransientError(text, code="too_slow") from None
