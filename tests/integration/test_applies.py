@@ -78,6 +78,7 @@ async def test_a_value_edited_on_both_sides_is_a_conflict_and_nothing_is_applied
         await client.create_branch("ws", "fix", follow="manual")
         at = await edit(client, "fix", Set("a", 10), Remove("b"), Set("c", 4), Set("d", 5))
         await edit(client, "main", Set("a", 11), Derive("b", "sum", {"values": "a"}), Set("c", 4))
+        await client.enqueue_updates_with_reply("ws", "main", (), wait="derived")
         before = await stands(client, "main")
         with pytest.raises(RequestConflicts) as caught:
             await client.apply("ws", "fix", at=at)
