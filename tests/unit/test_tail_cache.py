@@ -1,5 +1,7 @@
 """Which copies of commits are kept, and which of them a later one may continue."""
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from rebaser.runtime.tail_cache import Tail, TailCache
@@ -51,3 +53,37 @@ def test_the_tails_that_were_used_least_recently_give_way(cache: TailCache) -> N
     kept = [(key, until) for key in (MAIN, OTHER) for until in range(12) if cache.get(key, message(until)) is not None]
     assert kept == [(MAIN, 3), (OTHER, 8), (OTHER, 10)]
     assert cache.memory == 3 * tail(0, 1).memory
+
+
+def test_a_tail_that_is_added_again_takes_no_more_memory(cache: TailCache) -> None:
+    """Else the count grows until nothing is kept any more."""
+    before = cache.memory
+    for _ in range(3):
+        cache.add(MAIN, tail(4, 9))
+    assert cache.memory == before
+    cache.drop(MAIN, 9)
+    cache.drop(MAIN, 9)
+    assert cache.memory == before - tail(4, 9).memory
+
+
+@pytest.mark.anyio
+async def test_each_time_one_reads_a_tail_the_others_wait_for_it() -> None:
+    cache, readers, most = TailCache(), 0, 0
+
+    async def read() -> None:
+        nonlocal readers, most
+        async with cache.reading(MAIN, message(3)) as kept:
+            if kept is None:
+                readers += 1
+                most = max(most, readers)
+                await anyio.wait_all_tasks_blocked()
+                readers -= 1
+
+    for _ in range(3):
+        async with anyio.create_task_group() as group:
+            for number in range(2):
+                group.start_soon(read)
+                if not number:
+                    await anyio.lowlevel.checkpoint()
+            await anyio.wait_all_tasks_blocked()
+    assert (readers, most) == (0, 1)

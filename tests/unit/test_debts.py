@@ -1,0 +1,201 @@
+"""What the sweeper knows from headers: after each sweep it is what the newest header of each log says, and no more.
+
+Logs grow, are closed and opened, and the stream is made anew or restored from a backup, in random order.
+"""
+
+import random
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Self, cast
+
+import pytest
+
+from rebaser.sweeper import closed as closed_module
+from rebaser.sweeper import debts
+from rebaser.sweeper.closed import ClosedChangeSets
+from rebaser.sweeper.debts import ClosedSince, DebtTracker
+from rebaser_client.jetstream import ApiError
+from rebaser_core.commit import BranchStatus, BranchSummary, Commit, Kind
+from rebaser_core.errors import RebaserError, TransientError
+from rebaser_core.messages.branch_headers import branch_headers
+from rebaser_core.messages.sweep_headers import sweep_headers
+from rebaser_core.streams.subjects import Subjects
+
+pytestmark = pytest.mark.anyio
+
+NAMES = ("ws.a", "ws.b", "ws.c", "other.a")
+
+
+@dataclass
+class Header:
+    """A message of a log, as the consumer gives it."""
+
+    subject: str
+    stream_sequence: int
+    timestamp_ns: int
+    headers: dict[str, str]
+
+
+@dataclass
+class Stream:
+    """The stream of all logs."""
+
+    created: str = "0"
+    last: int = 0
+    messages: list[Header] = field(default_factory=list)
+
+    async def stream_info(self, _: str) -> Any:
+        return SimpleNamespace(created=self.created, last_sequence=self.last, messages=len(self.messages))
+
+    async def next(self, _: str, __: str, sequence: int) -> Header | None:
+        return next((one for one in self.messages if one.stream_sequence >= sequence), None)
+
+    def newest(self) -> dict[str, Header]:
+        return {one.subject.removeprefix("rebaser.commits."): one for one in self.messages}
+
+
+class Consumer:
+    def __init__(self, stream: Stream, *_: object, start: int | str, **__: object) -> None:
+        chosen = stream.messages
+        if start == "last_per_subject":
+            chosen = sorted(stream.newest().values(), key=lambda one: one.stream_sequence)
+        else:
+            chosen = [one for one in chosen if one.stream_sequence >= cast("int", start)]
+        self.pending = chosen
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def wait(self) -> None:
+        pass
+
+    def take(self, count: int) -> list[Header]:
+        taken, self.pending = self.pending[:count], self.pending[count:]
+        return taken
+
+
+def commit_headers(rng: random.Random) -> dict[str, str]:
+    status = rng.choice(list(BranchStatus))
+    branch = BranchSummary("main", 1, status, 0, 0, "main", 1) if rng.random() < 0.8 else None
+    debt, unknown = rng.choice((0, 0, 3)), rng.choice(((), (), ("sum",), ("nobody_has_this",)))
+    commit = Commit("c", 1, Kind.MARK, 0, "o", None, None, debt=debt, unknown=unknown)
+    commit = Commit(**{**commit_fields(commit), "branch": branch, "protected": rng.random() < 0.3, "edited": 1})
+    return sweep_headers(commit) | branch_headers(commit)
+
+
+def commit_fields(commit: Commit) -> dict[str, Any]:
+    return {name: getattr(commit, name) for name in commit.__dataclass_fields__}
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_what_the_sweeper_knows_is_what_the_newest_headers_say(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, stream = random.Random(seed), Stream()
+    monkeypatch.setattr(debts, "OrderedConsumer", Consumer)
+    monkeypatch.setattr(debts, "CHUNK", rng.randint(1, 4))
+    tracker = DebtTracker(cast("Any", stream), Subjects(""))
+    clock = 10**18
+    for _ in range(12):
+        change = rng.random()
+        if change < 0.1:  # made anew
+            stream.created, stream.last, stream.messages = str(rng.random()), 0, []
+        elif change < 0.2 and stream.messages:  # restored from a backup: the same stream, some commits ago
+            stream.messages = stream.messages[: -rng.randint(1, len(stream.messages))]
+            stream.last = stream.messages[-1].stream_sequence if stream.messages else 0
+        for _ in range(rng.randint(0, 4) if not 0.1 <= change < 0.2 else 0):
+            stream.last += rng.randint(1, 2)
+            clock += rng.randint(-3, 5)  # the clock of a server may go back
+            headers = commit_headers(rng) if rng.random() < 0.9 else {"X-MESSAGE-TYPE": "foreign"}
+            name = rng.choice(NAMES)
+            if name not in stream.newest() and len(headers) == 1:
+                continue  # as the first message of a log, nobody reads it
+            stream.messages.append(Header(f"rebaser.commits.{name}", stream.last, clock, headers))
+        found = await tracker.read()
+        if not stream.messages:
+            continue
+        # A message that is not a commit says nothing: what stood before it holds, as far as it was read.
+        commits: dict[str, Header] = {}
+        for one in stream.messages:
+            if len(one.headers) > 1:
+                commits[one.subject.removeprefix("rebaser.commits.")] = one
+        passed_over = {name for name, one in stream.newest().items() if len(one.headers) == 1}
+        for name, one in commits.items():
+            owes = one.headers["X-Debt"] != "0" or "sum" in one.headers.get("X-Unknown-Functions", "")
+            branch = one.headers.get("X-Branch", "")
+            expires = any(f" {status} " in branch for status in ("applied", "abandoned"))
+            expires = expires and "X-Protected" not in one.headers
+            since = ClosedSince(one.stream_sequence, one.timestamp_ns) if expires else None
+            if name not in passed_over:
+                assert (name in found, tracker.closed.get(name)) == (owes, since), name
+            else:  # it was read before that message, or never
+                assert (name in found, tracker.closed.get(name)) in ((owes, since), (False, None)), name
+        assert found <= commits.keys()
+        assert tracker.closed.keys() <= commits.keys()
+        assert tracker.newest_ns >= stream.messages[-1].timestamp_ns
+
+
+async def test_the_time_of_the_newest_commit_does_not_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a server whose clock is behind keeps what was closed long ago."""
+    monkeypatch.setattr(debts, "OrderedConsumer", Consumer)
+    headers, stream = commit_headers(random.Random(1)), Stream(last=2)
+    stream.messages = [
+        Header("rebaser.commits.ws.a", 1, 2_000, headers),
+        Header("rebaser.commits.ws.b", 2, 1_000, headers),
+    ]
+    tracker = DebtTracker(cast("Any", stream), Subjects(""))
+    await tracker.read()
+    assert tracker.newest_ns == 2_000
+    stream.created, stream.messages = "another", stream.messages[1:]
+    await tracker.read()
+    assert tracker.newest_ns == 1_000
+
+
+async def test_what_is_closed_again_is_deleted_though_a_deletion_was_asked_for_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That one was refused, because somebody had reopened the change set in time."""
+    asked: list[str] = []
+
+    async def publish(_: object, __: object, request: Any, *___: object, **____: object) -> None:
+        asked.append(f"{request.change_set_id} {request.id} {request.expect_at}")
+
+    monkeypatch.setattr(closed_module, "publish_request", publish)
+    closed = ClosedChangeSets(cast("Any", None), Subjects(""), 10.0)
+    second = 1_000_000_000
+    sweeps: list[tuple[dict[str, ClosedSince], int]] = [
+        ({"ws.a": ClosedSince(5, 100 * second)}, 109 * second),  # not yet
+        ({"ws.a": ClosedSince(5, 100 * second)}, 110 * second),
+        ({"ws.a": ClosedSince(5, 100 * second)}, 120 * second),  # asked already
+        ({"ws.a": ClosedSince(8, 115 * second)}, 124 * second),  # closed again, and not yet due
+        ({"ws.a": ClosedSince(8, 115 * second), "ws.b": ClosedSince(9, second)}, 130 * second),
+        ({"ws.a": ClosedSince(8, 115 * second), "ws.b": ClosedSince(9, second)}, 140 * second),
+        ({"ws.a": ClosedSince(12, 145 * second)}, 160 * second),  # closed again, and due when it is seen
+    ]
+    counts = [await closed.delete(found, now) for found, now in sweeps]
+    assert counts == [0, 1, 0, 0, 2, 0, 1]
+    assert asked[0] == "a closed-5 5"
+    assert sorted(asked[1:3]) == ["a closed-8 8", "b closed-9 9"]
+    assert asked[3:] == ["a closed-12 12"]
+
+
+@pytest.mark.parametrize("error", [TransientError("no answer"), ApiError(503, 10077, "maximum messages exceeded")])
+async def test_a_deletion_that_could_not_be_asked_for_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, error: RebaserError
+) -> None:
+    errors = [error]
+
+    async def publish(*_: object, **__: object) -> None:
+        if errors:
+            raise errors.pop()
+
+    monkeypatch.setattr(closed_module, "publish_request", publish)
+    closed = ClosedChangeSets(cast("Any", None), Subjects(""), 10.0)
+    found = {"ws.a": ClosedSince(5, 0)}
+    with suppress(TransientError):
+        await closed.delete(found, 10**12)
+    assert [await closed.delete(found, 10**12) for _ in range(2)] == [1, 0]
