@@ -46,6 +46,7 @@ settings.register_profile("short", settings.get_profile("long"), max_examples=35
 # Small local files: of a server that starts, of workers, whose part tests do on the loop, and credentials, which
 # nats-py reads whenever it connects.
 SMALL_FILES = {
+    "dateutil/tz/_tzfile.py": {"_load_file"},  # once in a process: pandas, which pyarrow imports where it is installed
     "numba/core/dispatcher.py": {"compile", "_compile_for_args"},  # once on a machine
     "rebaser/dvu/compiled/loader.py": {"load", "compile_module", "is_cached"},  # once in a process
     "rebaser/dvu/fingerprint.py": {"code"},  # once in a process
