@@ -21,7 +21,7 @@ ROWS = [
 
 def test_there_are_tables() -> None:
     assert len(ROWS) > 90
-    assert len(ALIASES) == 26
+    assert len(ALIASES) == 28
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:40])

@@ -1,58 +1,20 @@
 """The plan: what is affected, how it is cut, and the words for what cannot be computed."""
 
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from rebaser.dvu import faults
-from rebaser.dvu.functions import registry
 from rebaser.dvu.planning import subgraph
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.update import still_valid
-from rebaser.dvu.wire.packet import Packet, Results
+from rebaser.dvu.wire.packet import Packet
 from rebaser.dvu.worker.evaluate import evaluate_packet
-from rebaser.dvu.worker.evaluator import MAX_INPUT_BYTES
-from rebaser_core import thresholds
 from rebaser_core.commit import Computed
-from rebaser_core.errors import DvuError
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset, Update
-from rebaser_core.values import Fault, State, Value
 from tests.support.graphs import Book, run_here
-
-
-def total(id_: str, *inputs: str) -> Derive:
-    return Derive(id_, "sum", {"values": inputs})
-
-
-def after(*updates: Update) -> dict[str, Value]:
-    book = Book(updates)
-    book.update()
-    return book.values()
-
-
-def cut(book: Book, limits: Thresholds) -> list[list[int]]:
-    """How many nodes each packet of each wave has; everything is computed on the way."""
-    shape: list[list[int]] = []
-    with book.state.view() as view:
-        made = plan(view, limits)
-        told = 0
-        while packets := made.next_wave():
-            sizes = [len(Packet.decode(packet).template) for packet in packets]
-            shape.append(sizes)
-            done = made.done_after  # what an operator is told
-            assert np.diff(done).tolist() == sizes
-            assert done[0] >= told
-            told = done[-1]
-            assert told <= made.size
-            made.absorb([result for packet in packets for result in evaluate_packet(packet)])
-        book.commit(made.computed(), view.sequence)
-    return shape
-
-
-# -- what is affected --------------------------------------------------------------------------------------------------
+from tests.support.plans import cut, islands, total
 
 
 @pytest.mark.parametrize("size", [10, 10_000])
@@ -131,20 +93,6 @@ def test_a_cycle_of_a_hundred_thousand_is_found() -> None:
     assert error is not None
     assert (error.code, error.origin) == ("cycle", "v0")
     assert error.message.endswith("and 99968 more")
-
-
-# -- how it is cut -----------------------------------------------------------------------------------------------------
-
-
-def islands(count: int, size: int) -> list[Update]:
-    return [
-        update  # type: ignore[misc]
-        for island in range(count)
-        for update in (
-            Set(f"{island}/0", island),
-            *(total(f"{island}/{at}", f"{island}/{at - 1}") for at in range(1, size + 1)),
-        )
-    ]
 
 
 def test_little_work_is_one_packet() -> None:
@@ -283,94 +231,6 @@ def test_a_random_graph_cut_small_is_what_it_is_whole(seed: int) -> None:
     assert small.values() == whole.values()
 
 
-# -- what cannot be computed -------------------------------------------------------------------------------------------
-
-
-def error_of(values: dict[str, Value], id_: str) -> Fault:
-    value = values[id_]
-    assert value.state is State.ERROR
-    assert value.value is None
-    assert value.error is not None
-    return value.error
-
-
-def test_a_cycle_names_its_members_and_what_hangs_on_it_names_the_cycle() -> None:
-    values = after(total("b", "a"), total("a", "c"), total("c", "b"), total("d", "c"), total("e", "d"))
-    fault = Fault("cycle", "these depend on each other: 'a', 'b', 'c'", "a")
-    assert [error_of(values, id_) for id_ in "abc"] == [fault] * 3
-    assert error_of(values, "d") == Fault("failed_input", "input 'c' failed: cycle in 'a'", "a")
-    assert error_of(values, "e") == Fault("failed_input", "input 'd' failed: cycle in 'a'", "a")
-
-
-def test_a_value_that_names_itself_is_a_cycle_of_one() -> None:
-    assert error_of(after(total("a", "a")), "a") == Fault("cycle", "'a' depends on itself", "a")
-
-
-def test_a_cycle_feeds_another_and_both_are_named() -> None:
-    values = after(total("a", "b"), total("b", "a"), total("x", "y", "b"), total("y", "x"))
-    assert error_of(values, "a").origin == "a"
-    assert error_of(values, "x") == Fault("cycle", "these depend on each other: 'x', 'y'", "x")
-
-
-def test_at_most_32_members_are_named() -> None:
-    names = [f"n{at:02}" for at in range(34)]
-    values = after(*(total(name, names[at - 1]) for at, name in enumerate(names)))
-    message = error_of(values, "n05").message
-    assert "'n31' and 2 more" in message
-    assert "n32" not in message
-
-
-def test_a_mended_cycle_heals_all_that_hung_on_it() -> None:
-    book = Book([total("a", "b"), total("b", "a"), total("c", "b")])
-    book.update()
-    book.edit(Set("a", 5))
-    book.update()
-    assert {id_: value.value for id_, value in book.values().items()} == {"a": 5, "b": 5, "c": 5}
-
-
-def test_a_missing_input_is_named_and_its_return_heals() -> None:
-    book = Book([Set("x", 1), total("a", "x", "gone"), total("b", "a")])
-    book.update()
-    assert error_of(book.values(), "a") == Fault("missing_input", "input 'gone' does not exist", "a")
-    assert error_of(book.values(), "b") == Fault("failed_input", "input 'a' failed: missing_input in 'a'", "a")
-    book.edit(Set("gone", 2))
-    book.update()
-    assert book.values()["b"] == Value(3, State.OK)
-    book.edit(Remove("gone"))
-    book.update()
-    assert error_of(book.values(), "a").code == "missing_input"
-
-
-def test_the_first_failing_input_in_declared_order_is_named() -> None:
-    values = after(total("bad", "gone"), total("a", "bad", "gone"), total("b", "gone", "bad"))
-    assert error_of(values, "a").code == "failed_input"
-    assert error_of(values, "b").code == "missing_input"
-
-
-def test_an_unset_input_is_null() -> None:
-    assert after(Unset("u"), Derive("a", "list", {"u": "u"}))["a"].value == [None]
-
-
-def test_an_unknown_function_is_named() -> None:
-    values = after(Derive("a", "summ", {"values": "gone"}))
-    assert error_of(values, "a") == Fault("unknown_function", "there is no function 'summ'", "a")
-
-
-def test_a_fault_stays_short_whatever_the_ids_are() -> None:
-    long = "x" * 512
-    values = after(total(long, "gone"), total("b", long))
-    message = error_of(values, "b").message
-    assert message.startswith("input 'xxx")
-    assert message.endswith("…'")
-    assert len(message) < 250
-
-
-def test_a_cause_is_handed_on_even_if_ids_look_like_messages() -> None:
-    odd = "a' failed: cycle in 'b"
-    values = after(total(odd, "gone"), total("c", odd), total("d", "c"))
-    assert error_of(values, "d").message == f"input 'c' failed: missing_input in '{odd}'"
-
-
 def test_a_packet_is_full_of_definitions_and_of_inputs_too() -> None:
     """Each definition is in it once, and each mention of an input takes a few bytes."""
     texts = [Derive(f"d{at}", "join", {"values": ("a", "a")}, {"separator": f"{at}" * 1000}) for at in range(8)]
@@ -382,82 +242,6 @@ def test_a_packet_is_full_of_definitions_and_of_inputs_too() -> None:
         assert wave == packets
 
 
-def test_inputs_that_are_too_large_to_send_are_a_fault_and_no_packet() -> None:
-    text = "x" * 250_000
-    count = MAX_INPUT_BYTES // len(text) + 1
-    ids = [f"t{at}" for at in range(count)]
-    book = Book([Set(id_, text) for id_ in ids])
-    book.edit(
-        Derive("all", "count", {"values": ids}),
-        Derive("missing", "count", {"values": [*ids, "gone"]}),
-        Derive("unknown", "nope", {"values": ids}),
-        Derive("later", "count", {"values": [*ids, "some"]}),
-        Derive("some", "count", {"values": ids[:2]}),
-        total("after", "all"),
-        Set("number", 1),
-        total("failing", "number"),
-        Derive("also", "count", {"values": [*ids, "failing"]}),
-    )
-    [wave] = cut(book, Thresholds())
-    assert sum(wave) == 3  # `some`, `after` and `failing`
-    found = book.values()
-    too_large = f"inputs take more than {MAX_INPUT_BYTES} bytes together"
-    assert error_of(found, "all") == Fault("too_large", too_large, "all")
-    assert error_of(found, "missing").code == "missing_input"
-    assert error_of(found, "unknown").code == "unknown_function"
-    assert error_of(found, "later").code == "too_large"
-    assert error_of(found, "also").code == "too_large"
-    assert error_of(found, "after") == Fault("failed_input", "input 'all' failed: too_large in 'all'", "all")
-    book.edit(Set("number", "text"))
-    cut(book, Thresholds())
-    assert error_of(book.values(), "also").code == "failed_input"  # said before the size, as a worker would
-
-
-# -- results -----------------------------------------------------------------------------------------------------------
-
-
-def test_results_that_are_not_complete_are_refused() -> None:
-    book = Book([*islands(1, 3), *islands(2, 2)[3:]])
-    with book.state.view() as view:
-        made = plan(view, Thresholds(parallelism=2, task_min_elements=1))
-        packets = made.next_wave()
-        assert len(packets) == 2
-        results = [evaluate_packet(packet) for packet in packets]
-        [found] = map(Results.decode, results[1])
-        beyond = replace(found, nodes=found.nodes + 1).encode()  # a third node, which only the other packet has
-        with pytest.raises(DvuError, match="not sent"):
-            made.absorb([*results[0], beyond])
-        with pytest.raises(DvuError, match="incomplete"):
-            made.absorb(results[0])
-        with pytest.raises(DvuError, match="not absorbed"):
-            made.next_wave()
-        made.absorb([*results[1], *results[0]])
-        with pytest.raises(DvuError, match="not sent"):
-            made.absorb(results[0])
-
-
-@pytest.mark.parametrize("missing", [0, 1, -1])
-def test_results_that_lack_a_part_are_refused(missing: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in it would count as unchanged."""
-    monkeypatch.setattr(thresholds, "now", Thresholds(result_bytes=1))
-    with Book(islands(1, 4)).state.view() as view:
-        made = plan(view)
-        [packet] = made.next_wave()
-        parts = evaluate_packet(packet)
-        assert len(parts) > 2
-        with pytest.raises(DvuError, match="incomplete"):
-            made.absorb([part for part in parts if part is not parts[missing]])
-
-
-def test_bytes_that_are_no_results_are_refused() -> None:
-    book = Book(islands(1, 1))
-    with book.state.view() as view:
-        made = plan(view)
-        made.next_wave()
-        with pytest.raises(DvuError, match="unreadable results"):
-            made.absorb([b"nonsense"])
-
-
 def test_what_an_edit_has_touched_since_is_no_longer_valid() -> None:
     book = Book([Set("a", 1), *(total(id_, "a") for id_ in "bcdef")])
     with book.state.view() as view:
@@ -467,9 +251,6 @@ def test_what_an_edit_has_touched_since_is_no_longer_valid() -> None:
     assert valid == (Computed("f", 1),)
 
 
-# -- the graph ---------------------------------------------------------------------------------------------------------
-
-
 def test_islands_keep_their_order_and_cycle_members_join_nothing() -> None:
     book = Book([*islands(2, 3), total("x", "y"), total("y", "x"), total("p", "x"), total("q", "y")])
     with book.state.view() as view:
@@ -477,9 +258,3 @@ def test_islands_keep_their_order_and_cycle_members_join_nothing() -> None:
         parts, begin = subgraph.islands(found, found.order, 300)
         named = [[view.columns.ids[found.rows[at]] for at in part] for part in np.split(parts, begin[1:-1])]
     assert sorted(named) == [["0/1", "0/2", "0/3"], ["1/1", "1/2", "1/3"], ["p"], ["q"]]
-
-
-def test_a_fault_text_of_another_release_still_gives_a_cause() -> None:
-    fault = faults.failed_input("a", Fault("failed_input", "words of some other release", "z"))
-    assert fault.origin == "z"
-    assert "sum" in registry().functions
