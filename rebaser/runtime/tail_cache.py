@@ -1,5 +1,7 @@
 """Keeps the copied commits of a few positions, so that many change sets created from one position cost one read.
 
+If there are too many commits to copy, it keeps which checkpoint was made instead.
+
 Invariant: `get` returns a tail only for the message up to which it was copied, byte for byte. No two commits have the
 same id, so this message identifies the log and all that is before it. This holds even if the change set was deleted and
 created again, or if the stream was restored from a backup, and its sequences are used a second time.
@@ -13,13 +15,14 @@ import anyio
 
 from rebaser_client.jetstream import StoredMessage
 from rebaser_core import thresholds
-from rebaser_core.commit import TailRow
+from rebaser_core.commit import CheckpointRef, TailRow
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.record import record
 
 ROWS_FACTOR = 12  # decoded rows take about as many times the memory of their encoded form
 ADDRESS = 200  # bytes of memory that the address of a blob takes
 OVERHEAD = 2000  # bytes of memory that a tail takes in addition to its parts
+MAX_MADE = 64  # checkpoints
 PATIENCE = 1.0  # seconds to wait for somebody else who reads the same tail; in an outage, everybody has to try
 
 
@@ -47,11 +50,30 @@ class Tail:
         return len(self.data) * factor + len(self.newest.data) + ADDRESS * len(self.needed) + OVERHEAD
 
 
+@record
+class MadeCheckpoint:
+    """A checkpoint of a parent up to the message `newest`, which was made because the tail was too large to be copied.
+
+    `instead_of`: the parent's own checkpoint then; the tail after that one can only have grown. `needed`: the addresses
+    of the blobs that the checkpoint needs.
+    """
+
+    newest: StoredMessage
+    instead_of: CheckpointRef | None
+    checkpoint: CheckpointRef
+    needed: tuple[str, ...]
+
+
 class TailCache:
-    """The tails that were used last, within `tail_cache_max_bytes` of memory."""
+    """The tails that were used last, within `tail_cache_max_bytes` of memory, and the checkpoints made last.
+
+    `making` is held by whoever makes a checkpoint, which takes the memory of a whole state.
+    """
 
     def __init__(self) -> None:
         self.memory = 0
+        self.making = anyio.Lock()
+        self._made: OrderedDict[tuple[ChangeSetKey, bool], MadeCheckpoint] = OrderedDict()
         self._tails: OrderedDict[tuple[ChangeSetKey, int], Tail] = OrderedDict()
         self._reading: dict[tuple[ChangeSetKey, int], anyio.Event] = {}
 
@@ -75,6 +97,20 @@ class TailCache:
         finally:
             del self._reading[position]
             done.set()
+
+    def made(self, parent: ChangeSetKey, with_changes: bool, instead_of: CheckpointRef | None) -> MadeCheckpoint | None:
+        """Return the checkpoint of `parent` that was made instead of its own one, or None.
+
+        `with_changes`: whether it has the changes of the parent as a branch.
+        """
+        found = self._made.get((parent, with_changes))
+        return found if found is not None and found.instead_of == instead_of else None
+
+    def add_made(self, parent: ChangeSetKey, with_changes: bool, made: MadeCheckpoint) -> None:
+        self._made.pop((parent, with_changes), None)
+        self._made[parent, with_changes] = made
+        if len(self._made) > MAX_MADE:
+            self._made.popitem(last=False)
 
     def get(self, parent: ChangeSetKey, newest: StoredMessage) -> Tail | None:
         """Return the tail up to the message `newest` of the log of `parent`, or None."""

@@ -4,8 +4,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rebaser.runtime.tail_cache import Tail, TailCache
+from rebaser.runtime.tail_cache import MAX_MADE, MadeCheckpoint, Tail, TailCache
 from rebaser_client.jetstream import StoredMessage
+from rebaser_core.commit import CheckpointRef
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.thresholds import Thresholds, forced
 
@@ -87,3 +88,16 @@ async def test_each_time_one_reads_a_tail_the_others_wait_for_it() -> None:
                     await anyio.lowlevel.checkpoint()
             await anyio.wait_all_tasks_blocked()
     assert (readers, most) == (0, 1)
+
+
+def test_a_checkpoint_is_found_as_long_as_the_parent_has_the_one_it_was_made_instead_of() -> None:
+    cache, refs = TailCache(), [CheckpointRef(f"sha256:{number}", number, 1) for number in range(3)]
+    made = MadeCheckpoint(message(5), refs[0], refs[1], ())
+    cache.add_made(MAIN, False, made)
+    assert cache.made(MAIN, False, refs[0]) is made
+    assert cache.made(MAIN, False, refs[2]) is None, "the parent has a newer one"
+    assert cache.made(MAIN, True, refs[0]) is cache.made(OTHER, False, refs[0]) is None
+    for number in range(MAX_MADE):
+        cache.add_made(ChangeSetKey("ws", f"b{number}"), False, made)
+    assert cache.made(MAIN, False, refs[0]) is None, "not all are kept"
+    assert cache.made(ChangeSetKey("ws", "b0"), False, refs[0]) is made

@@ -4,6 +4,8 @@ Invariant: all parts of a checkpoint are stored and verified before a commit nam
 the previous checkpoint, so that a reader that started from that one still finds the messages after it.
 """
 
+from collections.abc import Sequence
+
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.runtime.concurrency import run_concurrently
 from rebaser.runtime.context import Context
@@ -37,7 +39,8 @@ async def write(context: Context, commits: CommitLog, *, full: bool = False) -> 
     """
     await store(context.blobs, commits, full=full)
     through = await _purge_through(context, commits)
-    if through and not full and not await _all_stored(context.blobs, commits.chain):
+    parts = [part.address for part in commits.chain.base + commits.chain.deltas]
+    if through and not full and not await all_stored(context.blobs, parts):  # a reader will need them
         commits.logger.error("checkpoint_incomplete", seq=commits.chain.last)
         await store(context.blobs, commits, full=True)
     if through:
@@ -45,15 +48,15 @@ async def write(context: Context, commits: CommitLog, *, full: bool = False) -> 
         await context.js.purge(subjects.commits_stream, subjects.commits(commits.key), sequence=through + 1)
 
 
-async def _all_stored(blobs: BlobStore, chain: Chain) -> bool:
-    """Whether all parts of the chain are stored. A reader needs them once the log before it is purged."""
+async def all_stored(blobs: BlobStore, addresses: Sequence[str]) -> bool:
+    """Whether all of these blobs are stored."""
     missing: list[str] = []
 
     async def look(address: str) -> None:
         if not await blobs.has(address):
             missing.append(address)
 
-    await run_concurrently([part.address for part in chain.base + chain.deltas], look, CONCURRENT)
+    await run_concurrently(addresses, look, CONCURRENT)
     return not missing
 
 

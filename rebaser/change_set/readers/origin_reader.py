@@ -5,13 +5,15 @@ is not pinned: from then on, the new change set needs the blobs that its first c
 """
 
 from dataclasses import replace
+from typing import TypeAlias
 
 import anyio
 
-from rebaser.change_set.log.checkpointer import ROW, put_all
+from rebaser.change_set.log.checkpointer import ROW, all_stored, put_all
 from rebaser.change_set.readers.offer_reader import birth_of
 from rebaser.change_set.readers.tail_reader import TailReader
 from rebaser.runtime.context import Context
+from rebaser.runtime.tail_cache import MadeCheckpoint, Tail, same_message
 from rebaser_client.backoff import Backoff
 from rebaser_client.cooperative import run_offloaded
 from rebaser_client.jetstream import StoredMessage
@@ -31,6 +33,9 @@ from rebaser_core.messages import (
     read_edited,
 )
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
+
+_Copied: TypeAlias = tuple[CheckpointRef | None, tuple[TailRow, ...], BlobRef | None, tuple[str, ...]]
+"""A checkpoint, copies of the commits after it, as rows or as a blob, and the blobs that all of this needs."""
 
 MAX_CARRIED = 1000  # outcomes recorded before a `create` commit, which has to repeat them
 
@@ -108,13 +113,12 @@ class _Parent:
         checkpoint = commit.checkpoint
         if checkpoint is not None and checkpoint.changes is not None and not sibling:
             checkpoint = replace(checkpoint, changes=None, size=checkpoint.size - checkpoint.changes.size)
-        copied = await self._tail(message, commit)
-        if copied is not None:
-            rows, blob, needed = copied
-            needed = await self._all_needed(checkpoint, needed)
-        else:
-            rows, blob = (), None
-            checkpoint, needed = await self._own_checkpoint(commit.sequence, sibling)
+        copied = await self._after_made(message, commit, sibling) or await self._tail(message, commit, checkpoint)
+        if copied is None:
+            async with self._context.tails.making:
+                copied = await self._after_made(message, commit, sibling)
+                copied = copied or await self._make_checkpoint(message, commit, sibling)
+        checkpoint, rows, blob, needed = copied
         follows = self._create.follows
         origin = Origin(self._parent.change_set, commit.sequence, target, base, rows, blob, follows)
         inherited = (branch.changes, branch.conflicts) if sibling and branch is not None else (0, 0)
@@ -158,23 +162,48 @@ class _Parent:
         other = f"whose target is {branch.target}" if branch is not None and branch.target else "which has no target"
         raise UnprocessableError(f"{wanted} is not the target of {parent}, {other}", code="not_its_target")
 
-    async def _tail(
-        self, message: StoredMessage, commit: Commit
-    ) -> tuple[tuple[TailRow, ...], BlobRef | None, tuple[str, ...]] | None:
-        """Return copies of the commits after the checkpoint, as rows or as a blob, and the blobs that the copies need.
+    async def _tail(self, message: StoredMessage, commit: Commit, checkpoint: CheckpointRef | None) -> _Copied | None:
+        """Return `checkpoint`, which is that of `commit`, with copies of the commits after it.
 
         Returns None if the commits are too large to be copied.
         """
         reader = TailReader(self._context, self._parent)
         tail = await reader.read(message, commit, may_be_purged=self._create.at is not None)
-        if tail is None:
+        if tail is None or len(tail.data) > max(thresholds.now.tail_max_bytes, self._inline_tail_max):
             return None
-        if len(tail.data) <= min(thresholds.now.inline_tail_max_bytes, self._inline_max):
-            return decode_tail(tail.data) if tail.rows is None else tail.rows, None, tail.needed
-        if len(tail.data) > thresholds.now.tail_max_bytes:
+        rows, blob = await self._stored(tail)
+        return checkpoint, rows, blob, await self._all_needed(checkpoint, tail.needed)
+
+    async def _after_made(self, message: StoredMessage, commit: Commit, sibling: bool) -> _Copied | None:
+        """Return the checkpoint that was made for another change set, with copies of the commits after it.
+
+        Returns None if there is none, if commits after it cannot be copied, or if one of its blobs is gone.
+        """
+        made = self._context.tails.made(self._parent, sibling, commit.checkpoint)
+        if made is None or self._create.at is not None:
             return None
+        if not await all_stored(self._context.blobs, made.needed):
+            return None
+        if same_message(made.newest, message):
+            return made.checkpoint, (), None, made.needed
+        if made.newest.sequence > message.sequence:
+            return None
+        tail = await TailReader(self._context, self._parent).since(made.newest, message)
+        if tail is None or len(tail.data) > max(thresholds.now.tail_max_bytes, self._inline_tail_max):
+            return None
+        rows, blob = await self._stored(tail)
+        return made.checkpoint, rows, blob, tuple(dict.fromkeys([*made.needed, *tail.needed]))
+
+    @property
+    def _inline_tail_max(self) -> int:
+        return min(thresholds.now.inline_tail_max_bytes, self._inline_max)
+
+    async def _stored(self, tail: Tail) -> tuple[tuple[TailRow, ...], BlobRef | None]:
+        """Return the copied commits, as rows or as a blob."""
+        if len(tail.data) <= self._inline_tail_max:
+            return decode_tail(tail.data) if tail.rows is None else tail.rows, None
         # It is stored again even if it is kept here: the store may have lost it meanwhile.
-        return (), BlobRef(await self._context.blobs.put(tail.data), len(tail.data)), tail.needed
+        return (), BlobRef(await self._context.blobs.put(tail.data), len(tail.data))
 
     async def _all_needed(self, checkpoint: CheckpointRef | None, needed: tuple[str, ...]) -> tuple[str, ...]:
         """Return `needed` with the blobs of the checkpoint, which the headers of older servers do not name."""
@@ -186,13 +215,17 @@ class _Parent:
         parts += [] if checkpoint.changes is None else [checkpoint.changes.address]
         return tuple(dict.fromkeys([*needed, *parts]))
 
-    async def _own_checkpoint(self, sequence: int, sibling: bool) -> tuple[CheckpointRef, tuple[str, ...]]:
-        """Store a checkpoint of the parent's state at `sequence`; it shares parts with the parent's checkpoint."""
-        loaded = await self._reader.load(self._parent, sequence)
+    async def _make_checkpoint(self, message: StoredMessage, commit: Commit, sibling: bool) -> _Copied:
+        """Store a checkpoint of the parent's state at `commit`; it shares parts with the parent's checkpoint."""
+        loaded = await self._reader.load(self._parent, commit.sequence)
         if not sibling:
             loaded.state.branch = None
         with loaded.state.view() as view:
             draft = CheckpointDraft(loaded.state, view, loaded.chain)
             await run_offloaded(draft.rows * ROW, view.run, draft.copy)
         written = await run_offloaded(draft.rows * ROW, draft.write)
-        return await put_all(self._context.blobs, written)
+        checkpoint, needed = await put_all(self._context.blobs, written)
+        made = MadeCheckpoint(message, commit.checkpoint, checkpoint, needed)
+        if self._create.at is None:
+            self._context.tails.add_made(self._parent, sibling, made)
+        return checkpoint, (), None, needed

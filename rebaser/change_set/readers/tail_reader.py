@@ -57,6 +57,21 @@ class TailReader:
             raise BrokenChain(f"commit {tail.first} is gone")
         return tail
 
+    async def since(self, older: StoredMessage, newest: StoredMessage) -> Tail | None:
+        """Return the commits after the message `older` up to `newest`, which is not kept; None if they are too large to
+        be copied, or if `older` is no longer in the log, unchanged.
+
+        Raises the errors of `read`.
+        """
+        room = thresholds.now.tail_max_bytes + len(older.data)
+        messages = await self._messages(older.sequence, newest.sequence, room)
+        if messages is None or messages[0] != _of(older) or messages[-1] != _of(newest):
+            return None
+        rows, named = await self._rows(messages[1:])
+        size = sum(len(data) for _, _, data in messages[1:])
+        tail = Tail(older.sequence, older.sequence, newest, size, b"", rows, ())
+        return await self._encoded(tail, rows, named, older.sequence)
+
     async def _read(self, newest: StoredMessage, commit: Commit) -> Tail | None:
         after = 0 if commit.checkpoint is None else commit.checkpoint.sequence
         shorter = None

@@ -43,7 +43,8 @@ class Rebaser:
             await self._send("main", [Set(f"v/{number}", number) for number in range(start, min(start + BATCH, count))])
 
     async def branch(self, name: str) -> None:
-        await self._client.create_branch(WORKSPACE, name, timeout=TIMEOUT)
+        # One that follows by itself would find conflicts before it is asked to.
+        await self._client.create_branch(WORKSPACE, name, follow="manual", timeout=TIMEOUT)
 
     async def edit(self, name: str, edits: Edits) -> None:
         await self._send(name, [Set(f"v/{number}", value) for number, value in edits.items()])
