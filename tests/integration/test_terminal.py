@@ -96,7 +96,7 @@ async def test_a_pager_shows_it_unless_nobody_wants_it(
     assert (code, "paged" in plain, "\x1b[" in plain) == (0, False, True)
     code, paged = await on_terminal(*arguments, PAGER=str(pager))
     assert (code, paged) == (0, f"paged with FRX\r\n{plain}")
-    for none in ("", "cat", "no-such-program", "'"):
+    for none in ("", "cat", "no-such-program", "'") if arguments[0] == "log" else ():  # the same code for all commands
         assert await on_terminal(*arguments, PAGER=none) == (0, plain)
     code, json = await on_terminal(*arguments, "--json", PAGER=str(pager))
     assert (code, json[0], "paged" in json, "\x1b" in json) == (0, "{", False, False)

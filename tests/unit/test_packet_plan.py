@@ -79,20 +79,20 @@ def test_a_root_wakes_its_dependents_even_if_it_is_what_it_was() -> None:
     assert Packet.decode(packet).dirty.tolist() == [True]
 
 
-def test_a_chain_of_a_hundred_thousand_needs_no_recursion() -> None:
-    book = Book([Set("v0", 1), *(total(f"v{at}", f"v{at - 1}") for at in range(1, 100_001))])
+def test_a_chain_of_twenty_thousand_needs_no_recursion() -> None:
+    book = Book([Set("v0", 1), *(total(f"v{at}", f"v{at - 1}") for at in range(1, 20_001))])
     book.update()
-    assert book.values()["v100000"].value == 1
+    assert book.values()["v20000"].value == 1
 
 
-def test_a_cycle_of_a_hundred_thousand_is_found() -> None:
-    size = 100_000
+def test_a_cycle_of_twenty_thousand_is_found() -> None:
+    size = 20_000
     book = Book([total(f"v{at}", f"v{(at + 1) % size}") for at in range(size)])
     book.update()
     error = book.values()["v77"].error
     assert error is not None
     assert (error.code, error.origin) == ("cycle", "v0")
-    assert error.message.endswith("and 99968 more")
+    assert error.message.endswith("and 19968 more")
 
 
 def test_little_work_is_one_packet() -> None:
