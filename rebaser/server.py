@@ -127,6 +127,11 @@ class Server:
             slots_used=self._slots_taken,
             owned=len(self._owners),
             sweeper=self._sweeper.pinned,
+            sweep=self._sweeper.seen,
+            streams=context.stream_watch.usage(),
+            oldest_request_age=context.stream_watch.oldest_request_age(),
+            tasks_waiting=context.stream_watch.tasks[0],
+            tasks_in_hand=context.stream_watch.tasks[1],
         )
 
     def census(self) -> Census:
@@ -136,6 +141,7 @@ class Server:
             phases=Counter(state.phase.value for state in states),
             updates=Counter(state.update_state for state in states),
             slow_updates=tuple(self._updates_reporter.slow()),
+            debt_age=max((owner.debt_age for owner in self._owners.values()), default=0.0),
         )
 
     def _updates(self) -> Iterator[tuple[ChangeSetKey, Progress]]:

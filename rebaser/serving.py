@@ -14,7 +14,7 @@ from rebaser.runtime.garbage import short_collections
 from rebaser.runtime.watchdog import watched_loop
 from rebaser.server import Server
 from rebaser.settings import Settings
-from rebaser.snapshot import Snapshot
+from rebaser.snapshot import Census, Snapshot
 from rebaser_core.messages import REGISTRY
 
 log = structlog.get_logger(__name__)
@@ -32,6 +32,9 @@ class _Process:
             return self.server.snapshot()
         settings = self.settings
         return Snapshot(settings.server_id, "connecting", settings.ack_wait, settings.ping_interval)
+
+    def census(self) -> Census:
+        return Census() if self.server is None else self.server.census()
 
 
 async def serve(
@@ -51,7 +54,7 @@ async def serve(
     REGISTRY.build()
     process = _Process(settings)
     with watched_loop(settings.loop_blocked_after), short_collections():
-        async with ops_port(settings.http, process.snapshot):
+        async with ops_port(settings.http, process):
             await _serve(process, ready, warm, jvm)
 
 

@@ -5,11 +5,30 @@ Invariant: a state is read when somebody asks for it, and never counted along th
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from rebaser_core.messages import DvuProgress
 
+STREAMS = ("requests", "tasks", "sweep", "commits", "dlq", "blobs")
 Stage = Literal["connecting", "starting", "serving", "draining"]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamUsage:
+    """What a stream holds. `full`: the used share of the limit that is closest to being reached; 0 without limits."""
+
+    messages: int
+    bytes: int
+    full: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What the sweeper last saw, at `at` (Unix seconds): change sets with queued requests, and whose update is due."""
+
+    at: float
+    waiting: int
+    owing: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +41,9 @@ class Snapshot:
     - `progress_silent`: how long ago the loop that keeps the tasks of this server last began a round.
     - `missing`: why streams are missing, or cannot be checked; empty if all exist.
     - `trouble`: the newest failure that kept a change set from making progress; empty if there is none.
+    - `streams`: by kind, as last checked; and then also: `oldest_request_age`, `tasks_waiting` (tasks that no server
+      has) and `tasks_in_hand`.
+    - `sweep`: None unless this server is the sweeper.
     - `spark`: `starting`, `ready`, `restarting`, `stopped`, or `down: REASON`.
     """
 
@@ -41,13 +63,27 @@ class Snapshot:
     slots_used: int = 0
     owned: int = 0
     sweeper: bool = False
+    sweep: Sweep | None = None
+    streams: Mapping[str, StreamUsage] = field(default_factory=dict)
+    oldest_request_age: float = 0.0
+    tasks_waiting: int = 0
+    tasks_in_hand: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Census:
     """What takes a walk through all owners: their number by phase, and by state of their update; the updates that have
-    run for a long time."""
+    run for a long time; the age of the oldest update that is due, in seconds."""
 
     phases: Mapping[str, int] = field(default_factory=dict)
     updates: Mapping[str, int] = field(default_factory=dict)
     slow_updates: tuple[DvuProgress, ...] = ()
+    debt_age: float = 0.0
+
+
+class Observed(Protocol):
+    """Whose state can be read; its methods belong to the event loop."""
+
+    def snapshot(self) -> Snapshot: ...
+
+    def census(self) -> Census: ...

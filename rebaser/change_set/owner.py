@@ -47,6 +47,7 @@ from rebaser.change_set.puller import BranchPuller
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
 from rebaser.runtime.progress import Progress
+from rebaser.telemetry.feeds import requests_taken
 from rebaser_client.backoff import Backoff
 from rebaser_client.jetstream import Message, OrderedConsumer
 from rebaser_core.commit import Applied
@@ -107,6 +108,11 @@ class Owner(Actor):
     def state_bytes(self) -> int:
         """The memory of the folded state in bytes, estimated; 0 until it is loaded."""
         return self._commits.state.memory if self._commits is not None else 0
+
+    @property
+    def debt_age(self) -> float:
+        """Seconds since an update became due; 0 if none is."""
+        return self._commits.debt.age() if self._commits is not None else 0.0
 
     def drop_resources(self) -> None:
         """After `run`, drop the references that lead back to this owner, so that its memory is freed at once."""
@@ -268,7 +274,9 @@ class Owner(Actor):
         assert commits is not None  # noqa: S101
         settings = self._context.settings
         try:
-            messages = self._rest or consumer.take(settings.batch_max_requests, settings.batch_max_bytes)
+            messages = self._rest or requests_taken(
+                consumer.take(settings.batch_max_requests, settings.batch_max_bytes)
+            )
             processed = await processor.process(messages)
             self._rest = processed.rest
             self._publish_all_dead(processed.dead)
@@ -353,8 +361,8 @@ class Owner(Actor):
         try:
             with self.cancelled_with_work():
                 await checkpointer.write(self._context, commits, full=full)
-        except FencedError:
-            self.post(Failed(Reason.FENCED))
+        except FencedError as error:
+            self.post(self._failure_of("checkpoint_fenced", error))
         except RebaserError as error:
             self._full_checkpoint_due |= full
             self._context.stream_watch.check_soon()

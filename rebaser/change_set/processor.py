@@ -17,6 +17,7 @@ from rebaser.change_set.replies import inbox_allowed, reply, with_result_read, w
 from rebaser.change_set.retry_budget import RetryBudget
 from rebaser.change_set.settling import request_settling
 from rebaser.runtime.context import Context
+from rebaser.telemetry import feeds
 from rebaser_client.blobs.freshness import Freshness
 from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import Message
@@ -240,6 +241,7 @@ class Processor:
                 if decided.skipped:
                     self._log.error("requests_skipped", commit=commit.id, count=decided.skipped)
             self.rebasing = False
+        feeds.requests_decided(decided)
         await self._settle(requests[0], *decided.answers[0], sequence)
         return await self._answer_all(messages, decided.answers, sequence)
 
@@ -293,6 +295,7 @@ class Processor:
                 done.append(message.stream_sequence)
         if not room:
             await self._context.connection.flush()
+        feeds.requests_answered(messages[: len(answers)])
         self._context.deleter.add(done)
         self.answered = messages[len(answers) - 1].stream_sequence
         return dead
@@ -373,7 +376,7 @@ class Processor:
         async with commits.append_lock():
             attempt = Attempt(sequence, count, first_ms, suspicion.deaths.get(sequence, 0))
             await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=commits.state.debt))
-        self._log.warning("request_held", seq=sequence, attempt=count, reason=held.error.message)
+        self._log.warning("request_held", seq=sequence, attempt=count, code=held.error.code, reason=held.error.message)
         time_left = max(settings.retry_for - (self._context.now_ms() - first_ms) / 1000, 0.0)
         delay = min(exponential_delay(count - 1, BLOCKED_RETRY, BLOCKED_RETRY_MAX), time_left + 0.05)
         return QueueBlocked(held.error, delay, time_left, dead)

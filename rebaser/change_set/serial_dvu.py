@@ -10,7 +10,7 @@ and the log counts the recorded attempts that never ended. Unlike a request, an 
 that killed or hung `max_deaths` servers is deferred, longer each time, while requests are applied as usual.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from contextlib import AsyncExitStack
 
 import anyio
@@ -21,6 +21,7 @@ from rebaser.dvu.faults import CRASHED
 from rebaser.dvu.update import still_valid, update
 from rebaser.runtime.context import Context
 from rebaser.runtime.progress import Progress
+from rebaser.telemetry.feeds import update_runs
 from rebaser_core.commit import DVU_ATTEMPT, Kind
 from rebaser_core.errors import DvuError, RebaserError
 from rebaser_core.state.change_set import View
@@ -58,7 +59,8 @@ class SerialDvu:
                 await self._await_spark()  # an outage of Spark does not count as an attempt
                 await stack.enter_async_context(self._attempts.recorded())
             try:
-                await self._run()
+                with update_runs(self._log) as told:
+                    await self._run(told)
             except RebaserError:
                 raise
             except Exception as error:
@@ -76,11 +78,12 @@ class SerialDvu:
         except TimeoutError:
             raise DvuError(f"Spark was not available within {seconds:g} s", code="late") from None
 
-    async def _run(self) -> None:
-        context, commits = self._context, self._commits
-        started = context.now()
+    async def _run(self, told: MutableMapping[str, object]) -> None:
+        """Run an update; `told` gets what its event tells."""
+        commits = self._commits
         async with AsyncExitStack() as lock:
             async with commits.view() as view:
+                commits.debt.update_began()
                 computed = await self._compute(view)
                 await lock.enter_async_context(commits.append_lock())
                 # Results refer to rows by id, and the id of a row may change once the view is closed.
@@ -91,13 +94,11 @@ class SerialDvu:
                 encoded = await commits.encode(commits.draft(Kind.DVU, covers=covers, delta=valid, debt=debt))
                 self._log_crashed(valid)
             sequence = await commits.publish(encoded)
-        self._log.debug(
-            "dvu_done",
+        told.update(
             commit=encoded.commit.id,
             covers=sequence if covers is None else covers,
             roots=len(view.roots),
             changed=len(valid),
-            ms=round((context.now() - started) * 1000, 1),
         )
 
     def _log_crashed(self, computed: ComputedTable) -> None:

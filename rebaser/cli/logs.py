@@ -12,8 +12,11 @@ from typing import Any
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
-def configure(level: str, format_: str) -> None:
-    """Configure structlog. `format_`: `console`, `json`, or `auto`: `console` on a terminal, `json` elsewhere."""
+def configure(level: str, format_: str, *, counted: bool = False) -> None:
+    """Configure structlog. `format_`: `console`, `json`, or `auto`: `console` on a terminal, `json` elsewhere.
+
+    With `counted`, events of level info and above are counted for metrics, also those below `level`.
+    """
     import structlog
 
     as_json = format_ == "json" or (format_ == "auto" and not sys.stderr.isatty())
@@ -29,9 +32,15 @@ def configure(level: str, format_: str) -> None:
         traceback = structlog.dev.plain_traceback
         colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
         processors.append(structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=traceback))
+    lowest = LEVELS[level]
+    if counted:
+        from rebaser.telemetry.log_events import EventCounter
+
+        processors.insert(0, EventCounter(level))
+        lowest = min(lowest, logging.INFO)
     structlog.configure(
         processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        wrapper_class=structlog.make_filtering_bound_logger(lowest),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )

@@ -6,7 +6,7 @@ Invariant: the port is open before NATS is reached, and until the server has giv
 import contextlib
 import errno
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
@@ -14,7 +14,7 @@ import structlog
 from anyio import to_thread
 
 from rebaser.ops.address import parse_address
-from rebaser.snapshot import Snapshot
+from rebaser.snapshot import Observed
 from rebaser_core.errors import ConfigError
 
 log = structlog.get_logger(__name__)
@@ -23,7 +23,7 @@ BACKLOG = 64  # connections that wait to be accepted
 
 
 @contextlib.asynccontextmanager
-async def ops_port(address: str | None, snapshot: Callable[[], Snapshot]) -> AsyncIterator[int]:
+async def ops_port(address: str | None, state: Observed) -> AsyncIterator[int]:
     """Serve HTTP at `address` (`HOST:PORT`; None: nowhere) until the context is left, also after a cancellation.
 
     Yields the port; 0: none.
@@ -35,7 +35,7 @@ async def ops_port(address: str | None, snapshot: Callable[[], Snapshot]) -> Asy
         return
     listener = await _listen(address)
     with contextlib.closing(listener):
-        server = await to_thread.run_sync(_make_server, snapshot)
+        server = await to_thread.run_sync(_make_server, state)
         host, port = listener.getsockname()[:2]
         async with anyio.create_task_group() as group:
             group.start_soon(_serve, server, listener)
@@ -71,9 +71,9 @@ async def _listen(address: str) -> socket.socket:
     return listener
 
 
-def _make_server(snapshot: Callable[[], Snapshot]) -> Any:
+def _make_server(state: Observed) -> Any:
     try:
         from rebaser.ops.web import make_server  # noqa: PLC0415 - it takes 0.2 s, and its packages are an extra
     except ImportError as error:
         raise ConfigError(f"--http needs the package {error.name}: pip install 'rebaser[server]'") from None
-    return make_server(snapshot)
+    return make_server(state)

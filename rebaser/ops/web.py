@@ -5,18 +5,20 @@ Invariants: there are at most `MAX_CONNECTIONS`, each for at most `LIFETIME` and
 """
 
 import contextlib
-from collections.abc import Callable
 from typing import Any
 
 import structlog
 import uvicorn
+from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from rebaser.ops.metrics import render
 from rebaser.ops.probes import CHECKS, REQUIRABLE, Probe, judge
-from rebaser.snapshot import Snapshot
+from rebaser.snapshot import Observed
+from rebaser.telemetry.catalogue import read_all
 
 log = structlog.get_logger(__name__)
 
@@ -52,10 +54,10 @@ class OneRequest(H11Protocol):  # type: ignore[misc]
             self._end.cancel()
 
 
-def make_server(snapshot: Callable[[], Snapshot]) -> Any:
-    """Return a uvicorn server, to run in the event loop in which `snapshot` may be called."""
+def make_server(state: Observed) -> Any:
+    """Return a uvicorn server, to run in the event loop of `state`."""
     config = uvicorn.Config(
-        _application(snapshot),
+        _application(state),
         http=OneRequest,
         ws="none",
         lifespan="off",
@@ -74,7 +76,7 @@ def make_server(snapshot: Callable[[], Snapshot]) -> Any:
     return server
 
 
-def _application(snapshot: Callable[[], Snapshot]) -> Any:
+def _application(state: Observed) -> Any:
     def route(probe: Probe) -> Any:
         async def answer(request: Any) -> Any:
             query = request.query_params
@@ -82,7 +84,7 @@ def _application(snapshot: Callable[[], Snapshot]) -> Any:
             for name, known, given in (("require", REQUIRABLE, require), ("exclude", CHECKS, exclude)):
                 if not given <= set(known):
                     return PlainTextResponse(f"{name}= takes {', '.join(known)}\n", 400)
-            answer = judge(probe, snapshot(), require=require, exclude=exclude)
+            answer = judge(probe, state.snapshot(), require=require, exclude=exclude)
             status = 200 if answer.passes else 503
             if "verbose" in query:
                 return JSONResponse(answer.details(), status)
@@ -90,11 +92,22 @@ def _application(snapshot: Callable[[], Snapshot]) -> Any:
 
         return Route(f"/{probe}", answer, methods=["GET"])  # Starlette adds HEAD
 
+    scrapes = CapacityLimiter(1)
+
+    async def metrics(request: Any) -> Any:
+        families = read_all(state.snapshot(), state.census())
+        accept = request.headers.get("accept", "")
+        body, content_type = await to_thread.run_sync(render, families, accept, limiter=scrapes)
+        return Response(body, media_type=content_type)
+
     def failed(request: Any, error: Exception) -> Any:
         log.error("http_failed", path=request.url.path[:80], exc_info=error)
         return PlainTextResponse("the server failed to answer; its log says why\n", 500)
 
-    return Starlette(routes=[route("livez"), route("readyz")], exception_handlers={Exception: failed})
+    return Starlette(
+        routes=[route("livez"), route("readyz"), Route("/metrics", metrics, methods=["GET"])],
+        exception_handlers={Exception: failed},
+    )
 
 
 def _names(given: list[str]) -> set[str]:

@@ -21,8 +21,9 @@ from typing import Protocol
 import anyio
 import structlog
 
+from rebaser.snapshot import STREAMS, StreamUsage
 from rebaser_client.admin.provisioning import ensure_topology
-from rebaser_client.jetstream import ApiError, JetStream
+from rebaser_client.jetstream import ApiError, JetStream, StreamInfo
 from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
 from rebaser_core.errors import RebaserError, TransientError
 from rebaser_core.streams import topology
@@ -54,22 +55,27 @@ class StreamLossListener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamSnapshot:
-    """A stream as seen by a check at `time` (UTC): when it was created, its number of messages, its last sequence."""
+    """A stream as seen by a check at `time` (UTC): when it was created, its number of messages, its last sequence.
+
+    `first_age`: how long ago its oldest message was stored, in seconds; 0 if it is empty.
+    """
 
     created: str
     messages: int
     last: int
     time: str
+    usage: StreamUsage
+    first_age: float = 0.0
 
 
-NEVER = StreamSnapshot("", 0, 0, "no time")
+NEVER = StreamSnapshot("", 0, 0, "no time", StreamUsage(0, 0, 0.0))
 
 
 class StreamWatch:
     """Watches the streams of one installation: call `ensure` to create them, then `run` in a task group.
 
     `problem`: why the server is not ready; empty if it is. `losses`: descriptions of what was lost while this server
-    ran.
+    ran. `tasks`: the number of tasks that no server has, and of those that servers have.
     """
 
     def __init__(self, js: JetStream, subjects: Subjects, options: topology.TopologyOptions) -> None:
@@ -81,12 +87,24 @@ class StreamWatch:
         self._lost: frozenset[str] = frozenset()  # lost and not recreated yet
         self._check_wanted = anyio.Event()
         self.problem = ""
+        self.tasks = (0, 0)
         self.losses: deque[str] = deque(maxlen=MAX_LOSSES)
 
     async def ensure(self) -> None:
         """Create missing streams and consumers; raises the errors of `ensure_topology`."""
         await ensure_topology(self._js, self._subjects, self._options)
         self._seen = await self._snapshots()
+
+    def usage(self) -> dict[str, StreamUsage]:
+        """Return what each stream held at the last check, by kind."""
+        subjects = self._subjects
+        kinds = {getattr(subjects, f"{kind}_stream"): kind for kind in STREAMS if kind != "blobs"}
+        kinds[f"OBJ_{subjects.blobs_bucket}"] = "blobs"
+        return {kinds[name]: seen.usage for name, seen in self._seen.items()}
+
+    def oldest_request_age(self) -> float:
+        """Return the age of the oldest queued request at the last check, in seconds; 0 if there was none."""
+        return self._last_seen(self._subjects.requests_stream).first_age
 
     def check_soon(self) -> None:
         """Request a check, for instance because an operation failed as it would if a stream were missing."""
@@ -144,14 +162,18 @@ class StreamWatch:
                 if error.err_code != STREAM_NOT_FOUND:
                     raise
             else:
-                snapshots[name] = StreamSnapshot(info.created, info.messages, info.last_sequence, _now())
+                snapshots[name] = StreamSnapshot(
+                    info.created, info.messages, info.last_sequence, _now(), _usage(info), _first_age(info)
+                )
         return snapshots
 
     async def _missing_consumers(self) -> list[str]:
         missing = []
         for stream, consumer in topology.consumers(self._subjects, self._options):
             try:
-                await self._js.consumer_info(stream, consumer["name"])
+                info = await self._js.consumer_info(stream, consumer["name"])
+                if consumer["name"] == topology.TASKS_CONSUMER:
+                    self.tasks = info.num_pending, info.num_ack_pending
             except ApiError as error:
                 if error.err_code != CONSUMER_NOT_FOUND:
                     raise
@@ -174,6 +196,20 @@ class StreamWatch:
         elif self.problem and not problem:
             log.warning("server_ready_again")
         self.problem = problem
+
+
+def _usage(info: StreamInfo) -> StreamUsage:
+    used = ((info.messages, info.config.get("max_msgs")), (info.bytes, info.config.get("max_bytes")))
+    full = max((value / limit for value, limit in used if isinstance(limit, int) and limit > 0), default=0.0)
+    return StreamUsage(info.messages, info.bytes, full)
+
+
+def _first_age(info: StreamInfo) -> float:
+    """Return the age of the oldest message, by the clock of NATS."""
+    if not info.first_time or not info.now:
+        return 0.0
+    stored, now = datetime.fromisoformat(info.first_time), datetime.fromisoformat(info.now)
+    return max((now - stored).total_seconds(), 0.0)
 
 
 def _now() -> str:

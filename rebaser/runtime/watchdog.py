@@ -13,6 +13,8 @@ from contextlib import contextmanager
 
 import structlog
 
+from rebaser.telemetry.feeds import loop_was_late
+
 log = structlog.get_logger(__name__)
 
 MIN_PAUSE = 30.0  # seconds between reports: code that blocks again and again is a single bug
@@ -63,10 +65,13 @@ def watched_loop(threshold: float) -> Iterator[None]:
     watch = _Watch(threading.get_ident(), threshold)
 
     timer: asyncio.TimerHandle
+    due = time.monotonic()
 
     def beat() -> None:
-        nonlocal timer
+        nonlocal timer, due
         watch.beat = time.monotonic()
+        loop_was_late(max(watch.beat - due, 0.0))
+        due = watch.beat + threshold / 4
         timer = loop.call_later(threshold / 4, beat)
 
     beat()

@@ -14,6 +14,7 @@ history that owners leave in the log (see `old_history`), and has change sets de
 `closed`).
 """
 
+import time
 from collections.abc import Callable, Iterable
 
 import anyio
@@ -21,6 +22,7 @@ import structlog
 from anyio import lowlevel
 
 from rebaser.runtime.concurrency import run_concurrently
+from rebaser.snapshot import Sweep
 from rebaser.sweeper.closed import ClosedChangeSets
 from rebaser.sweeper.debts import DebtTracker
 from rebaser.sweeper.old_history import OldHistory
@@ -44,6 +46,8 @@ class Sweeper:
     """Sweeps every `interval` (seconds) while this server is pinned; call `run` in a task group.
 
     Change sets that were closed for `closed_for` seconds are deleted; 0: none.
+
+    `seen` is what the last sweep saw; None unless this server is pinned.
 
     `on_stream_error` is called when a call fails in a way that a missing stream would explain.
     """
@@ -70,6 +74,7 @@ class Sweeper:
         self._on_stream_error = on_stream_error
         self._old_sweep_retired = False  # whether the sweep message of older releases, among the tasks, is deleted
         self.pinned = False
+        self.seen: Sweep | None = None
 
     async def run(self) -> None:
         """Wait to be pinned, and sweep, until cancelled. Another server is then pinned at once."""
@@ -104,6 +109,7 @@ class Sweeper:
         waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")
         has_unroutable = not all(map(is_key, waiting))
         owing = await self._debts.read()
+        self.seen = Sweep(time.time(), len(waiting), len(owing))
         if not waiting and not owing:
             return 0
         tasks = await self._names(subjects.tasks_stream, f"{subjects.root}.tasks.", ".process")
@@ -204,4 +210,5 @@ class Sweeper:
 
     def _on_unpinned(self) -> None:
         self.pinned = False
+        self.seen = None
         log.info("sweeper_unpinned")

@@ -18,8 +18,8 @@ class PubAck(NamedTuple):
 class StreamInfo:
     """A stream. `created`, an opaque text, distinguishes streams that had the same name one after another.
 
-    `last_sequence` stays the same when messages are deleted. `last_time` (RFC 3339): when the newest message was
-    stored; empty for an empty stream. `now`: when the server answered, by its clock.
+    `last_sequence` stays the same when messages are deleted. `first_time` and `last_time` (RFC 3339): when the
+    oldest and the newest message were stored; empty for an empty stream. `now`: when the server answered, by its clock.
     """
 
     name: str
@@ -33,6 +33,7 @@ class StreamInfo:
     consumers: int
     last_time: str = ""
     now: str = ""
+    first_time: str = ""
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Self:
@@ -49,6 +50,7 @@ class StreamInfo:
             as_int(state.get("consumer_count")),
             str(state.get("last_ts", "")) if state.get("messages") else "",
             str(answer.get("ts", "")),
+            str(state.get("first_ts", "")) if state.get("messages") else "",
         )
 
 

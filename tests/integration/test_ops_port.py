@@ -4,7 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
@@ -14,7 +14,7 @@ from rebaser.ops import web
 from rebaser.ops.port import ops_port
 from rebaser.server import Server
 from rebaser.settings import Settings
-from rebaser.snapshot import Snapshot
+from rebaser.snapshot import Census, Snapshot
 from rebaser_client.jetstream import JetStream
 from rebaser_core.errors import ConfigError, TransientError
 from rebaser_core.streams.subjects import Subjects
@@ -27,9 +27,22 @@ pytestmark = pytest.mark.anyio
 WELL = Snapshot("test", "serving", ack_wait=6.0, ping_interval=5.0, spark="ready")
 
 
+@dataclass
+class StateOf:
+    """A state that stays as it is."""
+
+    kept: Snapshot
+
+    def snapshot(self) -> Snapshot:
+        return self.kept
+
+    def census(self) -> Census:
+        return Census()
+
+
 @pytest.fixture
 async def port(anyio_backend: str) -> AsyncIterator[int]:
-    async with ops_port(":0", lambda: WELL) as port:
+    async with ops_port(":0", StateOf(WELL)) as port:
         yield port
 
 
@@ -54,7 +67,7 @@ class Running:
 @pytest.fixture
 async def running(js: JetStream, subjects: Subjects, topology: object) -> AsyncIterator[Running]:
     running = Running(js, subjects)
-    async with ops_port(":0", running.server.snapshot) as running.port, anyio.create_task_group() as group:
+    async with ops_port(":0", running.server) as running.port, anyio.create_task_group() as group:
         assert (await ask(running.port, "/readyz")).body == "stage: starting\n"
         group.start_soon(running.run)
         with anyio.fail_after(60):
@@ -168,7 +181,7 @@ async def test_a_request_that_is_too_large_is_cut_off(port: int) -> None:
 
 async def test_connections_are_bounded_in_number_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "MAX_CONNECTIONS", 3)
-    async with ops_port(":0", lambda: WELL) as port:
+    async with ops_port(":0", StateOf(WELL)) as port:
         idle = [await anyio.connect_tcp("127.0.0.1", port) for _ in range(3)]
         one_more = await anyio.connect_tcp("127.0.0.1", port)
         with anyio.fail_after(web.LIFETIME / 2), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
@@ -184,10 +197,11 @@ async def test_connections_are_bounded_in_number_and_time(monkeypatch: pytest.Mo
 
 
 async def test_an_answer_that_fails_says_no_more_than_that(events: Any) -> None:
-    def broken() -> Snapshot:
-        raise ValueError("a secret")
+    class Broken(StateOf):
+        def snapshot(self) -> Snapshot:
+            raise ValueError("a secret")
 
-    async with ops_port(":0", broken) as port:
+    async with ops_port(":0", Broken(WELL)) as port:
         answer = await ask(port, "/livez")
     assert (answer.status, answer.body) == (500, "the server failed to answer; its log says why\n")
     assert [event["path"] for event in events.named("http_failed")] == ["/livez"]
@@ -195,10 +209,10 @@ async def test_an_answer_that_fails_says_no_more_than_that(events: Any) -> None:
 
 async def test_an_address_in_use_is_an_error_with_advice(port: int) -> None:
     with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{port} cannot be used: it is in use; choose another with"):
-        async with ops_port(f"127.0.0.1:{port}", lambda: WELL):
+        async with ops_port(f"127.0.0.1:{port}", StateOf(WELL)):
             pass
 
 
 async def test_there_is_no_port_without_an_address() -> None:
-    async with ops_port(None, lambda: WELL) as port:
+    async with ops_port(None, StateOf(WELL)) as port:
         assert port == 0

@@ -141,7 +141,7 @@ async def test_a_request_of_a_newer_version_lets_the_running_dvu_finish(
             if commit.kind is Kind.DVU:
                 break
     assert (await client.values("ws", "cs"))["double"].value == 2
-    assert len(events.named("dvu_done")) == 1
+    assert len(events.named("dvu_ended")) == 1
     assert not events.named("dvu_failed")
 
 

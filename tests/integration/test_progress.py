@@ -136,7 +136,7 @@ async def test_nothing_is_told_of_an_update_that_is_done_sooner(
     engine.go.set()
     async with serving(js, subjects, engine, progress_every=3600):
         await client.enqueue_updates_with_reply("ws", "cs", GRAPH, wait="derived")
-    assert events.named("dvu_done")
+    assert events.named("dvu_ended")
     assert events.named("dvu_progress") == []
 
 

@@ -1,6 +1,7 @@
 """A request to the ops port, as a probe or a scraper sends it."""
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +31,10 @@ async def ask(port: int, path: str, *, method: str = "GET", head: str = "") -> A
 
 
 async def until(port: int, path: str, status: int) -> Answer:
-    """Ask again and again until the answer has this status."""
+    """Ask again and again until the answer has this status; the port may not be open yet."""
     with anyio.fail_after(120):
-        while (answer := await ask(port, path)).status != status:  # noqa: ASYNC110 - a probe polls
+        while True:
+            with suppress(OSError):
+                if (answer := await ask(port, path)).status == status:
+                    return answer
             await anyio.sleep(0.05)
-    return answer

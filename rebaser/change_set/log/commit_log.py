@@ -20,6 +20,7 @@ from rebaser.change_set.log.branch_fields import about_branch
 from rebaser.change_set.log.commit_parts import with_before_in_blob, with_delta_in_blob, with_replay_in_blob
 from rebaser.change_set.log.needed_blobs import needs_blobs, with_blobs_named
 from rebaser.runtime.context import Context
+from rebaser.telemetry import feeds
 from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
 from rebaser_client.blobs.freshness import Freshness
@@ -114,6 +115,7 @@ class CommitLog:
         self._settling = anyio.CancelScope(shield=True)
         self._abandoned = False
         self.handed_over = False  # this owner appended a commit that replaces the state, and must not append another
+        self.debt = feeds.DebtClock(owes=loaded.state.owes)
         self.left_debt = False  # a DVU is due after that commit
 
     @property
@@ -250,6 +252,7 @@ class CommitLog:
             return sequence
         self.tail_weight += weight
         await self._fold(sequence, encoded.commit, weight)
+        self.debt.committed(encoded.commit.kind, owes=self.state.owes)
         return sequence
 
     async def _fold(self, sequence: int, commit: Commit, weight: int) -> None:
@@ -300,7 +303,7 @@ class CommitLog:
         raise TransientError("a commit was delayed for so long that its blobs may be deleted", code="blobs_too_old")
 
     async def _publish(self, encoded: EncodedCommit, *, may_have_landed: bool) -> int:
-        commit_id = encoded.commit.id
+        commit_id, began = encoded.commit.id, feeds.clock()
         backoff = Backoff(RETRY, RETRY_MAX)
         while True:
             self._check_abandoned()
@@ -330,6 +333,7 @@ class CommitLog:
                 self._on_stream_error()
                 self.logger.warning("append_unanswered", commit=commit_id, reason=error.message)
             else:
+                feeds.commit_appended(began, encoded.commit.kind, self.logger)
                 return ack.sequence
             await anyio.sleep(backoff.next_delay())
 

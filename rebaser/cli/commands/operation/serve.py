@@ -214,7 +214,7 @@ def serve(
         log_level=log_level,
         log_format=log_format,
     )
-    logs.configure(settings.log_level, settings.log_format)
+    logs.configure(settings.log_level, settings.log_format, counted=settings.http is not None)
     with prestarted_spark(settings) as jvm:
         from rebaser.cli.runner import run_async
 

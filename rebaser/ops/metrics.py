@@ -1,0 +1,44 @@
+"""Renders metrics for Prometheus. This is the only module that imports its client."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from prometheus_client import ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.utils import floatToGoString
+
+from rebaser.telemetry.catalogue import Family
+
+_process = ProcessCollector(registry=None)
+
+
+class _Scrape:
+    """What the encoders take for a registry."""
+
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Any]:
+        yield from map(_metric, self._families)
+        yield from _process.collect()
+
+
+def render(families: Sequence[Family], accept: str) -> tuple[bytes, str]:
+    """Return the text of a scrape, and its content type, as the header `accept` asks for. Call it in a thread."""
+    encode, content_type = choose_encoder(accept)
+    return encode(_Scrape(families)), content_type
+
+
+def _metric(family: Family) -> Any:
+    if family.kind == "histogram":
+        histogram = HistogramMetricFamily(family.name, family.meaning, labels=family.label_names)
+        bounds = [*map(floatToGoString, family.bounds), "+Inf"]
+        for sample in family.samples:
+            histogram.add_metric(sample.labels, list(zip(bounds, sample.buckets, strict=True)), sample.value)
+        return histogram
+    make = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+    metric = make(family.name, family.meaning, labels=family.label_names)
+    for sample in family.samples:
+        metric.add_metric(sample.labels, sample.value)
+    return metric

@@ -1,0 +1,196 @@
+"""All metrics: what each is called, means and is labelled with, and of a state also how it is read.
+
+Times are in seconds, sizes in bytes. What feeds the counters and histograms is in `feeds` and `log_events`.
+"""
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rebaser import __version__
+from rebaser.snapshot import STREAMS, Census, Snapshot
+from rebaser.telemetry.events import EVENTS
+from rebaser.telemetry.instruments import Counter, Histogram, Labels, Sample, combinations
+from rebaser_core.commit import Outcome
+
+PREFIX = "rebaser_"
+OTHER = "other"  # the label of what a closed set does not name
+CODES = (
+    "blob_corrupt", "blob_missing", "internal", "invalid_header", "invalid_id", "invalid_request", "invalid_update",
+    "invalid_value", "malformed", "poison", "purged", "request_id_reused", "skipped", "too_deep", "too_large",
+    "too_slow", "transient", "unknown_message_type", "unprocessable", "unsupported_content_type", "unsupported_version",
+    "wrong_change_set", OTHER,
+)  # fmt: skip
+PHASES = ("loading", "active", "settling", "releasing", "rechecking")
+UPDATE_STATES = ("idle", "owed", "running", "waiting")
+LEVELS = ("info", "warning", "error")
+
+FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+SLOW = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+COUNTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A state. `read` returns its value, or the values of its series by label; a series that it leaves out is 0."""
+
+    name: str
+    meaning: str
+    read: Callable[[Snapshot, Census], float | Mapping[Labels, float]]
+    labels: Mapping[str, Sequence[str]]
+    kind = "gauge"
+
+    def samples(self, snapshot: Snapshot, census: Census) -> list[Sample]:
+        found = self.read(snapshot, census)
+        values: Mapping[Labels, float] = found if isinstance(found, Mapping) else {(): found}
+        return [Sample(labels, values.get(labels, 0.0)) for labels in combinations(self.labels)]
+
+
+# -- counters and histograms -------------------------------------------------------------------------------------------
+
+REQUESTS_DECIDED = Counter(
+    "requests_decided_total", "Requests that were decided, in a commit.", outcome=[outcome.value for outcome in Outcome]
+)
+REQUESTS_REPEATED = Counter(
+    "requests_repeated_total", "Requests that had been decided before, and were answered again."
+)
+REQUESTS_DEAD = Counter("requests_dead_total", "Requests that were copied to the dead letters.", code=CODES)
+REQUESTS_HELD = Counter("requests_held_total", "Attempts at a request that could not be decided yet.", code=CODES)
+QUEUE_SECONDS = Histogram(
+    "request_queue_seconds", "From when NATS stored a request until an owner took it; two clocks.", FAST
+)
+REQUEST_SECONDS = Histogram(
+    "request_seconds", "From when NATS stored a request until it was decided and its answer sent; two clocks.", FAST
+)
+BATCH_REQUESTS = Histogram("batch_requests", "Requests decided in one commit.", COUNTS)
+APPEND_SECONDS = Histogram(
+    "append_seconds",
+    "The append of a commit to its log, with all attempts.",
+    FAST[:13],
+    kind=("requests", "dvu", "checkpoint", "attempt"),
+)
+OWNERS_FENCED = Counter(
+    "owners_fenced_total",
+    "Owners that another owner fenced, and leases that were lost, by what found it out.",
+    where=("decide", "dvu", "checkpoint", "lease"),
+)
+DVU_SECONDS = Histogram(
+    "dvu_seconds", "A dependent values update.", SLOW, result=("done", "failed", "fenced", "cancelled")
+)
+FRESHNESS_SECONDS = Histogram(
+    "freshness_seconds", "From when an update became due, or its owner loaded the log, until one covered it.", SLOW
+)
+LOOP_LAG_SECONDS = Histogram("loop_lag_seconds", "How late a timer of the event loop was.", FAST[:13])
+LOG_EVENTS = Counter(
+    "log_events_total",
+    "Log events of level info and above, whatever the lowest level that is logged.",
+    only=[*EVENTS, *((OTHER, level) for level in LEVELS)],
+    event=(),
+    level=LEVELS,
+)
+
+
+# -- states ------------------------------------------------------------------------------------------------------------
+
+
+def _streams(figure: str) -> Callable[[Snapshot, Census], Mapping[Labels, float]]:
+    return lambda snapshot, _: {(kind,): getattr(usage, figure) for kind, usage in snapshot.streams.items()}
+
+
+def _gauge(
+    name: str, meaning: str, read: Callable[[Snapshot, Census], float | Mapping[Labels, float]], **labels: Sequence[str]
+) -> Gauge:
+    return Gauge(name, meaning, read, labels)
+
+
+GAUGES = (
+    _gauge(
+        "build_info",
+        "Always 1.",
+        lambda _, __: dict.fromkeys(combinations(_BUILD), 1.0),
+        **(_BUILD := {"version": (__version__,), "python": (platform.python_version(),)}),
+    ),
+    _gauge("ready", "Whether the server pulls tasks.", lambda seen, _: seen.stage == "serving"),
+    _gauge("draining", "Whether the server is shutting down.", lambda seen, _: seen.stage == "draining"),
+    _gauge("slots", "Change sets that the server may work on at once.", lambda seen, _: seen.slots),
+    _gauge("slots_used", "Slots that are taken.", lambda seen, _: seen.slots_used),
+    _gauge(
+        "change_sets_owned",
+        "Change sets that the server owns.",
+        lambda _, census: {(phase,): number for phase, number in census.phases.items()},
+        phase=PHASES,
+    ),
+    _gauge(
+        "change_sets_dvu",
+        "Change sets that the server owns, by the state of their update.",
+        lambda _, census: {(state,): number for state, number in census.updates.items()},
+        state=UPDATE_STATES,
+    ),
+    _gauge("debt_age_seconds_max", "The age of the oldest update that is due here.", lambda _, census: census.debt_age),
+    _gauge("lease_age_seconds", "Since progress acks were last sent.", lambda seen, _: seen.progress_silent),
+    _gauge("ack_wait_seconds", "The lease age at which the change sets go to others.", lambda seen, _: seen.ack_wait),
+    _gauge("spark_up", "Whether Spark is ready.", lambda seen, _: seen.spark == "ready"),
+    _gauge(
+        "nats_connected",
+        "Whether there is a connection to NATS.",
+        lambda seen, _: seen.stage != "connecting" and not seen.nats_away,
+    ),
+    _gauge("nats_rtt_seconds", "The last round trip to NATS.", lambda seen, _: seen.nats_rtt),
+    _gauge("stream_messages", "Messages in a stream.", _streams("messages"), stream=STREAMS),
+    _gauge("stream_bytes", "Size of a stream.", _streams("bytes"), stream=STREAMS),
+    _gauge(
+        "stream_full_ratio",
+        "The used share of the limit that is closest to being reached.",
+        _streams("full"),
+        stream=STREAMS,
+    ),
+    _gauge(
+        "oldest_request_age_seconds",
+        "The age of the oldest request that is not decided yet, or not deleted yet.",
+        lambda seen, _: seen.oldest_request_age,
+    ),
+    _gauge("tasks_waiting", "Tasks that no server has.", lambda seen, _: seen.tasks_waiting),
+    _gauge("tasks_in_hand", "Tasks that servers hold, or gave back for later.", lambda seen, _: seen.tasks_in_hand),
+    _gauge("sweeper", "Whether the server is the sweeper.", lambda seen, _: seen.sweeper),
+    _gauge(
+        "last_sweep_timestamp_seconds",
+        "When the sweeper last looked (Unix time); 0 on other servers.",
+        lambda seen, _: seen.sweep.at if seen.sweep else 0.0,
+    ),
+    _gauge(
+        "change_sets_waiting",
+        "Change sets with queued requests, as the sweeper last saw; 0 on other servers.",
+        lambda seen, _: seen.sweep.waiting if seen.sweep else 0.0,
+    ),
+    _gauge(
+        "change_sets_in_debt",
+        "Change sets whose update is due, as the sweeper last saw; 0 on other servers.",
+        lambda seen, _: seen.sweep.owing if seen.sweep else 0.0,
+    ),
+)
+INSTRUMENTS = (
+    REQUESTS_DECIDED, REQUESTS_REPEATED, REQUESTS_DEAD, REQUESTS_HELD, QUEUE_SECONDS, REQUEST_SECONDS, BATCH_REQUESTS,
+    APPEND_SECONDS, OWNERS_FENCED, DVU_SECONDS, FRESHNESS_SECONDS, LOOP_LAG_SECONDS, LOG_EVENTS,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A metric and its values at one moment. `bounds` is empty unless it is a histogram."""
+
+    name: str
+    kind: str
+    meaning: str
+    label_names: tuple[str, ...]
+    samples: tuple[Sample, ...]
+    bounds: tuple[float, ...] = ()
+
+
+def read_all(snapshot: Snapshot, census: Census) -> list[Family]:
+    """Return all metrics. The result shares nothing with the instruments, so any thread may use it."""
+    families = []
+    for row in (*INSTRUMENTS, *GAUGES):
+        samples = row.samples(snapshot, census) if isinstance(row, Gauge) else row.samples()
+        bounds = row.bounds if isinstance(row, Histogram) else ()
+        families.append(Family(PREFIX + row.name, row.kind, row.meaning, tuple(row.labels), tuple(samples), bounds))
+    return families

@@ -1,0 +1,111 @@
+"""What the server calls to feed its counters and histograms. Each function has one caller."""
+
+import asyncio
+import time
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rebaser.telemetry.catalogue import (
+    APPEND_SECONDS,
+    BATCH_REQUESTS,
+    DVU_SECONDS,
+    FRESHNESS_SECONDS,
+    LOOP_LAG_SECONDS,
+    QUEUE_SECONDS,
+    REQUEST_SECONDS,
+    REQUESTS_DECIDED,
+    REQUESTS_REPEATED,
+)
+from rebaser_client.jetstream import Message
+from rebaser_core.commit import Kind
+from rebaser_core.decisions.decide import DecidedBatch
+from rebaser_core.errors import FencedError
+
+clock = time.perf_counter
+_APPENDED = {Kind.DVU: "dvu", Kind.CHECKPOINT: "checkpoint", Kind.ATTEMPT: "attempt"}  # all others hold requests
+NANOS = 1_000_000_000
+
+
+def requests_taken(messages: Sequence[Message]) -> Sequence[Message]:
+    """An owner took `messages` from its queue. Returns them."""
+    now = time.time_ns()
+    for message in messages:
+        QUEUE_SECONDS.observe(max(now - message.timestamp_ns, 0) / NANOS)
+    return messages
+
+
+def requests_decided(batch: DecidedBatch) -> None:
+    """A batch was decided, and its commit is in the log."""
+    if batch.decisions:
+        BATCH_REQUESTS.observe(len(batch.decisions))
+        for decision in batch.decisions:
+            REQUESTS_DECIDED.add(1, decision.outcome)
+    if repeated := len(batch.answers) - len(batch.decisions):
+        REQUESTS_REPEATED.add(repeated)
+
+
+def requests_answered(messages: Sequence[Message]) -> None:
+    """The answers to `messages` were handed to NATS. Of a dead request, only the decision is in the log."""
+    now = time.time_ns()
+    for message in messages:
+        REQUEST_SECONDS.observe(max(now - message.timestamp_ns, 0) / NANOS)
+
+
+def commit_appended(began: float, kind: Kind, log: Any) -> None:
+    """A commit is in its log; the first attempt to append it began at `began` (`clock`)."""
+    seconds = clock() - began
+    APPEND_SECONDS.observe(seconds, _APPENDED.get(kind, "requests"))
+    log.debug("commit_appended", kind=kind, seconds=seconds)
+
+
+@contextmanager
+def update_runs(log: Any) -> Iterator[MutableMapping[str, object]]:
+    """An update runs until the context is left. Yields the fields of its event, to which the update adds its own."""
+    began, result, fields = clock(), "done", dict[str, object]()
+    try:
+        yield fields
+    except FencedError:
+        result = "fenced"
+        raise
+    except asyncio.CancelledError:
+        result = "cancelled"
+        raise
+    except BaseException:
+        result = "failed"
+        raise
+    finally:
+        seconds = clock() - began
+        DVU_SECONDS.observe(seconds, result)
+        log.debug("dvu_ended", result=result, **fields, ms=round(seconds * 1000, 1))
+
+
+def loop_was_late(seconds: float) -> None:
+    """A timer of the event loop was late by `seconds`."""
+    LOOP_LAG_SECONDS.observe(seconds)
+
+
+class DebtClock:
+    """Tells for how long a change set has owed an update. `owes`: whether it does now."""
+
+    def __init__(self, *, owes: bool) -> None:
+        self._since = clock() if owes else None
+        self._update_began = 0.0
+
+    def age(self) -> float:
+        """Return the seconds since an update became due; 0 if none is."""
+        return 0.0 if self._since is None else clock() - self._since
+
+    def update_began(self) -> None:
+        """An update begins: what becomes due from now on is not covered by it."""
+        self._update_began = clock()
+
+    def committed(self, kind: Kind, *, owes: bool) -> None:
+        """A commit is folded, and the change set now `owes` an update or not."""
+        if kind is Kind.DVU and self._since is not None:
+            FRESHNESS_SECONDS.observe(clock() - self._since)
+            self._since = max(self._since, self._update_began)
+        if not owes:
+            self._since = None
+        elif self._since is None:
+            self._since = clock()

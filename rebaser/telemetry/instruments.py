@@ -1,0 +1,68 @@
+"""Counters and histograms of plain numbers, without locks: the thread of the event loop feeds and reads them.
+
+Invariant: all series exist from the start, with 0, so that a rate over the first event is right.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A value of a counter or gauge. For a histogram, `buckets` has the cumulative counts, the last one of all."""
+
+    labels: Labels
+    value: float
+    buckets: tuple[int, ...] = ()
+
+
+class Counter:
+    """Counts. `labels`: the names of the labels, each with all values it may have. `only`: the combinations of them
+    that exist; default: all."""
+
+    kind = "counter"
+
+    def __init__(
+        self, name: str, meaning: str, *, only: Iterable[Labels] | None = None, **labels: Sequence[str]
+    ) -> None:
+        self.name, self.meaning, self.labels = name, meaning, labels
+        self._values = dict.fromkeys(combinations(labels) if only is None else only, 0)
+
+    def add(self, number: int, *labels: str) -> None:
+        self._values[labels] += number
+
+    def samples(self) -> Iterator[Sample]:
+        for labels, value in self._values.items():
+            yield Sample(labels, value)
+
+
+class Histogram:
+    """Counts observations in buckets. `bounds`: the upper bound of each bucket but the last, which has none."""
+
+    kind = "histogram"
+
+    def __init__(self, name: str, meaning: str, bounds: Sequence[float], **labels: Sequence[str]) -> None:
+        self.name, self.meaning, self.labels, self.bounds = name, meaning, labels, tuple(bounds)
+        self._counts = {one: [0] * (len(bounds) + 1) for one in combinations(labels)}
+        self._sums = dict.fromkeys(self._counts, 0.0)
+
+    def observe(self, value: float, *labels: str) -> None:
+        self._counts[labels][bisect_left(self.bounds, value)] += 1
+        self._sums[labels] += value
+
+    def samples(self) -> Iterator[Sample]:
+        for labels, counts in self._counts.items():
+            total, cumulative = 0, []
+            for count in counts:
+                total += count
+                cumulative.append(total)
+            yield Sample(labels, self._sums[labels], tuple(cumulative))
+
+
+def combinations(labels: Mapping[str, Sequence[str]]) -> Iterator[Labels]:
+    """Yield each combination of label values, as tuples in the order of the names."""
+    yield from product(*labels.values())

@@ -1,0 +1,203 @@
+"""Metrics: what the catalogue promises, and what feeds it."""
+
+import ast
+from collections import Counter as Tally
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import structlog
+
+from rebaser.change_set.lifecycle import Dvu, OwnerState, Phase
+from rebaser.cli import logs
+from rebaser.ops.metrics import render
+from rebaser.snapshot import STREAMS, Census, Snapshot, StreamUsage
+from rebaser.telemetry import catalogue, feeds, log_events
+from rebaser.telemetry.catalogue import GAUGES, INSTRUMENTS, Gauge, read_all
+from rebaser.telemetry.events import EVENTS
+from rebaser.telemetry.instruments import Counter, Histogram
+from rebaser_core.commit import Kind
+from rebaser_core.streams.subjects import Subjects
+from tests.support import sources
+
+EMPTY = Snapshot("test", "connecting", 6.0, 5.0)
+INSTRUMENT_NAMES = {name for name, value in vars(catalogue).items() if any(value is one for one in INSTRUMENTS)}
+FEEDS = {
+    node.name
+    for node in sources.tree("rebaser.telemetry.feeds").body
+    if isinstance(node, ast.FunctionDef | ast.ClassDef)
+}
+
+
+def names_used(module: str) -> Iterator[str]:
+    """Names and attributes that the functions of a module mention, without its imports."""
+    for node in ast.walk(sources.tree(module)):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+
+
+def value_of(name: str, *labels: str) -> float:
+    [family] = [family for family in read_all(EMPTY, Census()) if family.name == name]
+    [sample] = [sample for sample in family.samples if sample.labels == labels]
+    return sample.buckets[-1] if sample.buckets else sample.value
+
+
+def test_each_instrument_is_fed_in_one_module_and_each_feed_has_one_caller() -> None:
+    """What a log event counts is fed by `log_events` alone, all else by one function of `feeds`."""
+    assert len(INSTRUMENT_NAMES) == len(INSTRUMENTS)
+    product = [module for module in sources.modules() if module.startswith("rebaser.")]
+    fed = [(name, module) for module in product for name in set(names_used(module)) & INSTRUMENT_NAMES]
+    assert sorted(name for name, module in fed if module != "rebaser.telemetry.catalogue") == sorted(INSTRUMENT_NAMES)
+    in_feeds = Tally(name for name in names_used("rebaser.telemetry.feeds") if name in INSTRUMENT_NAMES)
+    assert set(in_feeds.values()) == {1}
+    called = Tally(
+        name
+        for module in product
+        if "rebaser.telemetry.feeds" in sources.imports(module)
+        for name in names_used(module)
+        if name in FEEDS
+    )
+    assert called == dict.fromkeys(FEEDS, 1)
+
+
+@pytest.mark.parametrize("package", ["prometheus_client", "opentelemetry"])
+def test_only_the_edge_imports_what_renders(package: str) -> None:
+    importing = {module for module in sources.modules() if package in sources.outside(module)}
+    assert importing <= {"rebaser.ops.metrics"}
+
+
+def test_names_are_unique_and_say_their_units() -> None:
+    rows: list[Counter | Histogram | Gauge] = [*INSTRUMENTS, *GAUGES]
+    assert len({row.name for row in rows}) == len(rows)
+    for row in rows:
+        assert row.meaning.endswith(".")
+        assert isinstance(row, Counter) == row.name.endswith("_total")
+        if isinstance(row, Histogram):
+            assert list(row.bounds) == sorted(set(row.bounds))
+
+
+def test_all_series_exist_from_the_start_and_are_few() -> None:
+    count = 0
+    for family in read_all(EMPTY, Census()):
+        assert family.samples, family.name
+        count += sum(len(sample.buckets) + 2 if sample.buckets else 1 for sample in family.samples)
+    assert 300 < count <= 900
+
+
+def test_the_closed_sets_are_those_of_the_code() -> None:
+    assert set(catalogue.PHASES) == {phase.value for phase in Phase} - {Phase.DONE.value}
+    states = {OwnerState(dvu=dvu, owes=owes).update_state for dvu in Dvu for owes in (False, True)}
+    assert set(catalogue.UPDATE_STATES) == states
+    for kind in set(STREAMS) - {"blobs"}:
+        assert getattr(Subjects("p"), f"{kind}_stream")
+    assert set(log_events.COUNTED) <= {event for event, _ in EVENTS}
+
+
+def test_gauges_read_the_state() -> None:
+    seen = Snapshot(
+        "test", "serving", 6.0, 5.0, nats_rtt=0.25, spark="ready", slots=7, streams={"dlq": StreamUsage(3, 99, 0.5)}
+    )
+    census = Census(phases={"active": 2}, updates={"owed": 1}, debt_age=4.0)
+    found = {(one.name, sample.labels): sample.value for one in read_all(seen, census) for sample in one.samples}
+    expected = {
+        ("rebaser_ready", ()): 1, ("rebaser_draining", ()): 0, ("rebaser_slots", ()): 7, ("rebaser_spark_up", ()): 1,
+        ("rebaser_nats_connected", ()): 1, ("rebaser_nats_rtt_seconds", ()): 0.25,
+        ("rebaser_change_sets_owned", ("active",)): 2, ("rebaser_change_sets_owned", ("loading",)): 0,
+        ("rebaser_change_sets_dvu", ("owed",)): 1, ("rebaser_debt_age_seconds_max", ()): 4.0,
+        ("rebaser_stream_messages", ("dlq",)): 3, ("rebaser_stream_full_ratio", ("dlq",)): 0.5,
+        ("rebaser_stream_messages", ("tasks",)): 0,
+    }  # fmt: skip
+    assert {key: found[key] for key in expected} == expected
+
+
+def test_a_histogram_counts_cumulatively_with_inclusive_bounds() -> None:
+    histogram = Histogram("h", "H.", (1.0, 2.0), a=("x", "y"))
+    for value in (0.5, 1.0, 1.5, 99.0):
+        histogram.observe(value, "x")
+    [x, y] = histogram.samples()
+    assert (x.labels, x.buckets, x.value) == (("x",), (2, 3, 4), 102.0)
+    assert (y.labels, y.buckets, y.value) == (("y",), (0, 0, 0), 0.0)
+
+
+def test_a_label_outside_the_closed_set_is_an_error() -> None:
+    counter = Counter("c_total", "C.", code=("a", "b"))
+    with pytest.raises(KeyError):
+        counter.add(1, "c")
+
+
+@pytest.fixture
+def unconfigured() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.mark.usefixtures("unconfigured")
+def test_events_are_counted_even_if_they_are_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("error", "json", counted=True)
+    log = structlog.get_logger()
+    series = [
+        ("rebaser_log_events_total", "sweep_failed", "warning"), ("rebaser_log_events_total", "server_ready", "info"),
+        ("rebaser_log_events_total", "dvu_broken", "error"), ("rebaser_log_events_total", "other", "warning"),
+        ("rebaser_requests_dead_total", "poison"), ("rebaser_requests_dead_total", "other"),
+        ("rebaser_owners_fenced_total", "decide"), ("rebaser_owners_fenced_total", "dvu"),
+    ]  # fmt: skip
+    before = [value_of(*one) for one in series]
+    log.warning("sweep_failed")
+    log.info("server_ready")
+    log.error("dvu_broken")
+    log.warning("something a plug-in says")
+    log.warning("request_dead", code="poison")
+    log.warning("request_dead", code=["not", "a", "code"])
+    log.warning("decide_failed", fenced=True)
+    log.warning("decide_failed", fenced=False)
+    log.warning("dvu_fenced")
+    assert [value_of(*one) - was for one, was in zip(series, before, strict=True)] == [1] * len(series)
+    [line] = capsys.readouterr().err.splitlines()
+    assert '"dvu_broken"' in line
+
+
+def test_an_update_is_timed_by_how_it_ends() -> None:
+    heard: list[dict[str, Any]] = []
+    log = SimpleNamespace(debug=lambda event, **fields: heard.append({"event": event, **fields}))
+    done, failed = (value_of("rebaser_dvu_seconds", result) for result in ("done", "failed"))
+    with feeds.update_runs(log) as told:
+        told["changed"] = 3
+    with pytest.raises(ValueError, match="no"), feeds.update_runs(log):
+        raise ValueError("no")
+    assert value_of("rebaser_dvu_seconds", "done") == done + 1
+    assert value_of("rebaser_dvu_seconds", "failed") == failed + 1
+    assert [(one["event"], one["result"], one.get("changed")) for one in heard] == [
+        ("dvu_ended", "done", 3),
+        ("dvu_ended", "failed", None),
+    ]
+
+
+def test_debt_is_as_old_as_what_no_update_has_covered(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(feeds, "clock", lambda: now)
+    debt = feeds.DebtClock(owes=False)
+    assert debt.age() == 0.0
+    debt.committed(Kind.REBASE, owes=True)
+    now = 110.0
+    debt.update_began()
+    now = 115.0
+    debt.committed(Kind.REBASE, owes=True)
+    assert debt.age() == 15.0
+    before = value_of("rebaser_freshness_seconds")
+    debt.committed(Kind.DVU, owes=True)  # the edit at 115 is not covered
+    assert value_of("rebaser_freshness_seconds") == before + 1
+    assert debt.age() == 5.0
+    debt.committed(Kind.DVU, owes=False)
+    assert debt.age() == 0.0
+    assert feeds.DebtClock(owes=True).age() == 0.0
+
+
+def test_a_scrape_escapes_what_it_shows() -> None:
+    family = catalogue.Family("rebaser_x", "gauge", 'Says "x"\nand y.', ("a",), ())
+    body, content_type = render([family], "")
+    assert b'# HELP rebaser_x Says "x"\\nand y.' in body
+    assert content_type.startswith("text/plain")
+    assert render([family], "application/openmetrics-text; version=1.0.0")[0].endswith(b"# EOF\n")
