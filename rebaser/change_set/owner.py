@@ -47,7 +47,7 @@ from rebaser.change_set.puller import BranchPuller
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
 from rebaser.runtime.progress import Progress
-from rebaser.telemetry.feeds import requests_taken
+from rebaser.telemetry.feeds import queue_taken
 from rebaser_client.backoff import Backoff
 from rebaser_client.jetstream import Message, OrderedConsumer
 from rebaser_core.commit import Applied
@@ -133,17 +133,12 @@ class Owner(Actor):
         self.post(Stop(Reason.TASK_LOST))
 
     def log_loss(self, recreated_from: int) -> None:
-        """Log what the change set held when its log was lost with the stream. A state that was already read from the
-        recreated stream, whose sequences begin at `recreated_from`, is not lost."""
-        state = self._commits.state if self._commits is not None else None
-        if state is not None and 0 < state.last < recreated_from:
-            checkpoint = state.checkpoint.address if state.checkpoint is not None else None
-            values = len(state.cells)
-            self.log.error("change_set_lost", seq=state.last, values=values, checkpoint=checkpoint)
+        """Log what the change set held when its log was lost with the stream; see `CommitLog.log_loss`."""
+        if self._commits is not None:
+            self._commits.log_loss(recreated_from)
 
     def save_full_checkpoint(self) -> None:
-        """Write a full checkpoint, because the last one is lost, and the log alone may not go back to the first
-        commit."""
+        """Write a full checkpoint: the last one is lost, and the log alone may not go back to the first commit."""
         if self.lifecycle.phase is Phase.ACTIVE:
             self._full_checkpoint_due = True
             self._start_checkpoint()
@@ -274,9 +269,7 @@ class Owner(Actor):
         assert commits is not None  # noqa: S101
         settings = self._context.settings
         try:
-            messages = self._rest or requests_taken(
-                consumer.take(settings.batch_max_requests, settings.batch_max_bytes)
-            )
+            messages = self._rest or queue_taken(consumer.take(settings.batch_max_requests, settings.batch_max_bytes))
             processed = await processor.process(messages)
             self._rest = processed.rest
             self._publish_all_dead(processed.dead)
@@ -369,9 +362,7 @@ class Owner(Actor):
             self.log.warning("checkpoint_failed", reason=error.message)
         finally:
             self._checkpointing = False
-            if (
-                self._full_checkpoint_due and self.lifecycle.phase is Phase.ACTIVE
-            ):  # this one failed, or another became due
+            if self._full_checkpoint_due and self.lifecycle.phase is Phase.ACTIVE:  # this failed, or it is due again
                 self._start_checkpoint()
             self.post(JobEnded())
 

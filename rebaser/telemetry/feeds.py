@@ -27,7 +27,7 @@ _APPENDED = {Kind.DVU: "dvu", Kind.CHECKPOINT: "checkpoint", Kind.ATTEMPT: "atte
 NANOS = 1_000_000_000
 
 
-def requests_taken(messages: Sequence[Message]) -> Sequence[Message]:
+def queue_taken(messages: Sequence[Message]) -> Sequence[Message]:
     """An owner took `messages` from its queue. Returns them."""
     now = time.time_ns()
     for message in messages:

@@ -148,6 +148,15 @@ class CommitLog:
         self._abandoned = True
         self._settling.cancel()
 
+    def log_loss(self, recreated_from: int) -> None:
+        """Log what the change set held when its log was lost with the stream. A state that was already read from the
+        recreated stream, whose sequences begin at `recreated_from`, is not lost."""
+        state = self.state
+        if 0 < state.last < recreated_from:
+            checkpoint = state.checkpoint.address if state.checkpoint is not None else None
+            values = len(state.cells)
+            self.logger.error("change_set_lost", seq=state.last, values=values, checkpoint=checkpoint)
+
     def draft(self, kind: Kind, *, stored_ms: int = 0, state: ChangeSetState | None = None, **fields: Any) -> Commit:
         """Return a commit that follows the current state; `fields` are the fields of `Commit` that its kind needs.
 
