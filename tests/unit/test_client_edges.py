@@ -1,5 +1,6 @@
 """A client that waits or sends where two things meet: the next commit of all, a denial, an answer in between."""
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
 from types import SimpleNamespace
@@ -8,14 +9,21 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from rebaser_client.errors import NotAllowed
+from rebaser_client.errors import NotAllowed, NotConnectedError
+from rebaser_client.jetstream import NoAnswerError
 from rebaser_client.log.coverage import CoverageWaiter
+from rebaser_client.requests.backpressure import Backpressure
 from rebaser_client.requests.in_flight import InFlight
-from rebaser_client.requests.many import ManyRequests, RequestServices
+from rebaser_client.requests.many import ManyRequests, Request, RequestOutcome, _Item
 from rebaser_client.requests.resender import PATIENCE, Resender
+from rebaser_client.requests.sender import OutgoingRequest, RequestSender
+from rebaser_core.blob_address import address_of
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.ids import ChangeSetKey, RequestId
+from rebaser_core.limits import DEFAULT_LIMITS
+from rebaser_core.messages import EnqueueUpdatesResponse, Success, encode
 from rebaser_core.streams.subjects import Subjects
+from rebaser_core.updates import Set
 
 pytestmark = pytest.mark.anyio
 
@@ -81,7 +89,7 @@ async def test_who_was_covered_before_the_log_was_denied_is_not_refused() -> Non
     assert ended == {6: "covered", 8: "refused"}
 
 
-class Request:
+class Outgoing:
     """An outgoing request, as far as the resender asks."""
 
     def __init__(self, sequence: int) -> None:
@@ -108,7 +116,7 @@ async def test_a_request_that_is_answered_while_others_are_sent_again_is_not_sen
     js = cast("Any", SimpleNamespace(connection=SimpleNamespace(on_reconnect=lambda _: None), next=first))
     async with anyio.create_task_group() as group:
         resender = Resender(js, Subjects(""), group, send_again)
-        requests = [cast("Any", Request(sequence)) for sequence in (3, 4, 5)]
+        requests = [cast("Any", Outgoing(sequence)) for sequence in (3, 4, 5)]
         for request in requests:
             resender.add(request)
         queue = resender._queues[KEY]
@@ -129,7 +137,7 @@ async def test_a_request_that_leaves_from_the_middle_lets_nobody_overtake() -> N
     in_flight = InFlight(10)
     for _ in range(4):
         assert in_flight.enter_now()
-    services = RequestServices(*cast("Any", [None] * 4), in_flight, *cast("Any", [None, lambda _: RequestId("r")]))
+    services = cast("Any", SimpleNamespace(in_flight=in_flight))
     call = ManyRequests(services, "stored", 60.0, None)
     front, middle, last = (SimpleNamespace(key=KEY, name=name) for name in ("front", "middle", "last"))
     call._storing[KEY] = deque(cast("Any", [front, middle, last]))
@@ -141,3 +149,60 @@ async def test_a_request_that_leaves_from_the_middle_lets_nobody_overtake() -> N
     assert list(call._ready) == [last]
     call._leave_queue(cast("Any", last))
     assert call._storing == {}
+
+
+async def test_an_answer_that_comes_before_its_confirmation_ends_the_request_with_it() -> None:
+    """Nobody answers it a second time."""
+    response = EnqueueUpdatesResponse(RequestId("r"), "ws", "cs", Success(1, 7))
+    headers, payload = encode(response)
+    closed: list[str] = []
+    in_flight = InFlight(1)
+    assert in_flight.enter_now()
+    tasks = SimpleNamespace(record_answer=lambda *_: None)  # no task is needed: an owner is there
+    connection = SimpleNamespace(close_reply=closed.append)
+    services = SimpleNamespace(in_flight=in_flight, tasks=tasks, connection=connection, limits=DEFAULT_LIMITS)
+    services.resender = SimpleNamespace(remove=lambda _: None)
+    outcomes: list[RequestOutcome] = []
+    call = ManyRequests(cast("Any", services), "applied", 60.0, outcomes.append)
+    item = _Item(call, 0, Request("ws", "cs"), KEY, RequestId("r"))
+    reply = asyncio.get_running_loop().create_future()
+    item.reply, item.outgoing = ("inbox", reply), cast("Any", Outgoing(5))
+    call._open[0] = item
+    call._storing[KEY] = deque([item])
+    reply.set_result(SimpleNamespace(headers=headers, data=payload))
+    call.answered(item)
+    assert outcomes == []  # it is not known to be stored yet
+    call.stored(item)
+    assert closed == ["inbox"]
+    assert [one.response for one in outcomes] == [response]
+
+
+async def test_a_request_that_may_be_stored_is_not_said_to_be_unsent() -> None:
+    """The connection went while its first attempt was under way."""
+    answers: list[Exception] = [NoAnswerError("no answer"), NotConnectedError("gone")]
+
+    async def publish(*_: object, **__: object) -> None:
+        raise answers.pop(0) if answers[1:] else answers[0]
+
+    js = cast("Any", SimpleNamespace(publish=publish))
+    sender = RequestSender(js, Subjects(""), cast("Any", None), DEFAULT_LIMITS, Backpressure(lambda: 0.0))
+    request = OutgoingRequest(KEY, RequestId("r"), "", {}, b"")
+    with pytest.raises(TimeoutError):
+        await sender.store(request, asyncio.get_running_loop().time() + 0.3)
+
+
+@pytest.mark.parametrize(("size", "in_blob"), [(4_000, False), (6_000, True), (9_000, True)])
+async def test_updates_that_take_more_than_half_a_message_go_to_a_blob(size: int, in_blob: bool) -> None:
+    """The commit has to hold them, beside what it says itself."""
+    put: list[bytes] = []
+
+    async def store(data: bytes) -> str:
+        put.append(data)
+        return address_of(data)
+
+    js = cast("Any", SimpleNamespace(connection=SimpleNamespace(max_payload=10_000)))
+    blobs = cast("Any", SimpleNamespace(put=store))
+    sender = RequestSender(js, Subjects(""), blobs, DEFAULT_LIMITS, Backpressure(lambda: 0.0))
+    deadline = asyncio.get_running_loop().time() + 30
+    await sender.prepare(KEY, RequestId("r"), [Set("a", "x" * size)], deadline, from_change_set=None)
+    assert bool(put) is in_blob
