@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
+from rebaser.dvu.compiled import loader
+from rebaser.dvu.planning.warm_up import warm
 from rebaser_client import Derive, RebaserClient, Remove, Set, Unset
 from rebaser_client.jetstream import JetStream
 from rebaser_core.commit import Kind
@@ -44,6 +46,13 @@ LIMITS = {
 def limits(request: pytest.FixtureRequest) -> Iterator[Thresholds]:
     with forced(request.param) as those:
         yield those
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    """On a busy machine, compiling takes longer than a reply may."""
+    loader.load()
+    warm()
 
 
 def fan_out(count: int) -> list[Update]:
