@@ -1,11 +1,12 @@
 """What branches cost beside git, doltlite and icechunk, on the same generated graphs: figures and ratios.
 
     python -m tests.benchmarks.branch_peers [--values 1000 100000] [--edits 1 100] [--runs 5] [--sides rebaser git]
-                                            [--whole] [--json]
+                                            [--collect] [--whole] [--json]
 
 For each size of the graph, each side runs in a process of its own, one after the other: create a branch, edit it and
 its target, read the difference, merge (for Rebaser: rebase and apply), find and list conflicts, take a merge back, read
-a value as of a position, blame it, the bytes of 100 branches with one edit each, and collect garbage. `edits` are made
+a value as of a position, blame it, the bytes of 100 branches with one edit each, and collect garbage (Rebaser only with
+`--collect`: it starts Spark, and that is in the figure). `edits` are made
 on both sides; of those of the second kind of lines, 1 % are of the same values. `--whole`: 1,000, 100,000 and a million
 values with 1, 100 and 10,000 edits, which takes half an hour and some GB on disk.
 
@@ -17,11 +18,14 @@ git is a process for each command. `uv sync --group peers` installs doltlite and
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +45,14 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--edits", type=int, nargs="+", default=[1, 100])
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
+    parser.add_argument("--collect", action="store_true", help="also collect garbage with Rebaser, which starts Spark")
     parser.add_argument("--whole", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)  # the side that this process measures
     options = parser.parse_args(given)
     if options.whole:
         options.values, options.edits = WHOLE
+        options.collect = True
     return options
 
 
@@ -61,20 +67,40 @@ def lines(options: argparse.Namespace) -> Iterator[Line]:
                 continue
             given = ["--values", str(values), "--edits", *map(str, options.edits), "--runs", str(options.runs)]
             command = [sys.executable, "-m", "tests.benchmarks.branch_peers", "--one", side, *given]
-            try:
-                done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS)
-            except subprocess.TimeoutExpired:
-                yield about | {"why": f"> {SECONDS:g} s"}
-                continue
-            yield from (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
-            if done.returncode:
-                yield about | {"why": "failed: " + " ".join(done.stderr.split()[-30:])[:300]}
+            command += ["--collect"] * options.collect
+            yield from _told(command, about)
+
+
+def _told(command: list[str], about: Line) -> Iterator[Line]:
+    """The lines of a process; the last one says `why` if it failed or took too long."""
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, process_group=0) as child,
+    ):
+        timer = threading.Timer(SECONDS, os.killpg, (child.pid, signal.SIGKILL))
+        timer.start()
+        try:
+            assert child.stdout is not None
+            yield from (json.loads(line) for line in child.stdout if line.startswith("{"))
+            code = child.wait()
+        finally:
+            late = not timer.is_alive()
+            timer.cancel()
+            with suppress(ProcessLookupError):  # with all that it started: its group is its own
+                os.killpg(child.pid, signal.SIGKILL)
+        errors.seek(0)
+        if late:
+            yield about | {"why": f"> {SECONDS:g} s"}
+        elif code:
+            yield about | {"why": "failed: " + " ".join(errors.read().split()[-30:])[:300]}
 
 
 async def one(options: argparse.Namespace) -> None:
     """Measure one side, and print its lines."""
     with tempfile.TemporaryDirectory(prefix="rebaser-peers") as folder:
-        async for line in measure(options.one, Path(folder), options.values[0], options.edits, options.runs):
+        async for line in measure(
+            options.one, Path(folder), options.values[0], options.edits, options.runs, collect=options.collect
+        ):
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
 

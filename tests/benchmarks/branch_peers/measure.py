@@ -44,8 +44,13 @@ async def running(name: str, folder: Path) -> AsyncIterator[Any]:
             yield Icechunk(folder)
 
 
-async def measure(name: str, folder: Path, values: int, edits: list[int], runs: int) -> AsyncIterator[Line]:
-    """Yield the lines of the side `name` for graphs of `values`, with branches of each of `edits`."""
+async def measure(
+    name: str, folder: Path, values: int, edits: list[int], runs: int, *, collect: bool = False
+) -> AsyncIterator[Line]:
+    """Yield the lines of the side `name` for graphs of `values`, with branches of each of `edits`.
+
+    `collect`: collect garbage even if that takes a Spark.
+    """
     async with running(name, folder) as side:
         about = {"side": name, "version": side.version, "values": values}
         yield about | {"what": "load", "ms": round(await _ms(side.load(values)), 1)}
@@ -59,6 +64,8 @@ async def measure(name: str, folder: Path, values: int, edits: list[int], runs: 
                 if case.fits and (hasattr(side, "merge") or not shared):
                     async for line in _branches(side, case, runs):
                         yield about | {"edits": count, "shared": shared} | line
+        if collect or name != "rebaser":
+            yield about | {"what": "collect", "ms": round(await _ms(side.collect()), 1)}
 
 
 async def _whole(side: Any, runs: int) -> AsyncIterator[Line]:
@@ -79,8 +86,6 @@ async def _whole(side: Any, runs: int) -> AsyncIterator[Line]:
         await side.branch(f"many{number}")
         await side.edit(f"many{number}", {number + 1: -number})
     yield {"what": "100 branches", "bytes": await side.size() - before}
-    if hasattr(side, "collect"):
-        yield {"what": "collect", "ms": round(await _ms(side.collect()), 1)}
 
 
 async def _branches(side: Any, case: Case, runs: int) -> AsyncIterator[Line]:

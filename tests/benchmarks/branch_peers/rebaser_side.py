@@ -1,12 +1,15 @@
 """Rebaser: nats-server, a server and a client, each in a process of its own. There is no Spark, and nothing to
 derive."""
 
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+import anyio
 
 from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient, Set, UnresolvedConflicts, Update
@@ -23,7 +26,8 @@ TIMEOUT = 600.0
 class Rebaser:
     """`parts`: ms of the requests that a merge consists of, by name."""
 
-    def __init__(self, client: RebaserClient, js: JetStream) -> None:
+    def __init__(self, url: str, client: RebaserClient, js: JetStream) -> None:
+        self._url = url
         self._client = client
         self._js = js
         self.version = metadata.version("rebaser")
@@ -36,7 +40,7 @@ class Rebaser:
             with server(nats.url):
                 async with RebaserClient.connect(nats.url) as client, Connection.connect(nats.url) as connection:
                     await ready(client)
-                    yield cls(client, JetStream(connection))
+                    yield cls(nats.url, client, JetStream(connection))
 
     async def load(self, count: int) -> None:
         for start in range(0, count, BATCH):
@@ -83,6 +87,11 @@ class Rebaser:
 
     async def blame(self, number: int) -> object:
         return await self._client.blame(WORKSPACE, "main", f"v/{number}")
+
+    async def collect(self) -> None:
+        """A run of the command, with the start of its Spark."""
+        command = [sys.executable, "-m", "rebaser", "gc", "--grace", "1h", "--nats", self._url]
+        await anyio.run_process(command)
 
     async def size(self) -> int:
         subjects = Subjects()
