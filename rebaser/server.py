@@ -16,14 +16,14 @@ from rebaser import crowd
 from rebaser.change_set.lease import Lease, Task, retry_delay
 from rebaser.change_set.lifecycle import Phase, Reason
 from rebaser.change_set.owner import Owner
+from rebaser.gc.schedule import CollectionSchedule
 from rebaser.runtime.context import Context
 from rebaser.runtime.garbage import FrozenGarbage
 from rebaser.runtime.progress import Progress, ProgressReporter
 from rebaser.runtime.slots import SlotCount
 from rebaser.snapshot import Census, Snapshot, Stage
-from rebaser.sweeper.old_history import OldHistory
-from rebaser.sweeper.sweeper import Sweeper
-from rebaser.sweeper.unroutable import UNROUTABLE_KEY, UnroutableMessages
+from rebaser.sweeper.starting import make_sweeper
+from rebaser.sweeper.unroutable import UNROUTABLE_KEY
 from rebaser_client.jetstream import PullConsumer, PullMessage
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.errors import RebaserError, UnprocessableError
@@ -46,11 +46,8 @@ class Server:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        unroutable = UnroutableMessages(context.js, context.subjects, context.dead_letters, context.now_ms)
-        settings, on_stream_error = context.settings, context.stream_watch.check_soon
-        history = OldHistory(context.js, context.subjects, context.reader, settings.history_for)
-        parts = context.js, context.subjects, settings.sweep_interval, unroutable, history
-        self._sweeper = Sweeper(*parts, closed_for=settings.closed_for, on_stream_error=on_stream_error)
+        self._sweeper = make_sweeper(context)
+        self._collection = CollectionSchedule(context, context.settings.gc_every)
         self._updates_reporter = ProgressReporter(context, self._updates)
         self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # any call of an owner may change the order
         self._held: dict[ChangeSetKey, Task] = {}  # tasks without an owner, because no slot is free
@@ -92,6 +89,7 @@ class Server:
                     loops.start_soon(self._start_loop)
                     loops.start_soon(context.deleter.run)
                     loops.start_soon(self._sweeper.run)
+                    loops.start_soon(self._collection.run, lambda: self._sweeper.pinned)
                     loops.start_soon(self._updates_reporter.run)
                     loops.start_soon(context.stream_watch.run, self)
                     self._fill_slots()

@@ -176,6 +176,11 @@ class Settings(BaseModel):
         description="How long after its last commit a closed change set is deleted, unless it was closed when it was"
         " created; 0: never. It can be brought back as long as its history is kept.",
     )
+    gc_every: float = Field(
+        86_400.0,
+        ge=0,
+        description="Interval of garbage collections, which delete the blobs that nothing needs any more; 0: never.",
+    )
     dvu_timeout: float = Field(
         600.0, gt=0, description="How long one DVU may take; a single Spark job may take half of it."
     )

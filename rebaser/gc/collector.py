@@ -168,7 +168,8 @@ class Collector:
 
         async def one(blob: StoredBlob) -> None:
             nonlocal done
-            done += await act(blob)
+            acted = await act(blob)
+            done += acted
 
         await run_concurrently(blobs, one, CONCURRENT)
         return done

@@ -2,7 +2,7 @@
 
 `sweeper` publishes missing tasks, `debts` finds change sets that owe an update, `unroutable` moves requests whose
 subject names no change set to the dead letters, `old_history` purges logs that no owner purges, and `closed` has change
-sets deleted that were closed long ago.
+sets deleted that were closed long ago. `starting` makes the sweeper of a server.
 
 Used by `rebaser.server`. This package may import `known_functions` and `checkpointer` of `rebaser.change_set`,
 `rebaser.runtime`, `rebaser_client` and `rebaser_core`.

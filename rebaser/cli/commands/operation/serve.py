@@ -5,6 +5,7 @@ Invariant: a setting whose option is not given comes from the environment, or el
 """
 
 import errno
+import os
 import socket
 from functools import partial
 from pathlib import Path
@@ -266,7 +267,9 @@ def dev(
         "log_level": log_level,
         "log_format": log_format,
     }
-    settings = load_settings(**(options | {"scratch": data / "spark"}))
+    # Nobody runs this for days, and what a user tries out should not disappear.
+    gc_every = os.environ.get("REBASER_GC_EVERY", "0")
+    settings = load_settings(**(options | {"scratch": data / "spark", "gc_every": gc_every}))
     with prestarted_spark(settings) as jvm:
         from rebaser.cli.runner import run_async
 

@@ -1,0 +1,67 @@
+"""Starts runs of the garbage collection, on the server that sweeps.
+
+Invariant: whether a run is due follows from the log of the collection and the clock of NATS, so it does not matter
+which server is asked, or how often servers are restarted.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import anyio
+import structlog
+
+from rebaser.gc.collector import Collector
+from rebaser.gc.spark_tables import SparkTables
+from rebaser.runtime.context import Context
+from rebaser_client.blobs import open_collectable
+from rebaser_core.errors import FencedError, RebaserError
+from rebaser_core.garbage import GC_KEY
+
+log = structlog.get_logger(__name__)
+
+CHECKS = 100  # in the time between two runs
+MAX_PAUSE = 600.0  # seconds between two checks
+
+
+class CollectionSchedule:
+    """Makes a run every `every` seconds; 0: never."""
+
+    def __init__(self, context: Context, every: float) -> None:
+        self._context = context
+        self._every = every
+
+    async def run(self, is_sweeper: Callable[[], bool]) -> None:
+        """Make a run whenever one is due and this server is the sweeper, until cancelled."""
+        while self._every:
+            await anyio.sleep(min(self._every / CHECKS, MAX_PAUSE))
+            if not is_sweeper():
+                continue
+            try:
+                if await self.is_due():
+                    await self._collect()
+            except FencedError as error:
+                log.info("gc_fenced", reason=error.message)
+            except RebaserError as error:
+                log.warning("gc_failed", code=error.code, reason=error.message)
+
+    async def is_due(self) -> bool:
+        """Whether the last run, or if there is none the creation of the log, is long enough ago."""
+        js, subjects = self._context.js, self._context.subjects
+        info = await js.stream_info(subjects.commits_stream)
+        last = await js.last(subjects.commits_stream, subjects.commits(GC_KEY))
+        since, now = info.created if last is None else last.time, info.now
+        if not since or not now:
+            return False
+        return (datetime.fromisoformat(now) - datetime.fromisoformat(since)).total_seconds() >= self._every
+
+    async def _collect(self) -> None:
+        context = self._context
+        await context.engine.available()
+        blobs = open_collectable(context.settings.blobs, context.js, context.subjects.blobs_bucket)
+        # One task at a time: the others are left to updates.
+        tables = SparkTables(context.engine.url, context.js, context.subjects, context.settings, tasks=1)
+        try:
+            owner, new_id = context.settings.server_id, context.new_id
+            await Collector(context.js, context.subjects, blobs, tables, owner=owner, new_id=new_id).run()
+        finally:
+            await tables.close()
