@@ -61,7 +61,11 @@ def plan(
     candidates: dict[str, int] = {}
     due: list[StoredBlob] = []
     for blob in unneeded:
-        since = candidates[blob.address] = min(last.get(blob.address, now_ms), now_ms)
+        since = min(last.get(blob.address, now_ms), now_ms)
+        # Stored again since, it may have been needed again. What moved to the trash was not stored again.
+        if not blob.trashed and blob.stored_ms > since - FRESH_FOR * 1000:
+            since = now_ms
+        candidates[blob.address] = since
         if now_ms - since >= grace_ms and now_ms - blob.stored_ms >= grace_ms:
             due.append(blob)
     return Plan(

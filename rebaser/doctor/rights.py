@@ -65,9 +65,10 @@ def server_probes(subjects: Subjects, inbox_prefix: str = "_INBOX") -> Iterator[
             yield Probe(f"$JS.API.STREAM.{call}.{stream}")
     for stream in (sweep, subjects.dlq_stream):
         yield Probe(f"$JS.API.STREAM.INFO.{stream}")
-    yield Probe(f"$JS.API.STREAM.MSG.GET.{tasks}", body=b'{"seq":0}')
+    for stream in (tasks, subjects.dlq_stream):  # dead letters are read by the garbage collection
+        yield Probe(f"$JS.API.STREAM.MSG.GET.{stream}", body=b'{"seq":0}')
     yield Probe(f"$JS.API.STREAM.MSG.DELETE.{subjects.requests_stream}")
-    for stream in (subjects.requests_stream, subjects.commits_stream, _blobs(subjects)):
+    for stream in (subjects.requests_stream, subjects.commits_stream, subjects.dlq_stream, _blobs(subjects)):
         yield from _consumers(stream)
     for stream, consumer in ((tasks, TASKS_CONSUMER), (sweep, SWEEP_CONSUMER)):
         yield Probe(f"$JS.API.CONSUMER.CREATE.{stream}.{consumer}.{ABSENT}")

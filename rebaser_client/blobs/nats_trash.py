@@ -64,7 +64,7 @@ class JetStreamTrash(JetStreamBlobs):
         await self._js.purge(self._stream, self._chunks_of(description.nuid))
         erased = await self._js.last(self._stream, self._meta_of(blob.address))
         if erased is not None and json.loads(erased.data).get("deleted") and erased.sequence > description.sequence:
-            await self._js.delete_message(self._stream, erased.sequence)
+            await self._js.purge(self._stream, self._meta_of(blob.address), sequence=erased.sequence + 1)
         return True
 
     async def _still(self, blob: StoredBlob) -> Description | None:

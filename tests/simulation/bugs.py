@@ -30,6 +30,7 @@ TAIL = "rebaser.change_set.readers.tail_reader"
 SWEEPER = "rebaser.sweeper.sweeper"
 OLD_HISTORY = "rebaser.sweeper.old_history"
 SERVER = "rebaser.server"
+GARBAGE = "rebaser_core.garbage"
 CLIENT = "rebaser_client.client"
 STATE = "rebaser_core.state.change_set"
 COMMITS = "rebaser_client.log.commits"
@@ -783,6 +784,61 @@ BUGS = (
         COMMITS,
         "                    if readable(commit.checkpoint, begins_after, commit.created_by):",
         "                    if begins_after is not None:",
+    ),
+    # -- garbage ---------------------------------------------------------------------------------------------------
+    bug(
+        "garbage goes to the trash in the first run that finds it",
+        "garbage",
+        1,
+        GARBAGE,
+        "        if now_ms - since >= grace_ms and now_ms - blob.stored_ms >= grace_ms:",
+        "        if now_ms - blob.stored_ms >= grace_ms:",
+    ),
+    bug(
+        "a put renews nothing",
+        "garbage",
+        1,
+        "rebaser_client.blobs.nats",
+        "        if time.time() - description.stored <= garbage.FRESH_FOR:",
+        "        if True:",
+    ),
+    bug(
+        "only the newest part of a checkpoint is named",
+        "garbage",
+        1,
+        "rebaser.change_set.log.checkpointer",
+        "needed = [part.address for part in chain.base + chain.deltas]",
+        "needed = [chain.newest.address]",
+    ),
+    bug(
+        "of the lists of addresses only their own address counts",
+        "garbage",
+        1,
+        "rebaser_client.garbage.references",
+        "            found |= set(decode_addresses(await self._blobs.get(address)))",
+        "            pass",
+        ("rebaser.change_set.log.needed_blobs", "if len(addresses) > min(", "if len(addresses) > 0 * min("),
+    ),
+    bug(
+        "dead letters keep nothing",
+        "garbage",
+        1,
+        "rebaser_client.garbage.references",
+        "            found.add(payload)",
+        "            pass",
+        (
+            "rebaser_client.garbage.references",
+            "        found = find_addresses(message.data)\n",
+            "        found = set()\n",
+        ),
+    ),
+    bug(
+        "a commit is appended however long ago its blobs were put",
+        "garbage",
+        1,
+        COMMIT_LOG,
+        "        if encoded.freshness is None or encoded.freshness.lasts:",
+        "        if True:",
     ),
 )
 

@@ -25,6 +25,7 @@ import rebaser.dvu.update
 import rebaser.runtime.context
 import rebaser.server
 import rebaser.serving
+import rebaser_client.blobs.freshness
 import rebaser_client.blobs.nats
 import rebaser_client.nats.connection
 from rebaser.change_set.log import checkpointer
@@ -127,6 +128,7 @@ def replaced(
         (CancelScope, "__hash__", scope_hash),
         (rebaser_client.nats.connection, "Link", network),
         (rebaser_client.blobs.nats, "CHUNK", BLOB_CHUNK),
+        (rebaser_client.blobs.freshness, "boot_time", loop.time),
         (rebaser.change_set.log.commit_log, "APPEND_TIMEOUT", APPEND_TIMEOUT),
         (rebaser.runtime.context, "Engine", engine),
         (thresholds, "now", limits),

@@ -14,7 +14,7 @@ from types import CodeType, ModuleType
 from typing import TypeAlias
 
 Change: TypeAlias = tuple[str, str, str]  # module, what stands there, what is to stand there
-ROOTS = ("rebaser", "rebaser_core", "rebaser_client", "tests.simulation")
+ROOTS = ("rebaser", "rebaser_core", "rebaser_client", "tests.simulation", "tests.support.garbage")
 KEPT = ("tests.simulation", "tests.simulation.planting", "tests.simulation.bugs")
 
 

@@ -19,6 +19,9 @@ class Mode(Enum):
     CALM = "calm"  # nothing, and so nobody may be late, warn or refuse; no sweeper
     GENTLE = "gentle"  # what needs no sweeper, and there is none
     HARSH = "harsh"  # everything
+    GARBAGE = (
+        "garbage"  # virtual days of garbage collection, without servers: see `collecting`; no seed has it by itself
+    )
     FORGETFUL = "forgetful"  # outcomes are forgotten at once, and nothing is deleted: only `applied` is left
 
     @classmethod

@@ -21,6 +21,7 @@ from tests.simulation.clients import (
     draw_rebases,
     draw_statuses,
 )
+from tests.simulation.collecting import Garbage
 from tests.simulation.environment import prepare, replaced
 from tests.simulation.left import LEFT_FOR, LOOK_AGAIN, nothing_left
 from tests.simulation.loop import Livelock, Process, State
@@ -70,9 +71,25 @@ class Result:
 
 def simulate(seed: int, mode: Mode | None = None, *, plain: bool = False) -> Result:
     """One run; the seed decides on the mode as well if none is given. `plain`: small graphs, and the usual ways."""
+    if mode is Mode.GARBAGE:
+        return _simulate_garbage(seed)
     world = World(seed, mode or Mode.of(seed), plain=plain)
     prepare(world.setup.thresholds)
     return Story(world).run()
+
+
+def _simulate_garbage(seed: int) -> Result:
+    garbage = Garbage(seed)
+    violation = None
+    try:
+        garbage.run()
+    except Violation as found:
+        violation = found
+        garbage.trace("world", f"!!! {found}")
+    counts, seconds = garbage.needs.counts, garbage.loop.time()
+    return Result(
+        seed, Mode.GARBAGE, violation, garbage.trace, garbage.faults.counts, counts["named"], counts["runs"], seconds
+    )
 
 
 class Story:

@@ -39,3 +39,9 @@ def test_no_seed_breaks_a_promise(record_property: Callable[[str, object], None]
     first, runs = secrets.randbelow(10**12), 40
     record_property("told", f"simulation: seeds {first} to {first + runs - 1}")
     run("--seed", f"{first}", "--runs", f"{runs}")
+
+
+def test_nothing_that_is_needed_is_collected_over_virtual_days(record_property: Callable[[str, object], None]) -> None:
+    first, runs = secrets.randbelow(10**12), 4
+    record_property("told", f"simulation: garbage, seeds {first} to {first + runs - 1}")
+    run("--mode", "garbage", "--seed", f"{first}", "--runs", f"{runs}")

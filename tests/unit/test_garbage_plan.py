@@ -6,10 +6,11 @@ import pytest
 
 from rebaser_core.blob_address import address_of, find_addresses
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.garbage import StoredBlob, decode_candidates, encode_candidates, plan
+from rebaser_core.garbage import FRESH_FOR, StoredBlob, decode_candidates, encode_candidates, plan
 
-GRACE = 1000
-NOW = 10_000
+GRACE = 86_400_000
+NOW = 10 * GRACE
+FRESH = int(FRESH_FOR * 1000)
 
 
 def blob(name: str = "a", stored: int = 0, *, trashed: bool = False) -> StoredBlob:
@@ -24,13 +25,26 @@ def test_what_is_garbage_for_the_first_time_is_a_candidate_and_stays() -> None:
 
 @pytest.mark.parametrize(
     ("since", "stored", "goes"),
-    [(NOW - GRACE, NOW - GRACE, True), (NOW - GRACE + 1, 0, False), (0, NOW - GRACE + 1, False), (0, 0, True)],
+    [
+        (NOW - GRACE, NOW - GRACE - FRESH, True),
+        (NOW - GRACE + 1, 0, False),
+        (0, 0, True),
+    ],
 )
 def test_a_candidate_goes_when_it_was_one_and_is_stored_for_a_grace(since: int, stored: int, goes: bool) -> None:
-    one = blob(stored=stored)
+    one = blob(stored=stored - FRESH)
     done = plan([one], [], {one.address: since}, NOW, GRACE)
     assert done.trash == ((one,) if goes else ())
     assert done.candidates == {one.address: since}
+
+
+@pytest.mark.parametrize("stored", [NOW - GRACE - FRESH + 1, NOW - GRACE, NOW - 1])
+def test_what_was_stored_again_begins_anew(stored: int) -> None:
+    """It may have been needed again, between two runs."""
+    one = blob(stored=stored)
+    done = plan([one], [], {one.address: NOW - GRACE}, NOW, GRACE)
+    assert done.trash == ()
+    assert done.candidates == {one.address: NOW}
 
 
 def test_the_trash_is_erased_a_grace_later() -> None:
