@@ -835,7 +835,7 @@ BUGS = (
     bug(
         "a commit is appended however long ago its blobs were put",
         "garbage",
-        1,
+        2,
         COMMIT_LOG,
         "        if encoded.freshness is None or encoded.freshness.lasts:",
         "        if True:",
