@@ -49,6 +49,8 @@ EVENTS = (
     ("functions_found", "info"),
     ("garbage_collected", "info"),
     ("gc_candidates_unreadable", "warning"),
+    ("gc_failed", "warning"),
+    ("gc_fenced", "info"),
     ("history_purged", "info"),
     ("history_too_large", "warning"),
     ("http_failed", "error"),

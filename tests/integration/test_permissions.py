@@ -38,6 +38,9 @@ EDITS = [Set("a", 1), Derive("b", "cel", {"a": "a"}, {"expr": "a + 1"})]
 KINDS: tuple[EntryKind, ...] = ("commits", "requests", "dlq")
 RARE = {
     ("server", "publish", "$JS.API.STREAM.PURGE.OBJ_REBASER_BLOBS"),  # parts of a blob that could not be stored
+    ("server", "publish", "$JS.API.STREAM.MSG.GET.REBASER_DLQ"),  # garbage collection, as the next two
+    ("server", "publish", "$JS.API.CONSUMER.CREATE.REBASER_DLQ.>"),
+    ("server", "publish", "$JS.API.CONSUMER.DELETE.REBASER_DLQ.*"),
     ("server", "publish", "rebaser.requests.*.*"),  # a branch that was applied is asked to go on
 }
 

@@ -254,9 +254,14 @@ BUGS = (
         "harsh",
         1,
         PROCESSOR,
-        "                sequence = await commits.append(commit)\n",
+        """                sequence = await commits.append(commit, self._freshness)
+                self.applied = decided.applied
+                if decided.skipped:
+""",
         """                await self._answer_all(messages, decided.answers, sequence + 1)
-                sequence = await commits.append(commit)
+                sequence = await commits.append(commit, self._freshness)
+                self.applied = decided.applied
+                if decided.skipped:
 """,
     ),
     bug(
@@ -264,9 +269,14 @@ BUGS = (
         "harsh",
         2,
         PROCESSOR,
-        "                sequence = await commits.append(commit)\n",
+        """                sequence = await commits.append(commit, self._freshness)
+                self.applied = decided.applied
+                if decided.skipped:
+""",
         """                self._context.deleter.add([message.stream_sequence for message in messages])
-                sequence = await commits.append(commit)
+                sequence = await commits.append(commit, self._freshness)
+                self.applied = decided.applied
+                if decided.skipped:
 """,
     ),
     bug(
