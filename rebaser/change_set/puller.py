@@ -131,7 +131,11 @@ class BranchPuller:
         A failure is logged. Raises `FencedError` if another owner has taken over.
         """
         context, before = self._context, self._commits.state.last
-        self._due, self._not_before = False, context.now() + LOOK_EVERY
+        self._due = False
+        if self.branch is None:  # it is looked at as soon as it is open, or no longer protected
+            self.owed = False
+            return False
+        self._not_before = context.now() + LOOK_EVERY
         newest = 0
         try:
             while newest := await self._look():

@@ -25,6 +25,8 @@ DECIDE = "rebaser_core.decisions.decide"
 LEASE = "rebaser.change_set.lease"
 ORIGIN = "rebaser.change_set.readers.origin_reader"
 REPLAY = "rebaser_core.decisions.replay"
+PULLER = "rebaser.change_set.puller"
+DRAFTS = "rebaser.change_set.log.commit_drafts"
 OFFER = "rebaser.change_set.readers.offer_reader"
 TAIL = "rebaser.change_set.readers.tail_reader"
 SWEEPER = "rebaser.sweeper.sweeper"
@@ -409,8 +411,8 @@ BUGS = (
         "gentle",
         1,
         PROCESSOR,
-        "owes = state.owes or await self._wakes",
-        "owes = await self._wakes",
+        "owes = state.owes or await wakes(state, decided.delta)",
+        "owes = await wakes(state, decided.delta)",
     ),
     bug("an update that failed is not tried again", "gentle", 9, LIFECYCLE, "return self.retry_at\n", "return None\n"),
     # -- tasks -----------------------------------------------------------------------------------------------------
@@ -419,7 +421,7 @@ BUGS = (
         "gentle",
         22,
         OWNER,
-        "                work_left = request is not None or commits.state.owes or commits.left_debt\n",
+        "                work_left = request is not None or commits.state.owes or commits.left_debt or unlooked\n",
         "                work_left = False\n",
     ),
     bug(
@@ -713,6 +715,138 @@ BUGS = (
         "rebaser.change_set.readers.target_reader",
         "                await self._add(commits, commit)\n",
         "                if after != self._branch.base:\n                    await self._add(commits, commit)\n",
+    ),
+    bug(
+        "a second replay forgets what both sides had left",
+        "gentle",
+        5,
+        REPLAY,
+        "        left = base if known is None else known.left\n",
+        "        left = base\n",
+    ),
+    bug(
+        "a blind edit settles a conflict",
+        "gentle",
+        5,
+        DECIDE,
+        "                if request.expect_at is not None and request.action is None:\n",
+        "                if request.action is None:\n",
+    ),
+    bug(
+        "an edit that did not see the conflict settles it",
+        "gentle",
+        5,
+        DECIDE,
+        " or (id_ in conflicts and conflicts[id_].told > at)])",
+        "])",
+    ),
+    bug(
+        "a branch with conflicts is applied",
+        "gentle",
+        5,
+        "rebaser_core.decisions.apply",
+        "    if then.conflicts:\n",
+        "    if False:\n",
+    ),
+    bug(
+        "a checkpoint forgets conflicts",
+        "gentle",
+        5,
+        "rebaser_core.checkpoint.writer",
+        "self._conflicts = {} if branch is None else dict(branch.conflicts)",
+        "self._conflicts = {}",
+    ),
+    bug(
+        "what a branch applied conflicts with itself",
+        "gentle",
+        5,
+        REPLAY,
+        "id_ in self._theirs.agreed\n        base",
+        "False\n        base",
+    ),
+    # -- pulls ------------------------------------------------------------------------------------------------------
+    bug(
+        "a pull comes in front of what is queued",
+        "gentle",
+        5,
+        PULLER,
+        "        until = 0 if newest is None else newest.sequence\n",
+        "        until = 0\n",
+    ),
+    bug(
+        "a pull moves the base without what its target did",
+        "gentle",
+        5,
+        DRAFTS,
+        "        delta=delta,\n        covers=state.covers if owes else None,\n",
+        "        delta=(),\n        covers=state.covers if owes else None,\n",
+    ),
+    bug(
+        "a pull brings what its target did and leaves the base",
+        "gentle",
+        5,
+        DRAFTS,
+        "        source=replayed.source,\n",
+        "        source=replace(replayed.source, sequence=state.branch.base),\n",
+        (DRAFTS, "from typing import Any\n", "from dataclasses import replace\nfrom typing import Any\n"),
+    ),
+    bug(
+        "a pull does not notice that a rebase came first",
+        "gentle",
+        5,
+        PULLER,
+        "self._processor.rebasing or not theirs.fits(branch)",
+        "False",
+    ),
+    bug(
+        "a rebase does not notice that a pull came first",
+        "gentle",
+        5,
+        PROCESSOR,
+        "        if not theirs.fits(branch):\n",
+        "        if False:\n",
+        (PULLER, "self._processor.rebasing or not", "not"),
+    ),
+    bug(
+        "a pull that fails ends its owner",
+        "gentle",
+        5,
+        PULLER,
+        "        except RebaserError as error:\n            self._failed(error)\n",
+        "        except RebaserError as error:\n            raise FencedError(error.message) from error\n",
+    ),
+    bug(
+        "a pull settles an apply before its branch is asked to go on",
+        "gentle",
+        5,
+        PULLER,
+        "SETTLED_IN = 60.0",
+        "SETTLED_IN = 0.0",
+    ),
+    bug(
+        "an owner that is told to end before its first look leaves the branch behind",
+        "gentle",
+        5,
+        OWNER,
+        "or commits.left_debt or unlooked\n",
+        "or commits.left_debt\n",
+    ),
+    bug(
+        "a closed branch is pulled",
+        "gentle",
+        5,
+        PULLER,
+        "return branch if follows and refuse_rebase(state) is None and",
+        "return branch if follows and",
+        (REPLAY, "    if branch is not None and branch.status is not BranchStatus.OPEN:\n", "    if False:\n"),
+    ),
+    bug(
+        "a loader does not read bases and conflicts that are in a blob of their own",
+        "gentle",
+        5,
+        "rebaser_client.log.reader",
+        "                    if commit.folded_blobs:\n",
+        "                    if commit.delta_blob:\n",
     ),
     # -- the sweeper -----------------------------------------------------------------------------------------------
     bug(

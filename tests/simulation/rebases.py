@@ -108,7 +108,8 @@ def wrong_pull(histories: Histories, history: "History", commit: Commit, now: fl
     reached, base = commit.source.sequence if commit.source else 0, history.target[1]
     if not any(base < edit <= reached for edit in target.edits_at):
         return f"its target was not edited between {base} and {reached}"
-    late = [take[0] for take in applied_behind(history, target, reached) if now - target.times[take[0]] < SETTLED_IN]
+    known = [take[0] for take in applied_behind(history, target, reached) if take[0] > target.purged]
+    late = [one for one in known if now - target.times[one] < SETTLED_IN]
     if late:
         return f"{late} applied it, and it was not yet asked to go on"
     loaded = history.loaded.get(commit.owner, 0.0)
