@@ -44,10 +44,12 @@ def gc(
     noted. A run that finds it again after --grace moves it to the trash, and a run that finds it in the trash after as
     much time erases it. Until then, whoever reads it or needs it again brings it back.
     """
+    from rebaser.cli import logs
     from rebaser.cli.runner import run_async
     from rebaser.settings import load_settings
     from rebaser_core.garbage import MIN_GRACE
 
+    logs.configure("warning", "auto")
     seconds = _seconds(grace)
     if seconds < MIN_GRACE:
         raise usage_error(f"at least {MIN_GRACE / 3600:g}h: clients and servers rely on it", "--grace")

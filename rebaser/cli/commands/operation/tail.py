@@ -69,7 +69,7 @@ def tail(
     if sum((all_, last, new, since is not None, from_seq is not None)) > 1:
         raise usage_error("choose one of --all, --last, --new, --since and --from-seq")
     if workspace is not None and change_set is not None:
-        checked_key(workspace, change_set)
+        checked_key(workspace, change_set, reserved=True)
     elif workspace is not None:
         try:
             check_token(workspace, "workspace")
