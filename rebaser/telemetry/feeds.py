@@ -18,20 +18,18 @@ from rebaser.telemetry.catalogue import (
     REQUESTS_REPEATED,
 )
 from rebaser_client.jetstream import Message
-from rebaser_core.commit import Kind
+from rebaser_core.commit import Kind, Outcome
 from rebaser_core.decisions.decide import DecidedBatch
 from rebaser_core.errors import FencedError
 
 clock = time.perf_counter
+_OUTCOMES = tuple(Outcome)
 _APPENDED = {Kind.DVU: "dvu", Kind.CHECKPOINT: "checkpoint", Kind.ATTEMPT: "attempt"}  # all others hold requests
-NANOS = 1_000_000_000
 
 
 def queue_taken(messages: Sequence[Message]) -> Sequence[Message]:
     """An owner took `messages` from its queue. Returns them."""
-    now = time.time_ns()
-    for message in messages:
-        QUEUE_SECONDS.observe(max(now - message.timestamp_ns, 0) / NANOS)
+    QUEUE_SECONDS.observe_ages(time.time_ns(), [message.timestamp_ns for message in messages])
     return messages
 
 
@@ -39,17 +37,17 @@ def requests_decided(batch: DecidedBatch) -> None:
     """A batch was decided, and its commit is in the log."""
     if batch.decisions:
         BATCH_REQUESTS.observe(len(batch.decisions))
-        for decision in batch.decisions:
-            REQUESTS_DECIDED.add(1, decision.outcome)
+        outcomes = [decision.outcome for decision in batch.decisions]
+        for outcome in _OUTCOMES:
+            if number := outcomes.count(outcome):
+                REQUESTS_DECIDED.add(number, outcome)
     if repeated := len(batch.answers) - len(batch.decisions):
         REQUESTS_REPEATED.add(repeated)
 
 
 def requests_answered(messages: Sequence[Message]) -> None:
     """The answers to `messages` were handed to NATS. Of a dead request, only the decision is in the log."""
-    now = time.time_ns()
-    for message in messages:
-        REQUEST_SECONDS.observe(max(now - message.timestamp_ns, 0) / NANOS)
+    REQUEST_SECONDS.observe_ages(time.time_ns(), [message.timestamp_ns for message in messages])
 
 
 def commit_appended(began: float, kind: Kind, log: Any) -> None:

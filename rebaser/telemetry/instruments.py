@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import product
 
 Labels = tuple[str, ...]
+NANOS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,26 @@ class Histogram:
         self.name, self.meaning, self.labels, self.bounds = name, meaning, labels, tuple(bounds)
         self._counts = {one: [0] * (len(bounds) + 1) for one in combinations(labels)}
         self._sums = dict.fromkeys(self._counts, 0.0)
+        self._bounds_ns = [round(bound * NANOS) for bound in bounds]
 
     def observe(self, value: float, *labels: str) -> None:
         self._counts[labels][bisect_left(self.bounds, value)] += 1
         self._sums[labels] += value
+
+    def observe_ages(self, now: int, stored: Iterable[int]) -> None:
+        """Observe how many seconds ago each of `stored` was; all times in nanoseconds. A clock may be behind.
+
+        It takes half of the time of calls of `observe`, and each request is observed twice.
+        """
+        counts, bounds, total = self._counts[()], self._bounds_ns, 0
+        for at in stored:
+            age = now - at
+            if age > 0:
+                total += age
+                counts[bisect_left(bounds, age)] += 1
+            else:
+                counts[0] += 1
+        self._sums[()] += total / NANOS
 
     def samples(self) -> Iterator[Sample]:
         for labels, counts in self._counts.items():

@@ -158,9 +158,9 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     return summary(results)
 
 
-async def wait_for_server(url: str, warm: bool) -> None:
+async def wait_for_server(url: str, warm: bool, prefix: str = "") -> None:
     """Return when the server takes requests (and its Spark is `warm`). A ping waits for nobody, so it is sent again."""
-    async with RebaserClient.connect(url) as client:
+    async with RebaserClient.connect(url, prefix=prefix) as client:
         while True:
             servers = (await client.status()).servers
             if servers and (not warm or servers[0].dvu == "ready"):

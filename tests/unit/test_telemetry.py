@@ -122,6 +122,14 @@ def test_a_histogram_counts_cumulatively_with_inclusive_bounds() -> None:
     assert (y.labels, y.buckets, y.value) == (("y",), (0, 0, 0), 0.0)
 
 
+def test_ages_are_observed_as_seconds_and_never_negative() -> None:
+    histogram, now = Histogram("h", "H.", (1.0, 2.0)), 1_790_000_000_000_000_000
+    histogram.observe_ages(now, [now - 2_000_000_000, now - 2_000_000_001, now - 500_000_000, now, now + 10**12])
+    [sample] = histogram.samples()
+    assert sample.buckets == (3, 4, 5)
+    assert sample.value == pytest.approx(4.500000001)
+
+
 def test_a_label_outside_the_closed_set_is_an_error() -> None:
     counter = Counter("c_total", "C.", code=("a", "b"))
     with pytest.raises(KeyError):

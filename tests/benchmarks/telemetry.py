@@ -1,0 +1,122 @@
+"""What metrics cost: the same requests to a server that feeds them and is scraped, and to one that does neither.
+
+    python -m tests.benchmarks.telemetry [--phases one,many] [--seconds 3] [--rounds 5] [--json]
+
+Both servers run side by side, each with streams of its own, and are measured in turn. `cpu_server` is processor time in
+µs for each request; the ratios are medians over the rounds. Aim: requests/s at least 0.98 of those without.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from rebaser.embedded.nats import embedded_nats
+from rebaser_client import RebaserClient, Set
+from tests.benchmarks.requests import NO_SPARK, phases, process, wait_for_server
+
+SCRAPE = 5.0  # seconds between scrapes and probes; Prometheus and Kubernetes ask less often
+WITHOUT = "off"
+
+
+def serve_without() -> None:
+    """Run `rebaser serve` with feeds that do nothing."""
+    from rebaser.telemetry import feeds
+
+    feeds.queue_taken = lambda messages: messages
+    for name in ("requests_decided", "requests_answered", "commit_appended", "loop_was_late"):
+        setattr(feeds, name, lambda *_: None)
+    from rebaser.cli import main
+
+    main()
+
+
+async def scrapes(port: int) -> None:
+    def ask() -> None:
+        for path in ("metrics", "livez", "readyz"):
+            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=30) as answer:
+                answer.read()
+
+    while True:
+        await asyncio.to_thread(ask)
+        await asyncio.sleep(SCRAPE)
+
+
+async def measure(options: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, list[Any]] = {"on": [], WITHOUT: []}
+    slots = {"REBASER_CONCURRENCY": "10000", "REBASER_QUIESCENT_PERIOD": "600"}
+    with tempfile.TemporaryDirectory() as folder:
+        async with embedded_nats(Path(folder)) as nats:
+            given = ("serve", "--nats", nats.url, "--spark", NO_SPARK, "--log-level", "error", "--prefix")
+            with (
+                process("-m", "rebaser", *given, "on", "--http", str(options.port), **slots) as fed,
+                process("-m", "tests.benchmarks.telemetry", WITHOUT, *given, WITHOUT, **slots) as bare,
+            ):
+                scraping = asyncio.create_task(scrapes(options.port))
+                for name in found:
+                    await wait_for_server(nats.url, warm=False, prefix=name)
+                for number in range(options.rounds):
+                    for name in (("on", WITHOUT), (WITHOUT, "on"))[number % 2]:
+                        async with RebaserClient.connect(nats.url, prefix=name) as client:
+
+                            async def call(key: str, client: RebaserClient = client) -> int:
+                                await client.enqueue_updates_with_reply("bench", key, [Set("n", 1)], timeout=30)
+                                return 0
+
+                            server = fed if name == "on" else bare
+                            pids = {"client": os.getpid(), "nats": nats.pid, "server": server.pid}
+                            found[name].append(await phases(call, options, name, pids))
+                scraping.cancel()
+    return summary(found)
+
+
+def summary(found: dict[str, list[Any]]) -> dict[str, Any]:
+    """For each phase the medians of both, and the median of the rounds' ratios of on to off."""
+    table: dict[str, Any] = {}
+    for phase in found["on"][0]:
+        pairs = [(on[phase], off[phase]) for on, off in zip(found["on"], found[WITHOUT], strict=True)]
+        for figure in ("per_s", "p50_ms", "cpu_server"):
+            table[f"{phase} {figure}"] = {
+                "on": round(statistics.median(on[figure] for on, _ in pairs), 3),
+                WITHOUT: round(statistics.median(off[figure] for _, off in pairs), 3),
+                "ratio": round(statistics.median(on[figure] / off[figure] for on, off in pairs), 3),
+            }
+    return table
+
+
+def parser() -> argparse.ArgumentParser:
+    out = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    out.add_argument("--phases", type=lambda text: text.split(","), default=["one", "many"])
+    out.add_argument("--keys", type=int, default=100)
+    out.add_argument("--seconds", type=float, default=3.0)
+    out.add_argument("--rounds", type=int, default=5)
+    out.add_argument("--port", type=int, default=18421)
+    out.add_argument("--json", action="store_true")
+    return out
+
+
+def main() -> None:
+    options = parser().parse_args()
+    found = uvloop.run(measure(options))
+    if options.json:
+        print(json.dumps(found))
+    else:
+        for name, row in found.items():
+            print(f"{name:16}" + "  ".join(f"{key} {value:10g}" for key, value in row.items()))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [WITHOUT]:
+        sys.argv = ["rebaser", *sys.argv[2:]]
+        serve_without()
+    else:
+        main()

@@ -1,0 +1,17 @@
+"""The benchmark of metrics, in its short form: both servers take requests, and the one that is fed shows them."""
+
+import sys
+
+import pytest
+
+from tests.benchmarks.telemetry import measure, parser
+
+pytestmark = [pytest.mark.anyio, pytest.mark.bench]
+
+
+async def test_requests_with_metrics_and_without(capsys: pytest.CaptureFixture[str], unused_port: int) -> None:
+    """Speed is printed, never asserted: these machines are noisy."""
+    found = await measure(parser().parse_args(["--seconds", "0.3", "--rounds", "1", "--port", str(unused_port)]))
+    assert all(found[f"{phase} per_s"][way] > 0 for phase in ("one", "many") for way in ("on", "off"))
+    with capsys.disabled():
+        print(f"\n  requests/s with metrics, of those without: {found['many per_s']['ratio']}", file=sys.stderr)
