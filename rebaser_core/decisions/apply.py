@@ -24,11 +24,13 @@ class Offer:
 def check_source(target: str, source: Source, now: BranchSummary | None, then: BranchSummary | None) -> None:
     """Check that the branch can be applied to `target`. `now` and `then`: the branch today and as of `source`.
 
-    Raises `UnprocessableError` with code `closed`, `not_its_target` or `unresolved`.
+    Raises `UnprocessableError` with code `closed`, `deleted`, `not_its_target` or `unresolved`.
     """
     name = source.change_set
     if now is not None and now.status is BranchStatus.DELETED:
         raise UnprocessableError(f"{name} is deleted: it cannot be applied unless it is brought back", code="deleted")
+    if then is not None and then.status is BranchStatus.DELETED:
+        raise UnprocessableError(f"{name} was deleted at position {source.sequence}", code="deleted")
     if now is not None and now.status is not BranchStatus.OPEN:
         raise UnprocessableError(
             f"{name} is closed ({now.status}): it cannot be applied unless it is reopened", code="closed"

@@ -144,10 +144,13 @@ class Checks:
         self._changed(source, commit.sequence).pending.append(Pending(position, commit.sequence, patch))
 
     def _check_revert(self, name: str, old: Book, book: Book, commit: Commit, arguments: dict[str, Any]) -> None:
-        before = self.world.book(name, arguments["first"] - 1).cells
-        after = self.world.book(name, min(arguments["last"], old.sequence)).cells
-        for id_ in before.keys() | after.keys() | book.cells.keys():
-            stood, left, now = before.get(id_), after.get(id_), old.cells.get(id_)
+        commits = self.world.commits(name, arguments["first"] - 1, min(arguments["last"], old.sequence))
+        edits = [one for one in commits if one.kind in EDITS]
+        for id_ in old.cells.keys() | book.cells.keys():
+            touching = [one.sequence for one in edits if id_ in one.delta]
+            first, last = (touching[0] - 1, touching[-1]) if touching else (old.sequence, old.sequence)
+            stood, left = self.world.book(name, first).cells.get(id_), self.world.book(name, last).cells.get(id_)
+            now = old.cells.get(id_)
             if stood == left:
                 assert book.cells.get(id_) == now, f"{id_} was reverted, which had not changed"
             else:

@@ -244,7 +244,7 @@ class World:
         return self.rebase(name, upto=upto)
 
     def revert(self, name: str, first: int, last: int) -> Commit:
-        """Take back what the commits `first` to `last` of the own log changed."""
+        """Take back the edits of the commits `first` to `last` of the own log; what was taken of the target stays."""
         book = self.book(name)
         self._must_be_open(book)
         if book.protected or first <= book.birth:
@@ -252,6 +252,8 @@ class World:
         stood: Definitions = {}
         left: Definitions = {}
         for commit in self.commits(name, first - 1, last):
+            if commit.kind == "replay":
+                continue
             stood = {**commit.before, **stood}
             left |= commit.delta
         delta: Definitions = {}
@@ -276,6 +278,11 @@ class World:
         if status == "deleted" and self.holds("a create begins a log"):
             book = Book(birth=self.last + 1, target=book.target)
         return self._append(name, book, Commit(0, "mark", status=status, protected=protected))
+
+    def undelete(self, name: str) -> Commit:
+        """Bring a deleted change set back, as it was before it was deleted."""
+        book = next(book for book in reversed(self.books[name]) if book.status != "deleted")
+        return self._append(name, book, Commit(0, "mark", status="open"))
 
     def checkpoint(self, name: str) -> None:
         """Drop what a checkpoint does not store: changes that equal their base. No result may depend on it."""

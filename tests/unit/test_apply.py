@@ -49,6 +49,7 @@ def code_of(error: UnprocessableError | None) -> str:
         (OPEN, OPEN, ""),
         (CLOSED, OPEN, "closed"),
         (DELETED, OPEN, "deleted"),
+        (OPEN, DELETED, "deleted"),  # it was deleted then, and brought back
         (OPEN, None, "not_its_target"),
         (None, None, "not_its_target"),
         (OPEN, ELSEWHERE, "not_its_target"),

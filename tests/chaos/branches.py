@@ -1,0 +1,381 @@
+"""Random branches, edits, rebases, applies, reverts and deletions while servers die, compared with plain dictionaries.
+
+`python -m tests.chaos.branches --seed 7 --seconds 60`: each author sends one request after the other in a workspace of
+its own. What the logs say was decided is decided again by the model (`tests.support.branches`), which shares no code
+with the product. Each answer must be that of the model, and each change set must be what its book says: values, status,
+base, changes and conflicts, now and at older positions.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from bisect import bisect_right
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from rebaser_client import RebaserClient, Remove, RequestRejected, Set, Update
+from rebaser_client.jetstream import JetStream
+from rebaser_core.branches.branch import Apply, Create, Rebase
+from rebaser_core.commit import BranchStatus, Commit, Decision, Kind, Marking, Outcome, Reverts, Strategy
+from tests.chaos.nemeses import Nemesis
+from tests.chaos.system import ENOUGH, SUBJECTS, installation
+from tests.support.branches import Book, Definition, Definitions, RefusedError, World
+
+NAMES = ("main", "a", "b", "c", "d")
+IDS = ("x", "y", "z")
+FAULTS = ("kill", "term", "pause")
+TRACED = 25  # requests that a report shows
+SETTINGS: dict[str, object] = {"checkpoint_bytes": 2048}
+# Refusals of the product and of the model for which both have a reason, because they look in another order.
+ALIKE = {
+    ("not_a_branch", "no_target"),
+    ("not_its_target", "no_such_change_set"),
+    ("exists", "no_such_change_set"),
+    ("self", "not_its_target"),
+    ("deleted", "no_such_change_set"),
+    ("deleted", "moved"),
+    ("deleted", "purged"),
+    ("self", "target_is_open"),
+    ("closed", "no_such_change_set"),
+    ("not_its_target", "purged"),
+}
+
+
+class Differs(AssertionError):  # noqa: N818 - it reads as a sentence where it is raised
+    """The product and the model do not agree."""
+
+
+@dataclass
+class Asked:
+    """A request to `name`: what the product is sent, and the method of the model with its arguments. Positions in them
+    are log sequences of the product."""
+
+    name: str
+    method: str
+    arguments: dict[str, Any]
+    action: Any = None
+    updates: tuple[Update, ...] = ()
+
+
+@dataclass
+class Positions:
+    """The commits of the product in the order of the stream, and the newest commit of the model after each."""
+
+    product: list[float] = field(default_factory=lambda: [0])
+    model: list[int] = field(default_factory=lambda: [0])
+
+    def add(self, product: float, model: int) -> None:
+        self.product.append(product)
+        self.model.append(model)
+
+    def in_model(self, product: float) -> int:
+        return self.model[bisect_right(self.product, product) - 1]
+
+
+class Author:
+    """Sends requests in one workspace, and decides again what its logs say."""
+
+    def __init__(self, client: RebaserClient, js: JetStream, workspace: str, rng: random.Random) -> None:
+        self.counts: Counter[str] = Counter()
+        self._client = client
+        self._js = js
+        self._workspace = workspace
+        self._rng = rng
+        self._world = World()
+        self._positions = Positions()
+        self._logs: dict[str, list[int]] = {}  # by name: the commits of the product that were decided again
+        self._asked: dict[str, Asked] = {}  # by request id
+        self._begun: dict[str, int] = {}  # by name: the first commit in the model of what an edit began
+        self._trace: deque[str] = deque(maxlen=TRACED)
+        self._settles: set[tuple[str, int]] = set()  # branches, and the commits that applied them, to be settled
+
+    async def run(self, stop: anyio.Event) -> None:
+        await self._step(Asked("main", "edit", {"delta": {"x": 1, "y": 2}}, None, (Set("x", 1), Set("y", 2))))
+        try:
+            while not stop.is_set():
+                await self._step(self._draw())
+        except Differs as found:
+            raise Differs("\n".join([f"in {self._workspace}, after", *self._trace, str(found)])) from None
+
+    async def _step(self, asked: Asked) -> None:
+        request = f"r{len(self._asked)}"
+        self._asked[request] = asked
+        answer = await self._send(request, asked)
+        with anyio.fail_after(ENOUGH):
+            told = await self._follow()
+            while self._settles or request not in told:
+                await anyio.sleep(0.1)
+                told |= await self._follow()
+        if told[request] != answer:
+            raise Differs(f"{request} was answered {answer}, and decided {told[request]}")
+        for name in {asked.name, self._rng.choice(list(self._world.books))} & self._world.books.keys():
+            await self._compare(name)
+
+    async def _send(self, request: str, asked: Asked) -> str:
+        """Return the code of the refusal; empty if there was none."""
+        options = {"expect_at": asked.arguments.get("at")} if asked.updates else {"action": asked.action}
+        try:
+            await self._client.enqueue_updates_with_reply(
+                self._workspace, asked.name, asked.updates, request_id=request, timeout=ENOUGH, **options
+            )
+        except RequestRejected as error:
+            return error.code
+        return ""
+
+    # -- drawing ---------------------------------------------------------------------------------------------------
+
+    def _draw(self) -> Asked:
+        rng = self._rng
+        newest = {name: books[-1] for name, books in self._world.books.items()}
+        branches = [name for name, book in newest.items() if book.target is not None and book.status == "open"]
+        known = branches if branches and rng.random() < 0.7 else list(newest)
+        name, other = rng.choice(NAMES), rng.choice(known)
+        kinds = {"edit": 30, "create": 4 if branches[1:] else 30, "rebase": 16, "apply": 16, "revert": 5, "mark": 10 if branches else 30}
+        match rng.choices([*kinds, "protect"], [*kinds.values(), 2])[0]:
+            case "create":
+                return self._draw_create(other)
+            case "rebase":
+                return self._draw_rebase(other)
+            case "apply":
+                at, strict, keep = self._position(other), rng.random() < 0.2, rng.random() < 0.3
+                arguments = {"source": other, "at": at, "strict": strict, "keep": keep}
+                target = self._world.book(other).target or name
+                return Asked(target, "apply", arguments, Apply(other, at, strict, allow_stale=True, keep=keep))
+            case "revert":
+                first, last = sorted(rng.choices(self._logs[other][-8:], k=2))
+                return Asked(other, "revert", {"first": first, "last": last}, Reverts(first, last))
+            case "mark":
+                closed = [name for name, book in newest.items() if book.status != "open"]
+                other = rng.choice(closed) if closed and rng.random() < 0.7 else other
+                status = rng.choice(("open", "deleted") if other in closed else ("open", "abandoned", "deleted"))
+                return Asked(other, "mark", {"status": status}, Marking(status=BranchStatus(status)))
+            case "protect":
+                protected = rng.random() < 0.3
+                return Asked(other, "mark", {"protected": protected}, Marking(protected=protected))
+        delta: Definitions = {id_: rng.choice((None, 0, 1, 2)) for id_ in rng.sample(IDS, rng.choice((1, 1, 2)))}
+        updates = tuple(Remove(id_) if one is None else Set(id_, one) for id_, one in delta.items())
+        return Asked(name, "edit", {"delta": delta, "at": self._position(name)}, None, updates)
+
+    def _draw_create(self, parent: str) -> Asked:
+        free = [name for name in NAMES[1:] if name not in self._world.books or self._is_deleted(name)]
+        child = self._rng.choice(free if free and self._rng.random() < 0.9 else NAMES[1:])
+        at = self._position(parent)
+        target = self._world.book(parent).target if self._rng.random() < 0.25 else None
+        target = None if target == child or self._world.book(parent).status == "deleted" else target
+        arguments = {"parent": parent, "at": None if target else at, "sibling": target is not None}
+        return Asked(child, "create", arguments, Create(parent, arguments["at"], target))
+
+    def _draw_rebase(self, name: str) -> Asked:
+        strategy = self._rng.choice(("record", "record", "record", "ours", "theirs"))
+        target = self._world.book(name).target
+        further = self._world.book(target).target if target is not None and self._rng.random() < 0.2 else None
+        upto = self._position(target) if target is not None and further is None else None
+        arguments = {"strategy": strategy, "upto": upto, "onto": further is not None}
+        return Asked(name, "rebase", arguments, Rebase(upto, further, Strategy(strategy)))
+
+    def _position(self, name: str) -> int | None:
+        """None, or the log sequence of one of the newest commits of the change set `name`."""
+        return self._rng.choice(self._logs[name][-6:]) if name in self._logs and self._rng.random() < 0.4 else None
+
+    # -- deciding again --------------------------------------------------------------------------------------------
+
+    async def _follow(self) -> dict[str, str]:
+        """Decide again what is new in the logs. Return the codes of the requests that were decided."""
+        last = (await self._js.stream_info(SUBJECTS.commits_stream)).last_sequence
+        found: list[tuple[str, Commit]] = []
+        for info in await self._client.branches(self._workspace):
+            name = info.change_set
+            known = self._logs[name][-1] if name in self._logs else 0
+            if known < min(last, info.sequence):
+                async for commit in self._client.watch(self._workspace, name, after=known):
+                    if commit.sequence <= last:
+                        found.append((name, commit))
+                    if commit.sequence >= min(last, info.sequence):
+                        break
+        told: dict[str, str] = {}
+        for name, commit in sorted(found, key=lambda one: one[1].sequence):
+            told |= self._decide_again(name, commit)
+            self._logs.setdefault(name, []).append(commit.sequence)
+            self._positions.add(commit.sequence, self._world.last)
+        return told
+
+    def _decide_again(self, name: str, commit: Commit) -> dict[str, str]:
+        told: dict[str, str] = {}
+        for decision in commit.requests:
+            if decision.request_id.startswith("settle-"):
+                self._settle(name, commit, decision)
+            else:
+                told[decision.request_id] = decision.code if decision.outcome is not Outcome.SUCCESS else ""
+                self._again(self._asked[decision.request_id], commit, decision)
+        if not commit.requests and commit.kind is Kind.REPLAY:
+            self.counts["pulled"] += 1
+            self._pulled(name, commit)
+        return told
+
+    def _again(self, asked: Asked, commit: Commit, decision: Decision) -> None:
+        """Have the model decide what `commit` decided."""
+        code = "" if decision.outcome is Outcome.SUCCESS else decision.code or decision.outcome
+        world, arguments = self._world, self._in_model(asked, commit)
+        wanted = ""
+        try:
+            if asked.method == "edit" and asked.name not in world.books:
+                # In the model, a commit without edits begins such a change set; in the product, its birth is 0.
+                self._begun[asked.name] = world.edit(asked.name, {}).sequence
+                self._positions.add(commit.sequence - 0.5, world.last)
+            begun = self._begun.get(asked.name, 0)
+            if asked.method == "edit" and arguments.get("at") is not None:
+                arguments["at"] = max(arguments["at"], begun)
+            if begun and "first" in arguments:
+                arguments["first"] = max(arguments["first"], begun + 1)
+            if asked.method == "mark" and arguments.get("status") == "open" and self._is_deleted(asked.name):
+                world.undelete(asked.name)
+            else:
+                getattr(world, asked.method)(asked.name, **arguments)
+        except RefusedError as refused:
+            wanted = str(refused)
+        self.counts[f"{asked.method} {wanted or 'done'}"] += 1
+        about = {key: one for key, one in asked.arguments.items() if one not in (None, False)}
+        self._trace.append(f"{commit.sequence}: {asked.method} {asked.name} {about}: {code or 'applied'}")
+        if wanted == "nothing_new" and not code:
+            return  # the product has nothing to do, and says so
+        if wanted != code and (code, wanted) not in ALIKE:
+            raise Differs(f"{asked} in commit {commit.sequence} is {code or 'applied'}, not {wanted or 'applied'}")
+        if asked.method == "apply" and not wanted:
+            assert commit.source is not None
+            self._settles.add((asked.arguments["source"], commit.sequence))
+
+    def _is_deleted(self, name: str) -> bool:
+        return name in self._world.books and self._world.book(name).status == "deleted"
+
+    def _in_model(self, asked: Asked, commit: Commit) -> dict[str, Any]:
+        """The arguments of `asked`, with positions of the model; those that the product read, if it was free to choose."""
+        positions, arguments = self._positions, dict(asked.arguments)
+        read = commit.origin if commit.kind is Kind.CREATE else commit.source
+        chosen = {"create": "at", "apply": "at", "rebase": "upto"}.get(asked.method, "")
+        if chosen and arguments[chosen] is None and read is not None and not arguments.get("onto"):
+            arguments[chosen] = read.sequence
+        for key in ("at", "upto", "last"):
+            if arguments.get(key) is not None:
+                arguments[key] = positions.in_model(arguments[key])
+        if arguments.get("strategy") in ("ours", "theirs") and arguments["upto"] is not None:
+            # The product has the edits up to the base anyway, and settles conflicts also if `upto` lies before it.
+            arguments["upto"] = max(arguments["upto"], self._world.books[asked.name][-1].base)
+        if "first" in arguments:
+            arguments["first"] = positions.in_model(arguments["first"] - 0.5) + 1
+        return arguments
+
+    def _settle(self, name: str, commit: Commit, decision: Decision) -> None:
+        applied = int(decision.request_id.removeprefix("settle-"))
+        self._trace.append(f"{commit.sequence}: settle {name} after {applied}: {decision.code or 'done'}")
+        if (name, applied) not in self._settles:
+            raise Differs(f"commit {commit.sequence} of {name} settles the commit {applied}, which applied nothing")
+        self._settles.discard((name, applied))
+        self._world.queue.sort(key=lambda one: (one[0] != name, one[1]))
+        try:
+            self._world.settle()
+        except RefusedError as refused:
+            self.counts[f"settle {refused}"] += 1
+        else:
+            self.counts["settle done"] += 1
+
+    def _pulled(self, name: str, commit: Commit) -> None:
+        assert commit.source is not None
+        try:
+            self._world.rebase(name, upto=self._positions.in_model(commit.source.sequence))
+        except RefusedError as refused:
+            if str(refused) != "nothing_new":
+                raise Differs(f"commit {commit.sequence} of {name} pulls, which is {refused}") from refused
+
+    # -- comparing -------------------------------------------------------------------------------------------------
+
+    async def _compare(self, name: str) -> None:
+        """Compare the change set with its book, now and at an older position."""
+        begin = self._world.books[name][0].sequence
+        known = [at for at in self._logs[name] if self._positions.in_model(at) >= begin]
+        for at in {known[-1], self._rng.choice(known)}:
+            book = self._world.book(name, self._positions.in_model(at))
+            values = await self._client.values(self._workspace, name, at=at)
+            found = {id_: value.value for id_, value in values.items()}
+            wanted = {} if book.status == "deleted" else book.cells
+            if found != wanted:
+                raise Differs(f"{name}@{at} has {found}, not {wanted}")
+            await self._compare_branch(name, at, book)
+
+    async def _compare_branch(self, name: str, at: int, book: Book) -> None:
+        info = await self._client.branch(self._workspace, name, at=at)
+        assert info is not None
+        base = 0
+        if info.target is not None and info.target in self._world.books and info.base:
+            base = self._world.book(info.target, self._positions.in_model(info.base)).sequence
+        said = (info.status, info.target, info.protected)
+        if said != (book.status, book.target, book.protected):
+            raise Differs(f"{name}@{at} is {said}, not {(book.status, book.target, book.protected)}")
+        if book.status == "deleted" or book.target is None:
+            return
+        if base != book.base:
+            raise Differs(f"{name}@{at} is based on {info.target}@{info.base}, {base} in the model, not {book.base}")
+        diff = await self._client.changes(self._workspace, name, at=at)
+        changes = {one.id: (_of(one.base), _of(one.ours)) for one in diff.changes}
+        here = {id_: book.cells.get(id_) for id_ in book.changes}
+        wanted = {id_: (base, here[id_]) for id_, base in book.changes.items() if base != here[id_]}
+        if changes != wanted:
+            theirs = await self._client.values(self._workspace, info.target, at=info.base)
+            there = {id_: value.value for id_, value in theirs.items()}
+            raise Differs(f"{name}@{at} changed {changes} since {info.target}@{info.base} ({there}), not {wanted}")
+        page = await self._client.conflicts(self._workspace, name, at=at)
+        conflicts = {one.id: (_of(one.base), _of(one.ours), _of(one.theirs)) for one in page.conflicts}
+        told = {id_: (one.base, book.cells.get(id_), book.theirs(id_)) for id_, one in book.conflicts.items()}
+        if conflicts != told:
+            raise Differs(f"{name}@{at} has the conflicts {conflicts}, not {told}")
+        self.counts["conflicts"] += len(told)
+
+
+def _of(definition: Any) -> Definition:
+    return None if definition is None else definition.value
+
+
+async def run(seed: int, seconds: float, folder: Path, authors: int = 3, faults: tuple[str, ...] = FAULTS) -> str:
+    """Return what was done. Raises `Differs` where the product and the model do not agree."""
+    rng = random.Random(seed)
+    stop = anyio.Event()
+    async with installation(folder, spark=False) as system:
+        await system.start_servers(2, SETTINGS)
+        async with system.client() as client, system.jetstream() as js:
+            crew = [Author(client, js, f"ws{number}", random.Random(rng.random())) for number in range(authors)]
+            nemesis = Nemesis(system, random.Random(rng.random()), list(faults))
+            async with anyio.create_task_group() as group:
+                for author in crew:
+                    group.start_soon(author.run, stop)
+                if faults:
+                    await nemesis.run(seconds)
+                else:
+                    await anyio.sleep(seconds)
+                stop.set()
+        assert not system.ended, system.ended
+    counts = sum((author.counts for author in crew), Counter[str]())
+    assert counts["apply done"], counts
+    return ", ".join(f"{name} {count}" for name, count in sorted((counts + nemesis.counts).items()))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.branches", description=__doc__)
+    parser.add_argument("--seed", type=int, default=int(time.time()) % 10_000_000, help="default: by the clock")
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--authors", type=int, default=3)
+    parser.add_argument("--calm", action="store_true", help="no server dies")
+    given = parser.parse_args()
+    print(f"seed {given.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        faults = () if given.calm else FAULTS
+        print(anyio.run(run, given.seed, given.seconds, Path(name), given.authors, faults))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
