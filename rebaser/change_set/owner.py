@@ -304,7 +304,7 @@ class Owner(Actor):
                 event = DvuEnded(commits.state.owes)
         except FencedError as error:
             self.log.warning("dvu_fenced", reason=error.message)
-            event = DvuFailed(fenced=True)
+            event = DvuFailed(fenced=not commits.handed_over)
         except RebaserError as error:
             self._context.health.record(self._context.now(), error)
             self.log.warning("dvu_failed", attempt=self.lifecycle.failures + 1, reason=error.message)
@@ -355,7 +355,8 @@ class Owner(Actor):
             with self.cancelled_with_work():
                 await checkpointer.write(self._context, commits, full=full)
         except FencedError as error:
-            self.post(self._failure_of("checkpoint_fenced", error))
+            if not commits.handed_over:  # else this owner ends anyway, and acks its task
+                self.post(self._failure_of("checkpoint_fenced", error))
         except RebaserError as error:
             self._full_checkpoint_due |= full
             self._context.stream_watch.check_soon()

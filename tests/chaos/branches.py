@@ -13,24 +13,30 @@ import tempfile
 import time
 from bisect import bisect_right
 from collections import Counter, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
 
+from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient, Remove, RequestRejected, Set, Update
-from rebaser_client.jetstream import JetStream
+from rebaser_client.admin.provisioning import ensure_topology
+from rebaser_client.jetstream import Connection, JetStream
 from rebaser_core.branches.branch import Apply, Create, Rebase
 from rebaser_core.commit import BranchStatus, Commit, Decision, Kind, Marking, Outcome, Reverts, Strategy
+from rebaser_core.streams.topology import TopologyOptions
 from tests.chaos.nemeses import Nemesis
 from tests.chaos.system import ENOUGH, SUBJECTS, installation
 from tests.support.branches import Book, Definition, Definitions, RefusedError, World
+from tests.support.owners import Engine, serving
 
 NAMES = ("main", "a", "b", "c", "d")
 IDS = ("x", "y", "z")
 FAULTS = ("kill", "term", "pause")
-TRACED = 25  # requests that a report shows
+TRACED = 80  # requests that a report shows
 SETTINGS: dict[str, object] = {"checkpoint_bytes": 2048}
 # Refusals of the product and of the model for which both have a reason, because they look in another order.
 ALIKE = {
@@ -136,7 +142,14 @@ class Author:
         branches = [name for name, book in newest.items() if book.target is not None and book.status == "open"]
         known = branches if branches and rng.random() < 0.7 else list(newest)
         name, other = rng.choice(NAMES), rng.choice(known)
-        kinds = {"edit": 30, "create": 4 if branches[1:] else 30, "rebase": 16, "apply": 16, "revert": 5, "mark": 10 if branches else 30}
+        kinds = {
+            "edit": 30,
+            "create": 4 if branches[1:] else 30,
+            "rebase": 16,
+            "apply": 16,
+            "revert": 5,
+            "mark": 10 if branches else 30,
+        }
         match rng.choices([*kinds, "protect"], [*kinds.values(), 2])[0]:
             case "create":
                 return self._draw_create(other)
@@ -168,8 +181,13 @@ class Author:
         at = self._position(parent)
         target = self._world.book(parent).target if self._rng.random() < 0.25 else None
         target = None if target == child or self._world.book(parent).status == "deleted" else target
-        arguments = {"parent": parent, "at": None if target else at, "sibling": target is not None}
-        return Asked(child, "create", arguments, Create(parent, arguments["at"], target))
+        at = None if target else at
+        return Asked(
+            child,
+            "create",
+            {"parent": parent, "at": at, "sibling": target is not None},
+            Create(parent, at, target),
+        )
 
     def _draw_rebase(self, name: str) -> Asked:
         strategy = self._rng.choice(("record", "record", "record", "ours", "theirs"))
@@ -221,6 +239,9 @@ class Author:
     def _again(self, asked: Asked, commit: Commit, decision: Decision) -> None:
         """Have the model decide what `commit` decided."""
         code = "" if decision.outcome is Outcome.SUCCESS else decision.code or decision.outcome
+        if code == "purged" and self._of_another(asked):
+            self.counts[f"{asked.method} purged"] += 1
+            return
         world, arguments = self._world, self._in_model(asked, commit)
         wanted = ""
         try:
@@ -250,11 +271,18 @@ class Author:
             assert commit.source is not None
             self._settles.add((asked.arguments["source"], commit.sequence))
 
+    def _of_another(self, asked: Asked) -> bool:
+        """Whether the request creates a change set from one that had the name of the parent before."""
+        if asked.method != "create" or asked.arguments["at"] is None:
+            return False
+        then = self._world.book(asked.arguments["parent"], self._positions.in_model(asked.arguments["at"]))
+        return then.birth != self._world.book(asked.arguments["parent"]).birth
+
     def _is_deleted(self, name: str) -> bool:
         return name in self._world.books and self._world.book(name).status == "deleted"
 
     def _in_model(self, asked: Asked, commit: Commit) -> dict[str, Any]:
-        """The arguments of `asked`, with positions of the model; those that the product read, if it was free to choose."""
+        """The arguments of `asked`, with positions of the model; for one that was left open, what the product read."""
         positions, arguments = self._positions, dict(asked.arguments)
         read = commit.origin if commit.kind is Kind.CREATE else commit.source
         chosen = {"create": "at", "apply": "at", "rebase": "upto"}.get(asked.method, "")
@@ -266,6 +294,8 @@ class Author:
         if arguments.get("strategy") in ("ours", "theirs") and arguments["upto"] is not None:
             # The product has the edits up to the base anyway, and settles conflicts also if `upto` lies before it.
             arguments["upto"] = max(arguments["upto"], self._world.books[asked.name][-1].base)
+        if asked.method == "rebase":
+            arguments["anyway"] = commit.kind is Kind.REPLAY
         if "first" in arguments:
             arguments["first"] = positions.in_model(arguments["first"] - 0.5) + 1
         return arguments
@@ -286,8 +316,9 @@ class Author:
 
     def _pulled(self, name: str, commit: Commit) -> None:
         assert commit.source is not None
+        self._trace.append(f"{commit.sequence}: pull {name} up to {commit.source.sequence}")
         try:
-            self._world.rebase(name, upto=self._positions.in_model(commit.source.sequence))
+            self._world.rebase(name, upto=self._positions.in_model(commit.source.sequence), anyway=True)
         except RefusedError as refused:
             if str(refused) != "nothing_new":
                 raise Differs(f"commit {commit.sequence} of {name} pulls, which is {refused}") from refused
@@ -325,7 +356,7 @@ class Author:
         here = {id_: book.cells.get(id_) for id_ in book.changes}
         wanted = {id_: (base, here[id_]) for id_, base in book.changes.items() if base != here[id_]}
         if changes != wanted:
-            theirs = await self._client.values(self._workspace, info.target, at=info.base)
+            theirs = await self._client.values(self._workspace, str(info.target), at=info.base)
             there = {id_: value.value for id_, value in theirs.items()}
             raise Differs(f"{name}@{at} changed {changes} since {info.target}@{info.base} ({there}), not {wanted}")
         page = await self._client.conflicts(self._workspace, name, at=at)
@@ -340,27 +371,45 @@ def _of(definition: Any) -> Definition:
     return None if definition is None else definition.value
 
 
-async def run(seed: int, seconds: float, folder: Path, authors: int = 3, faults: tuple[str, ...] = FAULTS) -> str:
-    """Return what was done. Raises `Differs` where the product and the model do not agree."""
+async def run(seed: int, seconds: float, folder: Path, authors: int = 3) -> str:
+    """Servers die for so many seconds. Return what was done. Raises `Differs` where product and model do not agree."""
     rng = random.Random(seed)
-    stop = anyio.Event()
     async with installation(folder, spark=False) as system:
         await system.start_servers(2, SETTINGS)
-        async with system.client() as client, system.jetstream() as js:
-            crew = [Author(client, js, f"ws{number}", random.Random(rng.random())) for number in range(authors)]
-            nemesis = Nemesis(system, random.Random(rng.random()), list(faults))
-            async with anyio.create_task_group() as group:
-                for author in crew:
-                    group.start_soon(author.run, stop)
-                if faults:
-                    await nemesis.run(seconds)
-                else:
-                    await anyio.sleep(seconds)
-                stop.set()
+        nemesis = Nemesis(system, random.Random(rng.random()), list(FAULTS))
+        async with system.client() as client, system.jetstream() as js, crew(client, js, rng, authors) as counts:
+            await nemesis.run(seconds)
         assert not system.ended, system.ended
-    counts = sum((author.counts for author in crew), Counter[str]())
-    assert counts["apply done"], counts
     return ", ".join(f"{name} {count}" for name, count in sorted((counts + nemesis.counts).items()))
+
+
+async def run_calm(seed: int, seconds: float, folder: Path, authors: int = 3) -> str:
+    """As `run`, with one server, in this process, that does not die; so it decides many times as many requests."""
+    async with embedded_nats(folder) as nats, Connection.connect(nats.url, name="branches") as connection:
+        js = JetStream(connection)
+        await ensure_topology(js, SUBJECTS, TopologyOptions())
+        async with (
+            serving(js, SUBJECTS, Engine(), **SETTINGS),
+            RebaserClient.connect(nats.url) as client,
+            crew(client, js, random.Random(seed), authors) as counts,
+        ):
+            await anyio.sleep(seconds)
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+
+
+@asynccontextmanager
+async def crew(client: RebaserClient, js: JetStream, rng: random.Random, count: int) -> AsyncIterator[Counter[str]]:
+    """Authors work in it; what they did is counted when it ends."""
+    authors = [Author(client, js, f"ws{number}", random.Random(rng.random())) for number in range(count)]
+    stop, counts = anyio.Event(), Counter[str]()
+    async with anyio.create_task_group() as group:
+        for author in authors:
+            group.start_soon(author.run, stop)
+        yield counts
+        stop.set()
+    for author in authors:
+        counts += author.counts
+    assert counts["apply done"], counts
 
 
 def main() -> int:
@@ -372,8 +421,7 @@ def main() -> int:
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory() as name:
-        faults = () if given.calm else FAULTS
-        print(anyio.run(run, given.seed, given.seconds, Path(name), given.authors, faults))
+        print(anyio.run(run_calm if given.calm else run, given.seed, given.seconds, Path(name), given.authors))
     return 0
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos import branches
 from tests.chaos.run import Options, Report, run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1200)]
@@ -46,6 +47,17 @@ async def under_faults(folder: Path, nemeses: tuple[str, ...]) -> Report:
     judge(report, "applied", "stored", "dvu")
     assert set(report.faults) == set(options.names())
     return report
+
+
+@pytest.mark.parametrize(
+    "seconds", [pytest.param(6.0, id="short"), pytest.param(120.0, marks=pytest.mark.long, id="long")]
+)
+async def test_branches_are_what_plain_dictionaries_say_while_servers_die(
+    tmp_path: Path, seconds: float, record_property: Callable[[str, object], None]
+) -> None:
+    seed = random.SystemRandom().randrange(10**9)
+    record_property("told", f"branches: python -m tests.chaos.branches --seed {seed}")
+    print(await branches.run(seed, seconds, tmp_path))
 
 
 @pytest.mark.long  # half a minute; the acceptance test of a cluster kills a leader as well

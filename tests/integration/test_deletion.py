@@ -5,21 +5,25 @@ from typing import Any
 import anyio
 import pytest
 
+from rebaser.change_set.log import checkpointer
 from rebaser.doctor.examination import Stores, examine
 from rebaser.doctor.history import Cost
+from rebaser.runtime.request_deleter import RequestDeleter
 from rebaser.sweeper.closed import ClosedChangeSets
 from rebaser.sweeper.debts import DebtTracker
 from rebaser.sweeper.old_history import OldHistory
 from rebaser_client import Derive, RebaserClient, RequestRejected, Set, Update
+from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_client.log.reader import StateLoader
 from rebaser_core.commit import BranchStatus, Kind
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions
 from tests.support.damage import DamagedLog
 from tests.support.history import check_history, commit_of, commits_of
-from tests.support.owners import Engine, serving
+from tests.support.owners import DOUBLE, Engine, serving
 from tests.support.workspace import edit, stands
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
@@ -250,3 +254,37 @@ async def test_a_full_queue_keeps_no_other_change_set_from_being_deleted(
         await closed.delete(debts.closed, debts.newest_ns + 10**9)
         with pytest.raises(RequestRejected, match="deleted"):
             await edit(client, "a", Set("a", 2))
+
+
+@pytest.mark.parametrize("job", ["update", "checkpoint"])
+async def test_a_job_that_a_deletion_overtakes_does_not_hold_the_name(
+    js: JetStream, subjects: Subjects, client: RebaserClient, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commit is refused. The owner gives its task back at once, and not only when NATS takes it away."""
+    engine, writing, go, deleted = Engine(), anyio.Event(), anyio.Event(), anyio.Event()
+    write, flush = checkpointer.write, RequestDeleter.flush
+
+    async def held(*args: Any, **named: Any) -> Any:
+        writing.set()
+        await go.wait()
+        return await write(*args, **named)
+
+    async def slow(self: RequestDeleter) -> None:
+        """The deletion is stored, and the owner does not know yet that it has to end."""
+        if deleted.is_set():
+            engine.go.set()
+            go.set()
+            await anyio.sleep(0.3)
+        await flush(self)
+
+    monkeypatch.setattr(checkpointer, "write", held if job == "checkpoint" else write)
+    monkeypatch.setattr(RequestDeleter, "flush", slow)
+    await ensure_topology(js, subjects, TopologyOptions(ack_wait=300))
+    async with serving(js, subjects, engine, ack_wait=300, sweep_interval=300, checkpoint_bytes=1024):
+        await edit(client, "main", Set("a", 1), *([DOUBLE] if job == "update" else [Set("b", "x" * 2000)]))
+        await (engine.asked if job == "update" else writing).wait()
+        deleted.set()
+        await client.delete_change_set("ws", "main")
+        with anyio.fail_after(60):
+            await client.create_branch("ws", "main", None)
+            await edit(client, "main", Set("a", 1))

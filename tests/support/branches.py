@@ -161,9 +161,16 @@ class World:
         return self._append(name, book, Commit(0, "create", source=(parent, origin.sequence)))
 
     def rebase(
-        self, name: str, strategy: Strategy = "record", upto: int | None = None, *, onto: bool = False
+        self,
+        name: str,
+        strategy: Strategy = "record",
+        upto: int | None = None,
+        *,
+        onto: bool = False,
+        anyway: bool = False,
     ) -> Commit:
-        """Replay the target's commits. `onto`: move to the target of the target, which is closed."""
+        """Replay the target's commits. `onto`: move to the target of the target, which is closed. `anyway`: also if it
+        has no new commit; in the product it may have one that only refused requests."""
         book = self.book(name)
         self._must_be_open(book)
         if book.target is None or book.protected:
@@ -179,7 +186,7 @@ class World:
         if source.status == "deleted":
             raise RefusedError("deleted")
         behind = source.sequence - book.base
-        if not onto and (behind < 0 or (behind == 0 and strategy == "record")):
+        if not onto and (behind < 0 or (behind == 0 and strategy == "record" and not anyway)):
             raise RefusedError("nothing_new")
         if onto:
             ids = book.cells.keys() | source.cells.keys() | book.changes.keys()
