@@ -33,6 +33,7 @@ SWEEPER = "rebaser.sweeper.sweeper"
 OLD_HISTORY = "rebaser.sweeper.old_history"
 SERVER = "rebaser.server"
 GARBAGE = "rebaser_core.garbage"
+FINDING = "rebaser.gc.finding"
 CLIENT = "rebaser_client.client"
 STATE = "rebaser_core.state.change_set"
 COMMITS = "rebaser_client.log.commits"
@@ -880,6 +881,23 @@ BUGS = (
         "rebaser_client.blobs.nats",
         "        if time.time() - description.stored <= garbage.FRESH_FOR:",
         "        if True:",
+    ),
+    bug(
+        "the store is listed after the messages were read",
+        "garbage",
+        5,
+        FINDING,
+        """    stored = await tables.stored()
+""",
+        "",
+        (
+            FINDING,
+            """    added = await tables.commits(newest, split=False)
+""",
+            """    added = await tables.commits(newest, split=False)
+    stored = await tables.stored()
+""",
+        ),
     ),
     bug(
         "only the newest part of a checkpoint is named",
