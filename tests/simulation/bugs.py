@@ -529,7 +529,7 @@ BUGS = (
         "            needed |= dict.fromkeys(await self._named(headers))\n",
         "",
         (TAIL, "needed = tuple(dict.fromkeys([*tail.needed, *named, *parts]))", "needed = tail.needed + named"),
-        (ORIGIN, "needed = await self._all_needed(checkpoint, needed)", "pass"),
+        (ORIGIN, "await self._all_needed(checkpoint, tail.needed)", "tail.needed"),
     ),
     bug(
         "a closed change set is edited",
