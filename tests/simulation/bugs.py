@@ -524,7 +524,7 @@ BUGS = (
     bug(
         "blobs of copied commits are not named",
         "gentle",
-        3,
+        6,
         TAIL,
         "            needed |= dict.fromkeys(await self._named(headers))\n",
         "",
