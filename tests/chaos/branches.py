@@ -263,8 +263,8 @@ class Author:
         self.counts[f"{asked.method} {wanted or 'done'}"] += 1
         about = {key: one for key, one in asked.arguments.items() if one not in (None, False)}
         self._trace.append(f"{commit.sequence}: {asked.method} {asked.name} {about}: {code or 'applied'}")
-        if wanted == "nothing_new" and not code:
-            return  # the product has nothing to do, and says so
+        if asked.method == "rebase" and wanted in ("nothing_new", "no_such_change_set") and not code:
+            return  # the product has nothing to do, and says so; also if the target did not exist at `upto`
         if wanted != code and (code, wanted) not in ALIKE:
             raise Differs(f"{asked} in commit {commit.sequence} is {code or 'applied'}, not {wanted or 'applied'}")
         if asked.method == "apply" and not wanted:
