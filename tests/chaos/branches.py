@@ -291,8 +291,8 @@ class Author:
         for key in ("at", "upto", "last"):
             if arguments.get(key) is not None:
                 arguments[key] = positions.in_model(arguments[key])
-        if arguments.get("strategy") in ("ours", "theirs") and arguments["upto"] is not None:
-            # The product has the edits up to the base anyway, and settles conflicts also if `upto` lies before it.
+        if arguments.get("upto") is not None and asked.name in self._world.books:
+            # The branch has the edits up to its base anyway, and may settle conflicts also if `upto` lies before it.
             arguments["upto"] = max(arguments["upto"], self._world.books[asked.name][-1].base)
         if asked.method == "rebase":
             arguments["anyway"] = commit.kind is Kind.REPLAY
