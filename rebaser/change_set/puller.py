@@ -110,7 +110,8 @@ class BranchPuller:
                     post(Pulled(self._commits.state.owes))
                     appended()
             except FencedError:
-                post(Failed(Reason.FENCED))
+                if not self._commits.handed_over:  # else this owner ends anyway, and acks its task
+                    post(Failed(Reason.FENCED))
                 return
             finally:
                 post(JobEnded())
