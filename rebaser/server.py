@@ -47,7 +47,7 @@ class Server:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._sweeper = make_sweeper(context)
-        self._collection = CollectionSchedule(context, context.settings.gc_every)
+        self._collection = CollectionSchedule(context, context.settings.collection_interval())
         self._updates_reporter = ProgressReporter(context, self._updates)
         self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # any call of an owner may change the order
         self._held: dict[ChangeSetKey, Task] = {}  # tasks without an owner, because no slot is free

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PREFIX = "rebaser_"  # of environment variables, in upper or lower case
 LIMIT_PREFIX = f"{PREFIX}limits__"
 LOWEST_LIMIT = 8
+DEFAULT_GC_EVERY = 86_400.0  # with blobs in NATS
 _SPARK = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|(sc|spark|k8s)://.+")
 ACCESS = (
     "nats_creds", "nats_nkey", "nats_user", "nats_password", "nats_token",
@@ -176,10 +177,11 @@ class Settings(BaseModel):
         description="How long after its last commit a closed change set is deleted, unless it was closed when it was"
         " created; 0: never. It can be brought back as long as its history is kept.",
     )
-    gc_every: float = Field(
-        86_400.0,
+    gc_every: float | None = Field(
+        None,
         ge=0,
-        description="Interval of garbage collections, which delete the blobs that nothing needs any more; 0: never.",
+        description="Interval of garbage collections, which delete the blobs that nothing needs any more; 0: never;"
+        " default: 86,400 if blobs are in NATS, otherwise 0, because another installation could use the same store.",
     )
     dvu_timeout: float = Field(
         600.0, gt=0, description="How long one DVU may take; a single Spark job may take half of it."
@@ -307,6 +309,12 @@ class Settings(BaseModel):
     def retention(self) -> Retention:
         """Return how much of the log of a change set is kept."""
         return Retention(int(self.history_for * 1000), self.history_bytes)
+
+    def collection_interval(self) -> float:
+        """Return the interval of garbage collections; 0: never."""
+        if self.gc_every is not None:
+            return self.gc_every
+        return DEFAULT_GC_EVERY if self.blobs is None else 0.0
 
     def topology(self) -> TopologyOptions:
         """Return the settings that define streams and consumers."""

@@ -13,7 +13,7 @@ Invariant: `plan` alone decides what is deleted, whoever found out what is store
 
 from collections.abc import Iterable, Mapping
 
-from rebaser_core.blob_address import ADDRESS_BYTES, address_of_bytes, bytes_of_address
+from rebaser_core.blob_address import ADDRESS_BYTES, address_of, address_of_bytes, bytes_of_address
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RESERVED, ChangeSetKey
 from rebaser_core.record import record
@@ -21,8 +21,10 @@ from rebaser_core.record import record
 FRESH_FOR = 900.0  # seconds; a blob that was stored before is stored again before a new message names it
 GRACE = 86_400.0  # seconds
 MIN_GRACE = 3_600.0  # seconds; twice `FRESH_FOR`, and as much again for clocks that differ
+MAX_SKEW = 1_800.0  # seconds by which the clocks of NATS and of a server may differ
 MAGIC = b"rebaser-candidates-1"
 TIME_BYTES = 8
+NEVER = 2**63  # Unix ms
 GC_KEY = ChangeSetKey(RESERVED, "gc")
 
 
@@ -76,10 +78,15 @@ def plan(
     )
 
 
-def encode_candidates(candidates: Mapping[str, int]) -> bytes:
+def encode_candidates(candidates: Mapping[str, int], run: str) -> bytes:
     """The blob that lists the candidates of a run: `MAGIC`, then for each candidate its hash, and since when it is one
-    (8 bytes, the highest first)."""
-    rows = [bytes_of_address(address) + since.to_bytes(TIME_BYTES) for address, since in sorted(candidates.items())]
+    (8 bytes, the highest first).
+
+    The hash of `run`, the id of the run, is in it as a candidate since `NEVER`. So no two runs, of whatever
+    installations, have the same list, and the next run can tell by it whether it read the right logs.
+    """
+    marked = {**candidates, address_of(run.encode()): NEVER}
+    rows = [bytes_of_address(address) + since.to_bytes(TIME_BYTES) for address, since in sorted(marked.items())]
     return MAGIC + b"".join(rows)
 
 
@@ -89,4 +96,5 @@ def decode_candidates(data: bytes) -> dict[str, int]:
     if not data.startswith(MAGIC) or (len(data) - len(MAGIC)) % step:
         raise UnprocessableError("the blob is not a list of candidates", code="malformed")
     rows = [data[start : start + step] for start in range(len(MAGIC), len(data), step)]
-    return {address_of_bytes(row[:ADDRESS_BYTES]): int.from_bytes(row[ADDRESS_BYTES:]) for row in rows}
+    read = {address_of_bytes(row[:ADDRESS_BYTES]): int.from_bytes(row[ADDRESS_BYTES:]) for row in rows}
+    return {address: since for address, since in read.items() if since != NEVER}

@@ -8,6 +8,7 @@ Invariant: nothing is deleted before the commit of the run is stored. A run that
 work to the next one, which finds the same candidates.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any
@@ -15,15 +16,17 @@ from typing import Any
 import structlog
 
 from rebaser.gc.finding import Found, Tables, find_garbage
+from rebaser.gc.installations import check_alone
 from rebaser.runtime.concurrency import run_concurrently
 from rebaser_client.blobs import CollectableBlobs
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_client.jetstream.errors import WRONG_LAST_SEQUENCE
 from rebaser_core.commit import BlobRef, Collection, Commit, Kind
-from rebaser_core.errors import FencedError, RebaserError, TransientError
+from rebaser_core.errors import DvuError, FencedError, RebaserError, TransientError
 from rebaser_core.garbage import (
     GC_KEY,
     GRACE,
+    MAX_SKEW,
     Plan,
     StoredBlob,
     decode_candidates,
@@ -38,6 +41,11 @@ log = structlog.get_logger(__name__)
 
 CONCURRENT = 8  # blobs that are moved or erased at once
 RUNS_KEPT = 100  # commits in the log of the collection
+MISREAD = (
+    "the logs that were read do not have the last run of the garbage collection, so they are others than this "
+    "installation's: check that Spark's machines reach the same NATS under its URL, with the same account and prefix; "
+    "nothing was deleted"
+)
 
 
 @record
@@ -80,18 +88,25 @@ class Collector:
 
         Raises `FencedError` if another run ended meanwhile; this one has deleted nothing then. Raises `TransientError`,
         or `DvuError` if Spark is not available. What is deleted by then was due.
+
+        Deletes nothing and raises an error if it may not have found all that is needed: `ConfigError` if another
+        installation uses the blob store, `DvuError` (`gc_misread`) if Spark did not read this log, `TransientError`
+        (`clocks_differ`), or the errors of `ReferenceReader` for messages that it cannot read.
         """
         previous = await self._js.last(self._subjects.commits_stream, self._subjects.commits(GC_KEY))
-        last = await self._candidates(previous.headers, previous.data) if previous is not None else {}
-        now_ms = await self._now_ms()
+        listed, last = await self._candidates(previous.headers, previous.data) if previous is not None else ("", {})
+        now_ms = await self._now_ms(register=not dry)
         found = await find_garbage(self._tables)
+        if any(blob.address == listed for blob in found.unneeded):
+            raise DvuError(MISREAD, code="gc_misread")
+        run_id = self._new_id()
         planned = plan(found.unneeded, found.needed_in_trash, last, now_ms, self._grace_ms)
-        data = encode_candidates(planned.candidates)
+        data = encode_candidates(planned.candidates, f"{run_id} {now_ms}")
         if dry:
             collection = self._describe(planned, now_ms, BlobRef("", len(data)))
             return Run(0, found, collection, collection.trash, collection.erase, collection.restore)
         collection = self._describe(planned, now_ms, BlobRef(await self._blobs.put(data), len(data)))
-        sequence = await self._append(previous.sequence if previous is not None else 0, now_ms, collection)
+        sequence = await self._append(run_id, previous.sequence if previous is not None else 0, now_ms, collection)
         restored = await self._each(planned.restore, self._blobs.restore)
         trashed = await self._each(planned.trash, self._blobs.discard)
         erased = await self._each(planned.erase, self._blobs.erase)
@@ -108,21 +123,37 @@ class Collector:
         )
         return Run(sequence, found, collection, trashed, erased, restored)
 
-    async def _now_ms(self) -> int:
-        """Return the time by the clock of NATS, with which it marks what it stores."""
-        text = (await self._js.stream_info(self._subjects.commits_stream)).now
-        if not text:
-            raise TransientError("NATS does not tell its time: garbage collection needs nats-server 2.10 or newer")
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    async def _now_ms(self, *, register: bool) -> int:
+        """Return the time by the clock of NATS, with which it marks what it stores.
 
-    async def _candidates(self, headers: Mapping[str, str], data: bytes) -> dict[str, int]:
-        """Return the candidates of the last run. If they cannot be read, there are none, and all begin anew."""
+        Raises `TransientError` if the clock of this machine differs too much, because one of the two is wrong. Raises
+        `ConfigError` if another installation uses the blob store; `register`: say there that this one does.
+        """
+        info = await self._js.stream_info(self._subjects.commits_stream)
+        if not info.now:
+            raise TransientError("NATS does not tell its time: garbage collection needs nats-server 2.10 or newer")
+        await check_alone(self._blobs, info, register=register)
+        now = datetime.fromisoformat(info.now).timestamp()
+        if abs(now - time.time()) > MAX_SKEW:
+            text = f"the clocks of NATS and of this machine differ by {abs(now - time.time()):.0f} s: set them right"
+            raise TransientError(f"{text}; until then nothing is deleted", code="clocks_differ")
+        return int(now * 1000)
+
+    async def _candidates(self, headers: Mapping[str, str], data: bytes) -> tuple[str, dict[str, int]]:
+        """Return the address of the list of the last run, and the candidates in it.
+
+        If they cannot be read, there are none, and all begin anew.
+        """
+        address = ""
         try:
             collection = decode_commit(headers, data).collection
-            return {} if collection is None else decode_candidates(await self._blobs.get(collection.listed.address))
+            if collection is None:
+                return "", {}
+            address = collection.listed.address
+            return address, decode_candidates(await self._blobs.get(address))
         except RebaserError as error:
             log.warning("gc_candidates_unreadable", code=error.code, reason=error.message)
-            return {}
+            return address, {}
 
     def _describe(self, planned: Plan, now_ms: int, listed: BlobRef) -> Collection:
         return Collection(
@@ -137,9 +168,9 @@ class Collector:
             listed,
         )
 
-    async def _append(self, previous: int, now_ms: int, collection: Collection) -> int:
+    async def _append(self, run_id: str, previous: int, now_ms: int, collection: Collection) -> int:
         commit = Commit(
-            id=self._new_id(),
+            id=run_id,
             previous=previous,
             kind=Kind.GC,
             at_ms=now_ms,

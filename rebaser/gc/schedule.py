@@ -11,6 +11,7 @@ import anyio
 import structlog
 
 from rebaser.gc.collector import Collector
+from rebaser.gc.installations import leave_note
 from rebaser.gc.spark_tables import SparkTables
 from rebaser.runtime.context import Context
 from rebaser_client.blobs import open_collectable
@@ -32,6 +33,7 @@ class CollectionSchedule:
 
     async def run(self, is_sweeper: Callable[[], bool]) -> None:
         """Make a run whenever one is due and this server is the sweeper, until cancelled."""
+        await leave_note(self._context)  # also if it never makes a run: another installation may
         while self._every:
             await anyio.sleep(min(self._every / CHECKS, MAX_PAUSE))
             if not is_sweeper():

@@ -21,7 +21,6 @@ EVENTS = (
     ("checkpoint_failed", "warning"),
     ("checkpoint_fenced", "warning"),
     ("checkpoint_incomplete", "error"),
-    ("checkpoint_missing", "warning"),
     ("checkpoint_written", "info"),
     ("code_compiled", "info"),
     ("commit_too_large", "warning"),

@@ -47,6 +47,12 @@ class JetStreamTrash(JetStreamBlobs):
                         yield blob
                 await anyio.lowlevel.checkpoint()
 
+    async def register(self, installation: str) -> None:
+        """Do nothing: the name of the bucket has the prefix of its installation."""
+
+    async def installations(self) -> dict[str, str]:
+        return {}
+
     async def discard(self, blob: StoredBlob) -> bool:
         description = await self._still(blob)
         if description is None:

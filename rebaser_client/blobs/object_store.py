@@ -10,7 +10,9 @@ in the trash, and brings it back.
 
 import os
 from collections.abc import AsyncIterator, Awaitable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -32,6 +34,7 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 TRASH = "trash/"
+INSTALLATIONS = "installations"  # the folder of the notes of those who use the store
 SCHEMES = ("file", "s3", "gs", "az")
 LISTED = 1000  # objects in a chunk of a listing
 BOUND = 120.0  # seconds for one operation, including its retries
@@ -125,6 +128,22 @@ class ObjectStoreBlobs:
                 address, trashed = f"sha256:{digest}", folder.startswith(TRASH)
                 if is_address(address) and found["path"] == (TRASH if trashed else "") + path_of(address):
                     yield StoredBlob(address, found["size"], _ms(found), _version(found), trashed)
+
+    async def register(self, installation: str) -> None:
+        path = f"{INSTALLATIONS}/{sha256(installation.encode()).hexdigest()[:32]}"
+        await _bounded(obstore.put_async(self._store, path, installation.encode(), use_multipart=False), "written")
+        if self._folder is not None:
+            await anyio.to_thread.run_sync(_sync, self._folder / path)
+
+    async def installations(self) -> dict[str, str]:
+        notes: dict[str, str] = {}
+        listing = obstore.list(self._store, INSTALLATIONS, chunk_size=LISTED)
+        while chunk := await _bounded(_next_chunk(listing), "listed"):
+            for found in chunk:
+                with suppress(FileNotFoundError):
+                    stored = await _bounded(obstore.get_async(self._store, found["path"]), "read")
+                    notes[found["path"]] = bytes(await _bounded(stored.bytes_async(), "read")).decode(errors="replace")
+        return notes
 
     async def discard(self, blob: StoredBlob) -> bool:
         path = path_of(blob.address)

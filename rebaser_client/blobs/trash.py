@@ -18,6 +18,14 @@ class CollectableBlobs(BlobStore, Protocol):
         """Iterate over all blobs in the store and in its trash. One that is moved meanwhile may come twice."""
         ...
 
+    async def register(self, installation: str) -> None:
+        """Leave a note in the store that `installation` uses it."""
+        ...
+
+    async def installations(self) -> dict[str, str]:
+        """Return the installations that left a note, by the place of the note in the store."""
+        ...
+
     async def discard(self, blob: StoredBlob) -> bool:
         """Move a blob to the trash. Return False if it was stored again, or moved, since it was listed."""
         ...

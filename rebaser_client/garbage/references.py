@@ -4,11 +4,13 @@ Addresses move from message to message: from a dead letter to a request, from a 
 later one. So dead letters are read before requests, requests before commits, and the commits in stream order up to the
 end of the log, wherever that is by then. What was needed all the time is then found in one of these messages.
 
-Invariant: an address is left out only if no message that was read names it. A message that cannot be read is searched
-for addresses; a list of addresses that cannot be read is an error.
+Invariant: an address is left out only if no message that was read names it. A request, a dead letter, or a message in a
+log that is not a commit, is searched for addresses, whatever it is. A commit, a checkpoint or a list of addresses that
+cannot be read, or is of a version that this program does not know, is an error: nobody can tell what else it needs.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
 import anyio
 from anyio import lowlevel
@@ -19,7 +21,7 @@ from rebaser_client.logs import get_logger
 from rebaser_core.blob_address import find_addresses, is_address
 from rebaser_core.checkpoint import open_checkpoint
 from rebaser_core.dead_letter import PAYLOAD_ADDRESS
-from rebaser_core.errors import RebaserError, UnprocessableError
+from rebaser_core.errors import RebaserError, UnprocessableError, UnsupportedVersion
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     decode,
@@ -29,6 +31,7 @@ from rebaser_core.messages import (
     read_blobs,
 )
 from rebaser_core.messages.branch_headers import LIST
+from rebaser_core.messages.commit import check_is_commit
 from rebaser_core.record import record
 from rebaser_core.streams.subjects import Subjects
 
@@ -54,7 +57,10 @@ class Reference:
 
 
 class ReferenceReader:
-    """Reads the references of one installation. Its methods raise `TransientError` if NATS or a blob is unavailable."""
+    """Reads the references of one installation. Its methods raise `TransientError` if NATS or a blob is unavailable.
+
+    They raise `UnsupportedVersion` for a commit or blob of a newer version, and `UnprocessableError` for a damaged one.
+    """
 
     def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore) -> None:
         self._js = js
@@ -122,24 +128,24 @@ class ReferenceReader:
 
     async def _in_commit(self, message: Message, checkpoints: set[str]) -> set[str]:
         """Return the addresses that a message of a log names. `checkpoints`: those that were read before."""
-        named = read_blobs(message.headers)
+        with _explained(message):
+            named = read_blobs(message.headers)
         lists = [address[len(LIST) :] for address in named if address.startswith(LIST)]
         found = {*named, *lists} - {LIST + address for address in lists}
         for address in lists:
             found |= set(decode_addresses(await self._blobs.get(address)))
-        try:
-            if peek(message.headers).version >= NAMES_BLOBS:
+        is_commit = _is_commit(message)
+        with _explained(message):
+            if is_commit and peek(message.headers).version >= NAMES_BLOBS:
                 return found
-        except UnprocessableError:
-            return found  # not a commit: those who load the log skip it as well
         stored = await self._js.get(self._subjects.commits_stream, message.stream_sequence)
         if stored is None:
             return found
         found |= find_addresses(stored.data)
-        try:
-            checkpoint = decode_commit(stored.headers, stored.data).checkpoint
-        except RebaserError:
+        if not is_commit:
             return found
+        with _explained(message):
+            checkpoint = decode_commit(stored.headers, stored.data).checkpoint
         if checkpoint is not None and checkpoint.address not in checkpoints:
             checkpoints.add(checkpoint.address)
             found |= await self._in_checkpoint(checkpoint.address)
@@ -147,11 +153,7 @@ class ReferenceReader:
 
     async def _in_checkpoint(self, address: str) -> set[str]:
         """Return the parts of a checkpoint that no header names, and the results that its outcomes name."""
-        try:
-            newest = await self._blobs.get(address)
-        except BlobMissing as error:
-            log.warning("checkpoint_missing", address=address, reason=error.message)
-            return set()
+        newest = await self._blobs.get(address)
         return find_addresses(newest) | {part.address for part in open_checkpoint(newest, address).before}
 
     async def _in_request(self, message: Message) -> set[str]:
@@ -171,3 +173,29 @@ class ReferenceReader:
             except BlobMissing as error:
                 log.warning("dead_letter_without_payload", address=payload, reason=error.message)
         return found
+
+
+def _is_commit(message: Message) -> bool:
+    """Whether a message of a log claims to be a commit. Those who load the log skip all others."""
+    try:
+        check_is_commit(message.headers)
+    except UnprocessableError:
+        return False
+    return True
+
+
+@contextmanager
+def _explained(message: Message) -> Iterator[None]:
+    """Say which commit cannot be read, and what to do."""
+    which = f"commit {message.stream_sequence} on {message.subject} may need blobs that this program cannot tell"
+    try:
+        yield
+    except UnsupportedVersion as error:
+        text = f"{which}: {error.message}; collect garbage with the newest version that is in use"
+        raise UnsupportedVersion(text) from error
+    except UnprocessableError as error:
+        advice = (
+            "repair this log with `rebaser doctor`; garbage is collected again once the history before it is purged"
+        )
+        text = f"{which}: {error.message}; {advice}"
+        raise UnprocessableError(text, code=error.code) from error

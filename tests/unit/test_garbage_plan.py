@@ -70,13 +70,16 @@ def test_a_clock_that_went_back_deletes_nothing() -> None:
 
 def test_candidates_are_read_as_they_were_written() -> None:
     candidates = {address_of(b"%d" % number): number % 3 for number in range(10)}
-    data = encode_candidates(candidates)
+    data = encode_candidates(candidates, "run")
     assert decode_candidates(data) == candidates
-    assert decode_candidates(encode_candidates({})) == {}
+    assert decode_candidates(encode_candidates({}, "run")) == {}
+    assert encode_candidates({}, "run") != encode_candidates({}, "other run")
     assert not find_addresses(data), "a list of garbage names none of it, or nothing would ever be garbage"
 
 
-@pytest.mark.parametrize("data", [b"", b"\xa0", encode_candidates({address_of(b""): 1})[:-1], sha256(b"").digest()])
+@pytest.mark.parametrize(
+    "data", [b"", b"\xa0", encode_candidates({address_of(b""): 1}, "run")[:-1], sha256(b"").digest()]
+)
 def test_what_is_no_list_of_candidates_is_refused(data: bytes) -> None:
     with pytest.raises(UnprocessableError):
         decode_candidates(data)

@@ -1,0 +1,56 @@
+"""Which installations use a blob store.
+
+A collection knows the messages of its own installation only. If another one used the same bucket or folder, its blobs
+would all be garbage. So each server and each collection leaves a note in the store, and a collection deletes nothing if
+it finds the note of another installation.
+
+Invariant: an installation is its stream of commits. One that was deleted and created anew is another.
+"""
+
+import anyio
+import structlog
+
+from rebaser.runtime.context import Context
+from rebaser_client.blobs import CollectableBlobs, open_collectable
+from rebaser_client.jetstream.infos import StreamInfo
+from rebaser_core.errors import ConfigError, RebaserError
+
+log = structlog.get_logger(__name__)
+
+PAUSE = 60.0  # seconds before another attempt to leave the note
+
+
+async def check_alone(blobs: CollectableBlobs, info: StreamInfo, *, register: bool) -> None:
+    """Raise `ConfigError` if another installation uses the store. `info`: of this one's stream of commits.
+
+    `register`: leave the note of this installation.
+    """
+    name = _name(info)
+    if register:
+        await blobs.register(name)
+    others = {place: other for place, other in (await blobs.installations()).items() if other != name}
+    if others:
+        place, other = min(others.items())
+        raise ConfigError(
+            f"another installation uses this blob store, too ({other[:200]}), and its blobs would be deleted: give "
+            f"each installation a store of its own (REBASER_BLOBS); if that one does not exist any more, delete "
+            f"{place} in the store",
+            code="blob_store_shared",
+        )
+
+
+async def leave_note(context: Context) -> None:
+    """Leave the note of this installation in its blob store; try until that succeeds."""
+    if context.settings.blobs is None:  # the bucket in NATS has the prefix of the installation
+        return None
+    blobs = open_collectable(context.settings.blobs, context.js, context.subjects.blobs_bucket)
+    while True:
+        try:
+            return await blobs.register(_name(await context.js.stream_info(context.subjects.commits_stream)))
+        except RebaserError as error:
+            log.warning("gc_failed", code=error.code, reason=error.message)
+        await anyio.sleep(PAUSE)
+
+
+def _name(info: StreamInfo) -> str:
+    return f"stream {info.name} of {info.created}"
