@@ -359,7 +359,7 @@ class Server:
             self._fill_slots()
 
     async def _note_shutdown(self) -> None:
-        """From the moment of the cancellation, tell probes of it: it may take seconds until `_shut_down` begins."""
+        """Let probes see a cancellation at once: it may take seconds until `_shut_down` begins."""
         try:
             await anyio.sleep_forever()
         finally:

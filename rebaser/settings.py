@@ -130,7 +130,7 @@ class Settings(BaseModel):
         0.0,
         ge=0,
         le=86_400,
-        description="How long a server that starts waits for NATS; if NATS refuses it, it ends at once.",
+        description="How long a starting server waits for NATS; if NATS refuses the connection, it ends at once.",
     )
     loop_blocked_after: float = Field(
         1.0, gt=0, le=3600, description="Code that blocks the event loop for this long is logged with its stack."

@@ -24,7 +24,8 @@ class StreamUsage:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What the sweeper last saw, at `at` (Unix seconds): change sets with queued requests, and whose update is due."""
+    """The last sweep, at `at` (Unix seconds): the numbers of change sets with queued requests (`waiting`), and of those
+    whose update is due (`owing`)."""
 
     at: float
     waiting: int
@@ -41,8 +42,8 @@ class Snapshot:
     - `progress_silent`: how long ago the loop that keeps the tasks of this server last began a round.
     - `missing`: why streams are missing, or cannot be checked; empty if all exist.
     - `trouble`: the newest failure that kept a change set from making progress; empty if there is none.
-    - `streams`: by kind, as last checked; and then also: `oldest_request_age`, `tasks_waiting` (tasks that no server
-      has) and `tasks_in_hand`.
+    - `streams`: by kind. These, `oldest_request_age`, `tasks_waiting` (tasks that no server has) and `tasks_in_hand`
+      are as of the last check.
     - `sweep`: None unless this server is the sweeper.
     - `spark`: `starting`, `ready`, `restarting`, `stopped`, or `down: REASON`.
     """
@@ -82,7 +83,7 @@ class Census:
 
 
 class Observed(Protocol):
-    """Whose state can be read; its methods belong to the event loop."""
+    """A server whose state can be read. Call its methods in the event loop."""
 
     def snapshot(self) -> Snapshot: ...
 

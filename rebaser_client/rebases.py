@@ -91,8 +91,8 @@ class RebaseOperations(BranchOperations):
 
         `at`: the position of the branch, a log sequence or a time with its time zone; None is now. `limit` is the size
         of a page, `after` the last id of the previous page. The cost depends on the changes of the branch, not on how
-        many values there are. The client keeps what a page is part of, so that further pages of the same position cost
-        no more than a look at the newest commit.
+        many values there are. The client keeps all conflicts while it returns pages of them, so that more pages of the
+        same position cost no more than a look at the newest commit.
 
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raises `PositionPurged` as `state` does.

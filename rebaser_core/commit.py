@@ -210,11 +210,11 @@ class Marking:
 
 @record
 class Collection:
-    """A run of the garbage collection: the numbers of blobs that no message needed (`candidates`), and of those of them
-    that it was about to move to the trash, to erase and to bring back. The commit was appended before it began to.
+    """A run of the garbage collection: how many blobs no message needed (`candidates`), and how many it was about
+    to move to the trash, to erase, and to bring back. The commit is appended before the run does any of this.
 
     `trash_bytes`, `erase_bytes`: their sizes. `began_ms`: when the run began, by the clock of NATS (Unix ms).
-    `grace_ms`: how long a blob is a candidate at least. `listed`: the blob with all candidates.
+    `grace_ms`: how long a blob is at least a candidate before it moves. `listed`: the blob with all candidates.
     """
 
     began_ms: int
@@ -235,8 +235,8 @@ class BranchSummary:
     `target` is empty if the change set has none. `changes`: how many definitions differ from those at the base, or were
     edited back to them since the last checkpoint. `conflicts`: how many ids are in conflict with the target. `origin`
     is the parent, as of log sequence `origin_sequence`; empty if the change set began empty. `birth`: the sequence of
-    the `create` commit, 0 if this is that commit, or if there is none. `follows`: whether the branch pulls what its
-    target changes by itself.
+    the `create` commit, 0 if this is that commit, or if there is none. `follows`: whether the owner of the branch
+    pulls what the target changes, without a request.
     """
 
     target: str
@@ -269,7 +269,7 @@ class Origin:
 
     `target`: the change set that this one branches from, and can be applied to: the parent, or the target of the
     parent. `base`: the log sequence of the target up to which its commits are contained in this change set. `follows`:
-    whether it pulls what its target changes by itself.
+    whether its owner pulls what the target changes, without a request.
 
     `tail`: the messages of the parent's log between its checkpoint and `sequence`. If `tail_blob` is set, they are in
     that blob, and `tail` of a decoded commit is empty until the caller loads it.

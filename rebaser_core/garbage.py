@@ -1,9 +1,9 @@
-"""The collection of garbage: which blobs a run moves to the trash, which it erases, and which it brings back.
+"""Garbage collection: which blobs a run moves to the trash, which it erases, and which it brings back.
 
 A run lists the stored blobs, then reads every address that a stored message names, and then plans (`plan`). A blob that
-no message names is a candidate. A candidate moves to the trash when it has been one in every run for a whole grace, and
-is stored for longer than that. Another grace later, it is erased from the trash. A message that names a blob in the
-trash brings it back.
+no message names is a candidate. It moves to the trash when it has been a candidate in every run for a whole grace
+period, and was stored longer ago than that. After another grace period, it is erased from the trash. A run brings back
+a blob in the trash that a message names.
 
 Whoever names a blob in a message has stored it, renewed it, or read its address in a message, less than `FRESH_FOR`
 ago. So every such message is seen by a run before anything that it names can be erased.
@@ -18,7 +18,7 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RESERVED, ChangeSetKey
 from rebaser_core.record import record
 
-FRESH_FOR = 900.0  # seconds; a blob that was stored before is stored again before a new message names it
+FRESH_FOR = 900.0  # seconds; a blob that was stored longer ago is stored again before a new message names it
 GRACE = 86_400.0  # seconds
 MIN_GRACE = 3_600.0  # seconds; twice `FRESH_FOR`, and as much again for clocks that differ
 MAX_SKEW = 1_800.0  # seconds by which the clocks of NATS and of a server may differ
@@ -64,7 +64,7 @@ def plan(
     due: list[StoredBlob] = []
     for blob in unneeded:
         since = min(last.get(blob.address, now_ms), now_ms)
-        # Stored again since, it may have been needed again. What moved to the trash was not stored again.
+        # A blob stored again since then may have been needed again. A move to the trash does not count.
         if not blob.trashed and blob.stored_ms > since - FRESH_FOR * 1000:
             since = now_ms
         candidates[blob.address] = since
@@ -80,10 +80,10 @@ def plan(
 
 def encode_candidates(candidates: Mapping[str, int], run: str) -> bytes:
     """The blob that lists the candidates of a run: `MAGIC`, then for each candidate its hash, and since when it is one
-    (8 bytes, the highest first).
+    (8 bytes, big-endian).
 
-    The hash of `run`, the id of the run, is in it as a candidate since `NEVER`. So no two runs, of whatever
-    installations, have the same list, and the next run can tell by it whether it read the right logs.
+    The hash of `run`, the id of the run, is in it as a candidate since `NEVER`. So no two runs have the same list, even
+    in different installations, and the next run can tell by it whether it read the right logs.
     """
     marked = {**candidates, address_of(run.encode()): NEVER}
     rows = [bytes_of_address(address) + since.to_bytes(TIME_BYTES) for address, since in sorted(marked.items())]

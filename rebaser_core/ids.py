@@ -58,7 +58,7 @@ class ChangeSetKey:
     @classmethod
     def of(cls, workspace: object, change_set: object) -> "ChangeSetKey":
         """Make a key of unchecked names; raises `UnprocessableError` for a name that is not a subject token, and for
-        the workspace that is reserved."""
+        the reserved workspace."""
         key = cls.of_any(workspace, change_set)
         if key.workspace == RESERVED:
             raise UnprocessableError(
@@ -76,7 +76,7 @@ class ChangeSetKey:
 
 
 def is_key(text: str) -> bool:
-    """Whether `text` is a `ChangeSetKey.of` names, as subjects spell it: `<workspace>.<change_set>`."""
+    """Whether `text` is a key that `ChangeSetKey.of` accepts, as subjects spell it: `<workspace>.<change_set>`."""
     return _KEY.fullmatch(text) is not None and not text.startswith(f"{RESERVED}.")
 
 

@@ -65,16 +65,18 @@ class CountedAttempts:
     async def recorded(self) -> AsyncIterator[None]:
         """Within this context, an attempt is recorded.
 
-        Raises `DvuError` if this server is at another such attempt, and the errors of `CommitLog.append`.
+        Raises `DvuError` if this server is already making another suspected attempt, and the errors of
+        `CommitLog.append`.
         """
         before = replace(self._last(), first_ms=self._context.now_ms())
         async with AsyncExitStack() as stack:
             if before.deaths:
-                try:  # a process is at one suspected attempt at a time, so that its death counts against no other
+                try:  # a process makes one suspected attempt at a time, so that its death counts against no other
                     self._context.suspect_dvu_lock.acquire_nowait()
                 except anyio.WouldBlock:
                     raise DvuError(
-                        "this server is already running another update that may have killed servers", code="suspect"
+                        "this server is already running another update or pull that may have killed servers",
+                        code="suspect",
                     ) from None
                 stack.callback(self._context.suspect_dvu_lock.release)
                 self._commits.logger.warning(self._suspected, deaths=before.deaths)

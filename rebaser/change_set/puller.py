@@ -1,20 +1,20 @@
 """Brings a branch up to date with its target without a request, if the branch follows its target.
 
-A pull is a rebase that nobody asked for. Its owner looks at the target when it has loaded the branch and after it has
-decided requests, at most once a second: at the newest commit of the target, whose headers say whether the target was
-edited after the base of the branch. A branch that nobody owns is not looked at, so it costs nothing. When it is loaded,
-one commit brings all that the target did meanwhile.
+A pull is a rebase that nobody asked for. The owner of a branch looks at the newest commit of the target, whose headers
+say whether the target was edited after the base of the branch. It looks when it has loaded the branch and after it has
+decided requests, at most once a second. A branch without an owner costs nothing: no server looks at its target. When
+the branch is loaded, one commit brings in all that the target did meanwhile.
 
 Invariants:
 
 - A pull comes behind every request that was in the queue when it began. So an edit is never decided against values
-  that its author could not have seen, and a request to rebase is never preceded.
+  that its author could not have seen, and a pull never overtakes a request to rebase.
 - It is decided against the base for which the target was read. If a request moved the base meanwhile, or is about to,
   nothing is committed, and the pull begins anew behind that request.
 - An apply of the branch is left to the request that the target's owner sends (see `settling`). Otherwise a pull could
   close the branch in front of edits that are queued before that request.
-- Its failure is none of its owner's: requests and updates go on, and it is retried, with a delay, while the branch is
-  loaded.
+- A failed pull does not end the owner: requests and updates go on, and the pull is retried after a delay, while the
+  branch is loaded.
 """
 
 import asyncio
@@ -87,8 +87,10 @@ class BranchPuller:
         return branch if follows and refuse_rebase(state) is None and not self._commits.handed_over else None
 
     def wake(self) -> None:
-        """Requests were decided: look at the target, when a second has passed since the last look. Or the owner
-        ends."""
+        """Make `run` look at the target, at the earliest a second after the last look; or end, if the owner ends.
+
+        To be called when requests were decided, and when the owner ends.
+        """
         self._due = True
         self._changed.set()
 
@@ -133,7 +135,7 @@ class BranchPuller:
         """
         context, before = self._context, self._commits.state.last
         self._due = False
-        if self.branch is None:  # it is looked at as soon as it is open, or no longer protected
+        if self.branch is None:  # the request that opens it, or ends its protection, calls `wake`
             self.owed = False
             return False
         self._not_before = context.now() + LOOK_EVERY

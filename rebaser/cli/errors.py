@@ -55,15 +55,15 @@ class CommandFailed(Exception):  # noqa: N818 - reads as a sentence where it is 
         self.message = message
 
 
-def refusal(done: str, error: "RequestRejected", key: "ChangeSetKey", advice: Mapping[str, str]) -> CommandFailed:
+def refusal(outcome: str, error: "RequestRejected", key: "ChangeSetKey", advice: Mapping[str, str]) -> CommandFailed:
     """Return the failure of a command whose request was rejected: why, and what to do.
 
-    `done`: what the request would have done to something ("nothing was rebased"). `key`: the change set that rejected
+    `outcome`: what was not done ("nothing was rebased"). `key`: the change set that rejected
     it, or that it is about. `advice`: what to do, by error code, where that differs from `_ADVICE`.
     """
     workspace, name = key.workspace, key.change_set
     what = advice.get(error.code) or _ADVICE.get(error.code, "").format(workspace=workspace, name=name)
-    return CommandFailed(f"{done}: {error.reason}" + (f"; {what}" if what else ""))
+    return CommandFailed(f"{outcome}: {error.reason}" + (f"; {what}" if what else ""))
 
 
 def usage_error(message: str, option: str | None = None) -> typer.BadParameter:

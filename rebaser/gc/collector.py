@@ -1,4 +1,4 @@
-"""A run of the garbage collection.
+"""Makes a run of the garbage collection.
 
 Each run is a commit of kind `gc` in the log of the reserved change set `GC_KEY`. Of two runs at once, one appends its
 commit, and the other one is fenced and deletes nothing. The log tells what each run did, and the blob that the newest
@@ -42,8 +42,8 @@ log = structlog.get_logger(__name__)
 CONCURRENT = 8  # blobs that are moved or erased at once
 RUNS_KEPT = 100  # commits in the log of the collection
 MISREAD = (
-    "the logs that were read do not have the last run of the garbage collection, so they are others than this "
-    "installation's: check that Spark's machines reach the same NATS under its URL, with the same account and prefix; "
+    "the logs that were read do not contain the last run of the garbage collection, so they are not those of this "
+    "installation: check that Spark's machines reach the same NATS under its URL, with the same account and prefix; "
     "nothing was deleted"
 )
 
@@ -86,8 +86,9 @@ class Collector:
     async def run(self, *, dry: bool = False) -> Run:
         """Find the garbage and delete what is due. `dry`: only find it, and record nothing.
 
-        Raises `FencedError` if another run ended meanwhile; this one has deleted nothing then. Raises `TransientError`,
-        or `DvuError` if Spark is not available. What is deleted by then was due.
+        Raises `FencedError` if another run was recorded meanwhile; this one has then deleted nothing. Raises
+        `TransientError` if NATS or the blob store is not available, and `DvuError` if Spark is not; only what was due
+        has been deleted by then.
 
         Deletes nothing and raises an error if it may not have found all that is needed: `ConfigError` if another
         installation uses the blob store, `DvuError` (`gc_misread`) if Spark did not read this log, `TransientError`
@@ -95,7 +96,7 @@ class Collector:
         """
         previous = await self._js.last(self._subjects.commits_stream, self._subjects.commits(GC_KEY))
         listed, last = await self._candidates(previous.headers, previous.data) if previous is not None else ("", {})
-        now_ms = await self._now_ms(register=not dry)
+        now_ms = await self._checked_now_ms(register=not dry)
         found = await find_garbage(self._tables)
         if any(blob.address == listed for blob in found.unneeded):
             raise DvuError(MISREAD, code="gc_misread")
@@ -123,11 +124,11 @@ class Collector:
         )
         return Run(sequence, found, collection, trashed, erased, restored)
 
-    async def _now_ms(self, *, register: bool) -> int:
-        """Return the time by the clock of NATS, with which it marks what it stores.
+    async def _checked_now_ms(self, *, register: bool) -> int:
+        """Return the time by the clock of NATS, which also gives stored messages their times.
 
         Raises `TransientError` if the clock of this machine differs too much, because one of the two is wrong. Raises
-        `ConfigError` if another installation uses the blob store; `register`: say there that this one does.
+        `ConfigError` if another installation uses the blob store; `register`: note there that this one does.
         """
         info = await self._js.stream_info(self._subjects.commits_stream)
         if not info.now:
@@ -188,7 +189,7 @@ class Collector:
         except ApiError as error:
             if error.err_code == WRONG_LAST_SEQUENCE:
                 raise FencedError(
-                    "another run of the garbage collection ended meanwhile; this one deleted nothing"
+                    "another run of the garbage collection was recorded meanwhile; this one deleted nothing"
                 ) from None
             raise
         return ack.sequence

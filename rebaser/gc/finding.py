@@ -1,7 +1,7 @@
 """Finds the blobs that no stored message needs.
 
 Invariant: the list of stored blobs is complete before the first message is read, and the messages are read in the order
-of `rebaser_client.garbage`. So a blob whose message is younger than the list is not garbage for that reason.
+of `rebaser_client.garbage`. So no blob counts as garbage merely because its message is younger than the list.
 """
 
 from collections.abc import Sequence
@@ -55,8 +55,8 @@ async def find_garbage(tables: Tables[T]) -> Found:
     stored = await tables.stored()
     queued = await tables.queued()
     newest = await tables.newest()
-    # A commit may name again what one before it named, which is purged then. So the commits that were added meanwhile
-    # are read last, in stream order and up to the end.
+    # A new commit may name a blob that only an older commit named, and the older one may be purged before it is read.
+    # So the commits that were added meanwhile are read last, in stream order and up to the end.
     commits = await tables.commits(0, split=True)
     added = await tables.commits(newest, split=False)
     return await tables.join(stored, [queued, commits, added])

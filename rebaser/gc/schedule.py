@@ -60,7 +60,7 @@ class CollectionSchedule:
         context = self._context
         await context.engine.available()
         blobs = open_collectable(context.settings.blobs, context.js, context.subjects.blobs_bucket)
-        # One task at a time: the others are left to updates.
+        # One Spark task at a time: the other slots are left to updates.
         tables = SparkTables(context.engine.url, context.js, context.subjects, context.settings, tasks=1)
         try:
             owner, new_id = context.settings.server_id, context.new_id

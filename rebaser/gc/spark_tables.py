@@ -31,7 +31,7 @@ TIMEOUT = 3600.0  # seconds for one table
 class SparkTables:
     """`Tables` on the Spark Connect server at `url`. Close it at the end.
 
-    `tasks`: how many tasks may run at once; the others are left to updates.
+    `tasks`: how many Spark tasks may run at once; the other slots are left to updates.
     """
 
     def __init__(self, url: str, js: JetStream, subjects: Subjects, settings: Settings, *, tasks: int = 1) -> None:
@@ -91,7 +91,7 @@ class SparkTables:
                     self._open()
                 return call()
             except PySparkException as error:
-                raise DvuError(f"garbage was not found on Spark: {_explain(error)}", code="gc_failed") from None
+                raise DvuError(f"the search for garbage on Spark failed: {_explain(error)}", code="gc_failed") from None
             finally:
                 active.session = before
 
@@ -106,7 +106,9 @@ class SparkTables:
         try:
             return await run_interruptible(run, disconnect, seconds=TIMEOUT)
         except DeadlineExceeded:
-            raise DvuError(f"garbage was not found on Spark within {TIMEOUT:g} s", code="gc_failed") from None
+            raise DvuError(
+                f"the search for garbage on Spark took longer than {TIMEOUT:g} s", code="gc_failed"
+            ) from None
 
     def _open(self) -> None:
         from rebaser_client.spark import RebaserDataSource  # noqa: PLC0415 - needs PySpark

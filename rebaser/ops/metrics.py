@@ -1,4 +1,4 @@
-"""Renders metrics for Prometheus. This is the only module that imports its client."""
+"""Renders metrics for Prometheus. Only this module imports the Prometheus client."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ _process = ProcessCollector(registry=None)
 
 
 class _Scrape:
-    """What the encoders take for a registry."""
+    """Stands in for a registry, which is what the encoders take."""
 
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = families

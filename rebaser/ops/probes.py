@@ -1,7 +1,7 @@
 """Decides what `/livez` and `/readyz` answer, as a pure function of a snapshot.
 
-Liveness asks whether a restart would help, readiness whether a rollout may go on. So nothing that a restart does not
-mend makes a server dead: if a lost NATS did, a whole fleet would restart at once.
+Liveness asks whether a restart would help, readiness whether a rollout may go on. So a server is
+never dead of what a restart does not mend: otherwise, a whole fleet would restart at once when NATS is lost.
 """
 
 from collections.abc import Collection, Mapping
@@ -56,14 +56,14 @@ class Answer:
 
 
 def judge(probe: Probe, snapshot: Snapshot, *, require: Collection[str] = (), exclude: Collection[str] = ()) -> Answer:
-    """Judge `snapshot`. `require`: `spark`, if a server without it is not to count as ready. `exclude`: `CHECKS`."""
+    """Judge `snapshot`. `require`: `spark`, if a server is not ready without it. `exclude`: some of `CHECKS`."""
     checks = (
         _stage(snapshot),
         _nats(snapshot),
         _progress(snapshot),
         Check("streams", snapshot.missing or "all exist", ready=not snapshot.missing),
         Check("spark", snapshot.spark, ready="spark" not in require or snapshot.spark == SPARK_READY),
-        Check("trouble", snapshot.trouble or "none"),  # told only: other change sets make progress
+        Check("trouble", snapshot.trouble or "none"),  # only reported: other change sets make progress
     )
     return Answer(probe, tuple(check for check in checks if check.name not in exclude))
 

@@ -112,7 +112,7 @@ async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncItera
 
 
 async def _connect(stack: AsyncExitStack, settings: Settings, deadline: float) -> Connection:
-    """Connect to NATS. While there is no NATS, try again until `deadline`; a NATS that refuses ends this at once."""
+    """Connect to NATS. While it cannot be reached, try again until `deadline`. If it refuses, raise the error."""
     backoff = Backoff(RETRY_NATS, RETRY_NATS_MAX)
     while True:
         connecting = Connection.connect(

@@ -1,6 +1,6 @@
 """Keeps the copied commits of a few positions, so that many change sets created from one position cost one read.
 
-If there are too many commits to copy, it keeps which checkpoint was made instead.
+If there are too many commits to copy, it remembers the checkpoint that was made instead.
 
 Invariant: `get` returns a tail only for the message up to which it was copied, byte for byte. No two commits have the
 same id, so this message identifies the log and all that is before it. This holds even if the change set was deleted and

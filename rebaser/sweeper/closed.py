@@ -41,7 +41,7 @@ class ClosedChangeSets:
         """Ask for the deletion of those of `closed` that are old enough at `now_ns`; returns how many these are.
 
         A change set whose request is refused, because its queue is full or servers may not send to it, is asked again
-        with the next sweep. Raises `TransientError`.
+        in the next sweep. Raises `TransientError`.
         """
         if not self._closed_for:
             return 0

@@ -1,4 +1,4 @@
-"""All metrics: what each is called, means and is labelled with, and of a state also how it is read.
+"""All metrics: the name, the meaning and the labels of each; for a gauge, also how its state is read.
 
 Times are in seconds, sizes in bytes. What feeds the counters and histograms is in `feeds` and `log_events`.
 """
@@ -14,7 +14,7 @@ from rebaser.telemetry.instruments import Counter, Histogram, Labels, Sample, co
 from rebaser_core.commit import Outcome
 
 PREFIX = "rebaser_"
-OTHER = "other"  # the label of what a closed set does not name
+OTHER = "other"  # the label value of what a closed set does not name
 CODES = (
     "blob_corrupt", "blob_missing", "internal", "invalid_header", "invalid_id", "invalid_request", "invalid_update",
     "invalid_value", "malformed", "poison", "purged", "request_id_reused", "skipped", "too_deep", "too_large",
@@ -57,33 +57,35 @@ REQUESTS_REPEATED = Counter(
 REQUESTS_DEAD = Counter("requests_dead_total", "Requests that were copied to the dead letters.", code=CODES)
 REQUESTS_HELD = Counter("requests_held_total", "Attempts at a request that could not be decided yet.", code=CODES)
 QUEUE_SECONDS = Histogram(
-    "request_queue_seconds", "From when NATS stored a request until an owner took it; two clocks.", FAST
+    "request_queue_seconds", "Time from when NATS stored a request until an owner took it, by two clocks.", FAST
 )
 REQUEST_SECONDS = Histogram(
-    "request_seconds", "From when NATS stored a request until it was decided and its answer sent; two clocks.", FAST
+    "request_seconds", "Time from when NATS stored a request until its answer was sent, by two clocks.", FAST
 )
 BATCH_REQUESTS = Histogram("batch_requests", "Requests decided in one commit.", COUNTS)
 APPEND_SECONDS = Histogram(
     "append_seconds",
-    "The append of a commit to its log, with all attempts.",
+    "Duration of the append of a commit to its log, with all attempts.",
     FAST[:13],
     kind=("requests", "dvu", "checkpoint", "attempt"),
 )
 OWNERS_FENCED = Counter(
     "owners_fenced_total",
-    "Owners that another owner fenced, and leases that were lost, by what found it out.",
+    "Owners that another owner fenced, and leases that were lost, by where it was noticed.",
     where=("decide", "dvu", "checkpoint", "lease"),
 )
 DVU_SECONDS = Histogram(
-    "dvu_seconds", "A dependent values update.", SLOW, result=("done", "failed", "fenced", "cancelled")
+    "dvu_seconds", "Duration of a dependent values update.", SLOW, result=("done", "failed", "fenced", "cancelled")
 )
 FRESHNESS_SECONDS = Histogram(
-    "freshness_seconds", "From when an update became due, or its owner loaded the log, until one covered it.", SLOW
+    "freshness_seconds",
+    "Time from when an update became due, or its owner loaded the log, until an update was committed.",
+    SLOW,
 )
 LOOP_LAG_SECONDS = Histogram("loop_lag_seconds", "How late a timer of the event loop was.", FAST[:13])
 LOG_EVENTS = Counter(
     "log_events_total",
-    "Log events of level info and above, whatever the lowest level that is logged.",
+    "Log events of level info and above, also those that --log-level hides.",
     only=[*EVENTS, *((OTHER, level) for level in LEVELS)],
     event=(),
     level=LEVELS,
@@ -127,15 +129,21 @@ GAUGES = (
         state=UPDATE_STATES,
     ),
     _gauge("debt_age_seconds_max", "The age of the oldest update that is due here.", lambda _, census: census.debt_age),
-    _gauge("lease_age_seconds", "Since progress acks were last sent.", lambda seen, _: seen.progress_silent),
-    _gauge("ack_wait_seconds", "The lease age at which the change sets go to others.", lambda seen, _: seen.ack_wait),
+    _gauge(
+        "lease_age_seconds", "Time since a round of progress acks last began.", lambda seen, _: seen.progress_silent
+    ),
+    _gauge(
+        "ack_wait_seconds",
+        "The lease age at which other servers may take the change sets over.",
+        lambda seen, _: seen.ack_wait,
+    ),
     _gauge("spark_up", "Whether Spark is ready.", lambda seen, _: seen.spark == "ready"),
     _gauge(
         "nats_connected",
         "Whether there is a connection to NATS.",
         lambda seen, _: seen.stage != "connecting" and not seen.nats_away,
     ),
-    _gauge("nats_rtt_seconds", "The last round trip to NATS.", lambda seen, _: seen.nats_rtt),
+    _gauge("nats_rtt_seconds", "Duration of the last round trip to NATS.", lambda seen, _: seen.nats_rtt),
     _gauge("stream_messages", "Messages in a stream.", _streams("messages"), stream=STREAMS),
     _gauge("stream_bytes", "Size of a stream.", _streams("bytes"), stream=STREAMS),
     _gauge(

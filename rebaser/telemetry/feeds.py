@@ -24,7 +24,7 @@ from rebaser_core.errors import FencedError
 
 clock = time.perf_counter
 _OUTCOMES = tuple(Outcome)
-_APPENDED = {Kind.DVU: "dvu", Kind.CHECKPOINT: "checkpoint", Kind.ATTEMPT: "attempt"}  # all others hold requests
+_APPENDED = {Kind.DVU: "dvu", Kind.CHECKPOINT: "checkpoint", Kind.ATTEMPT: "attempt"}  # the others: requests, and pulls
 
 
 def queue_taken(messages: Sequence[Message]) -> Sequence[Message]:

@@ -59,7 +59,7 @@ class Histogram:
     def observe_ages(self, now: int, stored: Iterable[int]) -> None:
         """Observe how many seconds ago each of `stored` was; all times in nanoseconds. A clock may be behind.
 
-        It takes half of the time of calls of `observe`, and each request is observed twice.
+        This takes half the time of calls of `observe`, which matters because each request is observed twice.
         """
         counts, bounds, total = self._counts[()], self._bounds_ns, 0
         for at in stored:

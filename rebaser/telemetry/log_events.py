@@ -20,7 +20,7 @@ def _code(fields: Fields) -> str:
     return code if isinstance(code, str) and code in _CODES else OTHER
 
 
-# Counters of single events: event -> counter, and its label; None: this one does not count.
+# Events that have a counter of their own, and its label; None: this occurrence does not count.
 COUNTED: dict[str, tuple[Counter, Callable[[Fields], str | None]]] = {
     "request_dead": (REQUESTS_DEAD, _code),
     "request_held": (REQUESTS_HELD, _code),

@@ -1,6 +1,6 @@
 """How long ago a blob was stored, or its address was read in a message, before a message that names it is sent.
 
-A blob that no message names yet may be garbage. So whoever names it must not have waited for long since it was put.
+A blob that no message names yet counts as garbage. So a message that names it must be sent soon after it was put.
 
 Invariant: the age is never less than the real one. It counts the time in which the machine was asleep, or the process
 stopped, and a wall clock that is set back does not make it smaller.
@@ -12,7 +12,7 @@ from rebaser_core import garbage
 
 
 class Freshness:
-    """Starts when it is created."""
+    """Measures the time since it was created."""
 
     __slots__ = ("_boot", "_wall")
 
@@ -35,4 +35,4 @@ def boot_time() -> float:
     return time.clock_gettime(_BOOT_CLOCK)
 
 
-_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # on macOS, the second one does not stop either
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # on macOS, CLOCK_MONOTONIC counts sleep, too

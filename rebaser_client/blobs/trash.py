@@ -1,7 +1,7 @@
 """The protocol of blob stores whose garbage can be collected.
 
-Invariant: what a collector saw of a blob (`StoredBlob.version`) is what it deletes. A blob that was stored again since
-it was listed stays; or it is in the trash afterwards, where every reader finds it.
+Invariant: a collector erases only the version of a blob that it listed (`StoredBlob.version`). A blob that is stored
+again after it was listed stays, or ends up in the trash, where every reader finds it.
 """
 
 from collections.abc import AsyncIterator

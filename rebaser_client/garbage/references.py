@@ -2,7 +2,7 @@
 
 Addresses move from message to message: from a dead letter to a request, from a request to a commit, from a commit to a
 later one. So dead letters are read before requests, requests before commits, and the commits in stream order up to the
-end of the log, wherever that is by then. What was needed all the time is then found in one of these messages.
+end of the log, wherever that is by then. So a blob that was needed all the time is found in one of these messages.
 
 Invariant: an address is left out only if no message that was read names it. A request, a dead letter, or a message in a
 log that is not a commit, is searched for addresses, whatever it is. A commit, a checkpoint or a list of addresses that
@@ -40,7 +40,7 @@ log = get_logger(__name__)
 SILENCE = 1.0  # seconds without a message until NATS is asked whether there are more
 CHUNK = 512  # messages that are read before other tasks run
 NAMES_BLOBS = 3  # the first version of commits that name all of their blobs in a header
-ESCAPES = (b"\\", b"\x7f")  # without one of these, an address in JSON or CBOR stands there as it is
+ESCAPES = (b"\\", b"\x7f")  # in JSON or CBOR without any of these, an address is spelt out as it is
 
 
 @record
@@ -187,7 +187,7 @@ def _is_commit(message: Message) -> bool:
 @contextmanager
 def _explained(message: Message) -> Iterator[None]:
     """Say which commit cannot be read, and what to do."""
-    which = f"commit {message.stream_sequence} on {message.subject} may need blobs that this program cannot tell"
+    which = f"commit {message.stream_sequence} on {message.subject} may need blobs that this program does not know of"
     try:
         yield
     except UnsupportedVersion as error:

@@ -1,4 +1,4 @@
-"""The tables of which garbage collection is made: the blobs that are stored, and the messages that name them.
+"""The tables that garbage collection compares: the blobs that are stored, and the messages that name them.
 
 They are about a whole installation. Blobs are listed by one task. References are read by one task for dead letters and
 queued requests, and by the others for ranges of the log; the last of these reads up to the end of the log.

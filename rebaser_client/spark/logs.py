@@ -128,7 +128,7 @@ class Logs:
         return at
 
     async def state(self, key: ChangeSetKey, at: int | None = None) -> ChangeSetState | None:
-        """Return the state of `key` at log sequence `at` (None: now). Returns None if it did not exist then, and as
+        """Return the state of `key` at log sequence `at` (None: now). Returns None if it did not exist then, or if
         `_if_kept` does.
         """
         if at is not None and await self._if_kept(self._reader.newest_message(key, at)) is None:
@@ -150,7 +150,7 @@ class Logs:
     async def changes(self, key: ChangeSetKey, at: int | None = None) -> BranchDiff | None:
         """Return what the branch `key` changed, and its target, as of log sequence `at` (None: now).
 
-        Returns None if it was no branch then, and as `_if_kept` does.
+        Returns None if it was no branch then, or if `_if_kept` does.
         """
         info = await self._branch(key, at)
         if info is None or info.target is None:

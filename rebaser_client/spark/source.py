@@ -74,7 +74,7 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
     that both sides replaced), `ours` (that in the branch), `theirs` (that in the target), as for changes.
 
     Columns of blobs, of all workspaces: `address`, `size` (bytes), `stored_at` (or renewed), `version` (changes if the
-    blob is stored again), `trashed` (whether the collection of garbage has moved it to the trash).
+    blob is stored again), `trashed` (whether garbage collection has moved it to the trash).
 
     Columns of references, the blobs that stored messages need: `address`, `message` (commit, request or dead_letter),
     `workspace`, `change_set`, `sequence` (in the stream of that message). An address has at least one row, and not

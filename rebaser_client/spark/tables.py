@@ -121,7 +121,7 @@ def batches(rows: Iterator[tuple[Any, ...]], schema: pa.Schema, size: int) -> It
 
 
 def _converter(type_: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return what makes a dictionary of a struct, or a list of them of a list; None for another type."""
+    """Return a function that turns a struct, or each struct of a list, into a dictionary; None for other types."""
     if pa.types.is_struct(type_):
         names = [field.name for field in type_]
         return lambda cells: None if cells is None else dict(zip(names, cells, strict=True))

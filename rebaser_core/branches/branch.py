@@ -31,7 +31,7 @@ class Create:
     """The request to create a change set from `parent` as of log sequence `at` (None: now), or an empty one.
 
     `target`: the change set to branch from: the parent (None), or the target of the parent. `closed`:
-    the new change set accepts no edits. `follows`: it pulls what its target changes by itself.
+    the new change set accepts no edits. `follows`: its owner pulls what the target changes.
     """
 
     parent: str | None = None

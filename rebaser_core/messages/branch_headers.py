@@ -6,7 +6,7 @@ A reader of these headers does not need the payload. Most commits have none of t
   commit with edits is this one or an unknown earlier one.
 - `X-Branch`, in change sets that were created or closed by a request: `<target>@<base> <status> <changes> <conflicts>
   <origin>@<sequence> <birth> auto`. A name is empty if there is none; a `create` commit has no `<birth>`. The last
-  word is missing if the branch does not follow its target by itself.
+  word is missing if the branch does not follow its target.
 - `X-Protected`: `1` as long as the change set is protected.
 - `X-From`: `<change set>@<sequence>`, the branch whose changes this commit applies.
 - `X-Blobs`: the addresses of all blobs that the log needs from this message on, separated by spaces; or, if they are

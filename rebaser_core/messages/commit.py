@@ -132,7 +132,7 @@ def upgrade_v2(old: CommitV2) -> CommitV3:
 
 
 _KINDS = {str(kind): kind for kind in Kind}
-_QUICK = _KINDS.keys() - {Kind.MARK.value, Kind.REPLAY.value, Kind.GC.value}  # these have fields that are not usual
+_QUICK = _KINDS.keys() - {Kind.MARK.value, Kind.REPLAY.value, Kind.GC.value}  # these have rare fields
 _OF_UPDATES = (Kind.REBASE, Kind.REPLAY)  # commits with updates, which say what these replaced
 
 

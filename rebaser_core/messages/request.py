@@ -196,7 +196,7 @@ def _read_revert(body: RevertV4) -> Reverts:
 
 def _read_create(body: CreateV4) -> Create:
     if body.follow not in (AUTO, MANUAL):
-        raise malformed(f"a branch can follow its target {AUTO} or {MANUAL}, not {body.follow[:40]!r}")
+        raise malformed(f"`follow` must be {AUTO} or {MANUAL}, not {body.follow[:40]!r}")
     create = Create(body.parent, body.at, body.target, body.closed, body.follow == AUTO)
     for name in (create.parent, create.target):
         if name is not None:

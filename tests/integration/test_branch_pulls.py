@@ -1,4 +1,4 @@
-"""Branches that follow their targets are brought up to date by their owners, behind requests, and without harm."""
+"""Owners bring branches that follow their targets up to date, behind requests, and without harm."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

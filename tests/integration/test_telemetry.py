@@ -1,4 +1,4 @@
-"""What a server in this process tells of updates, streams and sweeps, after real ones."""
+"""The metrics of updates, streams and sweeps of a server in this process, after real ones."""
 
 from collections.abc import Callable
 

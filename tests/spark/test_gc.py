@@ -70,7 +70,7 @@ async def test_two_runs_on_spark_move_garbage_to_the_trash_and_bring_back_what_i
 
 async def test_a_nats_that_is_away_is_said_in_one_line(url: str, js: JetStream, subjects: Subjects) -> None:
     tables = SparkTables(url, js, subjects, Settings(nats_url="nats://127.0.0.1:1", prefix=subjects.prefix))
-    with pytest.raises(DvuError, match=r"garbage was not found on Spark: .*127\.0\.0\.1:1") as raised:
+    with pytest.raises(DvuError, match=r"the search for garbage on Spark failed: .*127\.0\.0\.1:1") as raised:
         await tables.stored()
     await tables.close()
     assert "\n" not in raised.value.message

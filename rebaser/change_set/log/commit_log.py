@@ -207,8 +207,8 @@ class CommitLog:
     async def encode(self, commit: Commit, freshness: Freshness | None = None) -> EncodedCommit:
         """Encode `commit` as it will be stored, with its parts in blobs if they are too large for a message.
 
-        `freshness` began before the first blob was put that the commit names, and before the log of another change set
-        was read from which it takes addresses. None: the commit names only blobs that are put here.
+        `freshness` must have started before the first blob that the commit names was put, and before any other log was
+        read from which the commit takes addresses. None: the commit names only blobs that are put here.
 
         Results that name rows of a view must be encoded while that view is open. Raises `UnstorableCommit` if the bytes
         do not decode to the commit, `TransientError` if a blob cannot be stored.

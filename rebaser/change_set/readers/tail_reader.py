@@ -58,8 +58,8 @@ class TailReader:
         return tail
 
     async def since(self, older: StoredMessage, newest: StoredMessage) -> Tail | None:
-        """Return the commits after the message `older` up to `newest`, which is not kept; None if they are too large to
-        be copied, or if `older` is no longer in the log, unchanged.
+        """Return the commits after the message `older` up to `newest`; the result is not cached. Returns None if they
+        are too large to be copied, or if `older` is no longer in the log.
 
         Raises the errors of `read`.
         """

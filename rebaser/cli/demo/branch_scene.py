@@ -19,7 +19,7 @@ IN_BRANCH, MEANWHILE = 100_000_000, 50_000_000  # bytes that the distribution gr
 Check = Callable[[str, str, Environment], Awaitable[dict[str, str]]]
 """Compares all values of a change set with independently computed ones, and returns texts of some, by id.
 
-It takes what the change set is called in a message, the change set, and the environment that it should show.
+It takes the name of the change set for messages, the change set, and the environment that it should show.
 """
 
 
@@ -40,7 +40,7 @@ class BranchScene:
         return f"larger-{self.change_set.removeprefix('run-')}"
 
     async def play(self) -> BranchFacts:
-        """Play the scene. Raises `CommandFailed` if a step does something else than it should."""
+        """Play the scene. Raises `CommandFailed` if a step has an unexpected result."""
         client, workspace, head, branch = self.client, self.workspace, self.change_set, self.branch
         await client.create_branch(workspace, branch, head, wait="derived", timeout=self.timeout)
         ours, theirs = self._grown(IN_BRANCH), self._grown(MEANWHILE)

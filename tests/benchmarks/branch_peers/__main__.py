@@ -6,9 +6,9 @@
 For each size of the graph, each side runs in a process of its own, one after the other: create a branch, edit it and
 its target, read the difference, merge (for Rebaser: rebase and apply), find and list conflicts, take a merge back, read
 a value as of a position, blame it, the bytes of 100 branches with one edit each, and collect garbage (Rebaser only with
-`--collect`: it starts Spark, and that is in the figure). `edits` are made
-on both sides; of those of the second kind of lines, 1 % are of the same values. `--whole`: 1,000, 100,000 and a million
-values with 1, 100 and 10,000 edits, which takes half an hour and some GB on disk.
+`--collect`: it starts Spark, and that is in the figure). Branch and target are both edited, `edits` values each. There
+are lines without conflicts, and lines in which 1 % of the edits (at least one) are of the same values. `--whole`:
+1,000, 100,000 and a million values with 1, 100 and 10,000 edits, which takes half an hour and some GB on disk.
 
 A ratio is that of Rebaser's figure to the side's: 2 means twice as long. Each side is as durable as it is by default.
 Rebaser is three processes, of which nothing is derived; doltlite and icechunk are called in the process that measures;

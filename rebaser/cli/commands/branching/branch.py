@@ -51,7 +51,7 @@ def branch(
         str,
         typer.Option(
             metavar="auto|manual",
-            help="Whether NAME takes over by itself what its target gets, while a server works on NAME.",
+            help="auto: a server that works on NAME also rebases it. manual: only requests change NAME.",
         ),
     ] = "auto",
     or_use: Annotated[
@@ -68,8 +68,8 @@ def branch(
 
     This takes the same time however many values the parent has. Without --from, the parent is main.
 
-    A branch follows its target: when a server has decided requests to the branch, or loads it, it also brings in what
-    the target got meanwhile, as `rebaser rebase` does. If a value was edited on both sides, that is a conflict. A
+    A branch follows its target: a server that has loaded the branch, or decided requests to it, also brings in what the
+    target got meanwhile, as `rebaser rebase` does. If a value was edited on both sides, that is a conflict. A
     branch that nobody uses stays as it is until its next request. With --follow manual, only `rebaser rebase` and
     `rebaser apply` bring in what the target got.
     """

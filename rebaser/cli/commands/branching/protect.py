@@ -1,4 +1,4 @@
-"""`rebaser protect`: has a change set refuse edits, so that it changes only by applied branches."""
+"""`rebaser protect`: makes a change set refuse edits, so that only applied branches change it."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,7 +34,7 @@ def protect(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Have a change set refuse edits and reverts. It then changes only when a branch is applied to it.
+    """Make a change set refuse edits and reverts. It then changes only when a branch is applied to it.
 
     This is no access control: everyone who may send requests can also end the protection.
     """

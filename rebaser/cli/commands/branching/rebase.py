@@ -54,9 +54,9 @@ def rebase(
     edited meanwhile, and its derived values are computed, but it cannot be applied. Conflicts do not make this command
     fail: the exit code is 0.
 
-    `rebaser apply` rebases by itself. So does a server that works on a branch which follows its target, as branches do
-    unless they were created with --follow manual. Between two requests to such a branch, use this command to bring it
-    up to date at once.
+    `rebaser apply` rebases by itself. So does a server that works on a branch, unless the branch was created with
+    --follow manual: it does so when it has loaded the branch, and after requests to it. At any other time, use this
+    command to bring the branch up to date.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async

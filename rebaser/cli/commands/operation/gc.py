@@ -1,4 +1,4 @@
-"""`rebaser gc`: delete the blobs that nothing needs any more."""
+"""`rebaser gc`: deletes the blobs that nothing needs any more."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,9 +40,9 @@ def gc(
 ) -> int:
     """Delete the blobs that nothing needs any more.
 
-    A blob is needed if a commit, a queued request or a dead letter names it. One that nothing needs is first only
-    noted. A run that finds it again after --grace moves it to the trash, and a run that finds it in the trash after as
-    much time erases it. Until then, whoever reads it or needs it again brings it back.
+    A blob is needed if a commit, a queued request or a dead letter names it. A run first only
+    notes a blob that nothing needs. A run that still finds it unneeded after --grace moves it to the trash, and a run
+    after another --grace erases it. Until then, the blob is brought back if somebody reads it or needs it again.
     """
     from rebaser.cli import logs
     from rebaser.cli.runner import run_async
