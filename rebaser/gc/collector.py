@@ -22,7 +22,7 @@ from rebaser_client.blobs import CollectableBlobs
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_client.jetstream.errors import WRONG_LAST_SEQUENCE
 from rebaser_core.commit import BlobRef, Collection, Commit, Kind
-from rebaser_core.errors import DvuError, FencedError, RebaserError, TransientError
+from rebaser_core.errors import ConfigError, DvuError, FencedError, RebaserError, TransientError
 from rebaser_core.garbage import (
     GC_KEY,
     GRACE,
@@ -41,6 +41,11 @@ log = structlog.get_logger(__name__)
 
 CONCURRENT = 8  # blobs that are moved or erased at once
 RUNS_KEPT = 100  # commits in the log of the collection
+MANY = 100  # blobs of which some message needs at least one, unless something is wrong
+LOST = (
+    "no message needs any of the {} blobs: the logs may be lost, or not restored yet, or the blob store may be that of "
+    "another installation; nothing was deleted; if nothing is to be kept, empty the blob store by other means"
+)
 MISREAD = (
     "the logs that were read do not contain the last run of the garbage collection, so they are not those of this "
     "installation: check that Spark's machines reach the same NATS under its URL, with the same account and prefix; "
@@ -91,8 +96,9 @@ class Collector:
         has been deleted by then.
 
         Deletes nothing and raises an error if it may not have found all that is needed: `ConfigError` if another
-        installation uses the blob store, `DvuError` (`gc_misread`) if Spark did not read this log, `TransientError`
-        (`clocks_differ`), or the errors of `ReferenceReader` for messages that it cannot read.
+        installation uses the blob store, or nothing needs any of many blobs; `DvuError` (`gc_misread`) if Spark did not
+        read this log; `TransientError` (`clocks_differ`); or the errors of `ReferenceReader`, for messages that it
+        cannot read.
         """
         previous = await self._js.last(self._subjects.commits_stream, self._subjects.commits(GC_KEY))
         listed, last = await self._candidates(previous.headers, previous.data) if previous is not None else ("", {})
@@ -100,6 +106,8 @@ class Collector:
         found = await find_garbage(self._tables)
         if any(blob.address == listed for blob in found.unneeded):
             raise DvuError(MISREAD, code="gc_misread")
+        if found.blobs >= MANY and len(found.unneeded) >= found.blobs:
+            raise ConfigError(LOST.format(found.blobs), code="gc_nothing_needed")
         run_id = self._new_id()
         planned = plan(found.unneeded, found.needed_in_trash, last, now_ms, self._grace_ms)
         data = encode_candidates(planned.candidates, f"{run_id} {now_ms}")

@@ -9,6 +9,7 @@ log that is not a commit, is searched for addresses, whatever it is. A commit, a
 cannot be read, or is of a version that this program does not know, is an error: nobody can tell what else it needs.
 """
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
@@ -21,10 +22,8 @@ from rebaser_client.logs import get_logger
 from rebaser_core.blob_address import find_addresses, is_address
 from rebaser_core.checkpoint import open_checkpoint
 from rebaser_core.dead_letter import PAYLOAD_ADDRESS
-from rebaser_core.errors import RebaserError, UnprocessableError, UnsupportedVersion
+from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.messages import (
-    EnqueueUpdatesRequest,
-    decode,
     decode_addresses,
     decode_commit,
     peek,
@@ -40,7 +39,7 @@ log = get_logger(__name__)
 SILENCE = 1.0  # seconds without a message until NATS is asked whether there are more
 CHUNK = 512  # messages that are read before other tasks run
 NAMES_BLOBS = 3  # the first version of commits that name all of their blobs in a header
-ESCAPES = (b"\\", b"\x7f")  # in JSON or CBOR without any of these, an address is spelt out as it is
+_ESCAPED = re.compile(rb"\\u00([0-7][0-9a-fA-F])")  # an ASCII character as JSON may spell it
 
 
 @record
@@ -141,7 +140,7 @@ class ReferenceReader:
         stored = await self._js.get(self._subjects.commits_stream, message.stream_sequence)
         if stored is None:
             return found
-        found |= find_addresses(stored.data)
+        found |= _find(stored.data)
         if not is_commit:
             return found
         with _explained(message):
@@ -158,21 +157,23 @@ class ReferenceReader:
 
     async def _in_request(self, message: Message) -> set[str]:
         """Return the addresses that a request or a dead letter names."""
-        found = find_addresses(message.data)
-        if any(escape in message.data for escape in ESCAPES):
-            try:
-                updates = decode(message.headers, message.data, expect=EnqueueUpdatesRequest).updates_address
-            except RebaserError:
-                updates = None
-            found |= {updates} if updates is not None and is_address(updates) else set()
+        found = _find(message.data)
         payload = message.headers.get(PAYLOAD_ADDRESS)
         if payload is not None and is_address(payload):
             found.add(payload)
             try:
-                found |= find_addresses(await self._blobs.get(payload))
+                found |= _find(await self._blobs.get(payload))
             except BlobMissing as error:
                 log.warning("dead_letter_without_payload", address=payload, reason=error.message)
         return found
+
+
+def _find(data: bytes) -> set[str]:
+    """Return the addresses in `data`, a message of any type and version, in CBOR or JSON."""
+    found = find_addresses(data)
+    if b"\\u00" in data:
+        found |= find_addresses(_ESCAPED.sub(lambda escape: bytes.fromhex(escape[1].decode()), data))
+    return found
 
 
 def _is_commit(message: Message) -> bool:

@@ -16,6 +16,7 @@ from rebaser_client.garbage import ReferenceReader
 from rebaser_client.jetstream import JetStream
 from rebaser_core.blob_address import address_of
 from rebaser_core.commit import CheckpointRef, Commit, Kind
+from rebaser_core.dead_letter import PAYLOAD_ADDRESS
 from rebaser_core.encoding.envelope import BLOBS, CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION
 from rebaser_core.errors import (
     ConfigError,
@@ -186,3 +187,35 @@ async def test_a_clock_that_jumped(
         await collector(js, subjects, blobs).run()
     assert raised.value.code == "clocks_differ"
     assert await is_untouched(blobs, garbage)
+
+
+async def test_logs_that_are_lost(js: JetStream, subjects: Subjects, blobs: CollectableBlobs) -> None:
+    """The stream was purged by mistake. As long as the blobs are there, a copy of it can be restored."""
+    for number in range(100):
+        address = await blobs.put(b"%d" % number)
+    await js.publish(subjects.commits(KEY), address.encode())
+    assert (await collector(js, subjects, blobs).run(dry=True)).trashed == 99
+    await js.purge(subjects.commits_stream, subjects.commits(KEY))
+    for _ in range(3):
+        with pytest.raises(ConfigError, match="no message needs any of the 100 blobs") as raised:
+            await collector(js, subjects, blobs).run()
+        assert raised.value.code == "gc_nothing_needed"
+    assert await is_untouched(blobs, address)
+
+
+@pytest.mark.parametrize("in_blob", [False, True])
+async def test_an_escaped_address_in_a_request_of_a_newer_version(
+    js: JetStream, subjects: Subjects, blobs: CollectableBlobs, in_blob: bool
+) -> None:
+    address = await blobs.put(b"updates")
+    escaped = "".join(f"\\u{ord(char):04X}" for char in address)
+    body = f'{{"v99": {{"updatesAt": "{escaped}"}}}}'
+    headers = {CONTENT_TYPE: "application/json", MESSAGE_TYPE: "EnqueueUpdatesRequest", MESSAGE_VERSION: "99"}
+    needed = {address}
+    if in_blob:
+        payload = await blobs.put(body.encode())
+        needed.add(payload)
+        await js.publish(subjects.dlq(KEY), b"", headers | {PAYLOAD_ADDRESS: payload})
+    else:
+        await js.publish(subjects.requests(KEY), body.encode(), headers)
+    assert set(await ReferenceReader(js, subjects, blobs).queued()) == needed

@@ -925,7 +925,7 @@ BUGS = (
         "            pass",
         (
             "rebaser_client.garbage.references",
-            "        found = find_addresses(message.data)\n",
+            "        found = _find(message.data)\n",
             "        found = set()\n",
         ),
     ),
