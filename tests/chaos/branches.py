@@ -22,19 +22,17 @@ from typing import Any
 import anyio
 
 from rebaser.embedded.nats import embedded_nats
-from rebaser_client import RebaserClient, Remove, RequestRejected, Set, Update
+from rebaser_client import RebaserClient, RequestRejected, Set
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_core.branches.branch import Apply, Create, Rebase
-from rebaser_core.commit import BranchStatus, Commit, Decision, Kind, Marking, Outcome, Reverts, Strategy
+from rebaser_core.commit import Commit, Decision, Kind, Outcome
 from rebaser_core.streams.topology import TopologyOptions
+from tests.chaos.branch_requests import Asked, Requests
 from tests.chaos.nemeses import Nemesis
 from tests.chaos.system import ENOUGH, SUBJECTS, installation
-from tests.support.branches import Book, Definition, Definitions, RefusedError, World
+from tests.support.branches import Book, Definition, RefusedError, World
 from tests.support.owners import Engine, serving
 
-NAMES = ("main", "a", "b", "c", "d")
-IDS = ("x", "y", "z")
 FAULTS = ("kill", "term", "pause")
 TRACED = 80  # requests that a report shows
 SETTINGS: dict[str, object] = {"checkpoint_bytes": 2048}
@@ -55,18 +53,6 @@ ALIKE = {
 
 class Differs(AssertionError):  # noqa: N818 - it reads as a sentence where it is raised
     """The product and the model do not agree."""
-
-
-@dataclass
-class Asked:
-    """A request to `name`: what the product is sent, and the method of the model with its arguments. Positions in them
-    are log sequences of the product."""
-
-    name: str
-    method: str
-    arguments: dict[str, Any]
-    action: Any = None
-    updates: tuple[Update, ...] = ()
 
 
 @dataclass
@@ -96,6 +82,7 @@ class Author:
         self._world = World()
         self._positions = Positions()
         self._logs: dict[str, list[int]] = {}  # by name: the commits of the product that were decided again
+        self._requests = Requests(rng, self._world, self._logs)
         self._asked: dict[str, Asked] = {}  # by request id
         self._begun: dict[str, int] = {}  # by name: the first commit in the model of what an edit began
         self._trace: deque[str] = deque(maxlen=TRACED)
@@ -105,7 +92,7 @@ class Author:
         await self._step(Asked("main", "edit", {"delta": {"x": 1, "y": 2}}, None, (Set("x", 1), Set("y", 2))))
         try:
             while not stop.is_set():
-                await self._step(self._draw())
+                await self._step(self._requests.draw())
         except Differs as found:
             raise Differs("\n".join([f"in {self._workspace}, after", *self._trace, str(found)])) from None
 
@@ -133,73 +120,6 @@ class Author:
         except RequestRejected as error:
             return error.code
         return ""
-
-    # -- drawing ---------------------------------------------------------------------------------------------------
-
-    def _draw(self) -> Asked:
-        rng = self._rng
-        newest = {name: books[-1] for name, books in self._world.books.items()}
-        branches = [name for name, book in newest.items() if book.target is not None and book.status == "open"]
-        known = branches if branches and rng.random() < 0.7 else list(newest)
-        name, other = rng.choice(NAMES), rng.choice(known)
-        kinds = {
-            "edit": 30,
-            "create": 4 if branches[1:] else 30,
-            "rebase": 16,
-            "apply": 16,
-            "revert": 5,
-            "mark": 10 if branches else 30,
-        }
-        match rng.choices([*kinds, "protect"], [*kinds.values(), 2])[0]:
-            case "create":
-                return self._draw_create(other)
-            case "rebase":
-                return self._draw_rebase(other)
-            case "apply":
-                at, strict, keep = self._position(other), rng.random() < 0.2, rng.random() < 0.3
-                arguments = {"source": other, "at": at, "strict": strict, "keep": keep}
-                target = self._world.book(other).target or name
-                return Asked(target, "apply", arguments, Apply(other, at, strict, allow_stale=True, keep=keep))
-            case "revert":
-                first, last = sorted(rng.choices(self._logs[other][-8:], k=2))
-                return Asked(other, "revert", {"first": first, "last": last}, Reverts(first, last))
-            case "mark":
-                closed = [name for name, book in newest.items() if book.status != "open"]
-                other = rng.choice(closed) if closed and rng.random() < 0.7 else other
-                status = rng.choice(("open", "deleted") if other in closed else ("open", "abandoned", "deleted"))
-                return Asked(other, "mark", {"status": status}, Marking(status=BranchStatus(status)))
-            case "protect":
-                protected = rng.random() < 0.3
-                return Asked(other, "mark", {"protected": protected}, Marking(protected=protected))
-        delta: Definitions = {id_: rng.choice((None, 0, 1, 2)) for id_ in rng.sample(IDS, rng.choice((1, 1, 2)))}
-        updates = tuple(Remove(id_) if one is None else Set(id_, one) for id_, one in delta.items())
-        return Asked(name, "edit", {"delta": delta, "at": self._position(name)}, None, updates)
-
-    def _draw_create(self, parent: str) -> Asked:
-        free = [name for name in NAMES[1:] if name not in self._world.books or self._is_deleted(name)]
-        child = self._rng.choice(free if free and self._rng.random() < 0.9 else NAMES[1:])
-        at = self._position(parent)
-        target = self._world.book(parent).target if self._rng.random() < 0.25 else None
-        target = None if target == child or self._world.book(parent).status == "deleted" else target
-        at = None if target else at
-        return Asked(
-            child,
-            "create",
-            {"parent": parent, "at": at, "sibling": target is not None},
-            Create(parent, at, target),
-        )
-
-    def _draw_rebase(self, name: str) -> Asked:
-        strategy = self._rng.choice(("record", "record", "record", "ours", "theirs"))
-        target = self._world.book(name).target
-        further = self._world.book(target).target if target is not None and self._rng.random() < 0.2 else None
-        upto = self._position(target) if target is not None and further is None else None
-        arguments = {"strategy": strategy, "upto": upto, "onto": further is not None}
-        return Asked(name, "rebase", arguments, Rebase(upto, further, Strategy(strategy)))
-
-    def _position(self, name: str) -> int | None:
-        """None, or the log sequence of one of the newest commits of the change set `name`."""
-        return self._rng.choice(self._logs[name][-6:]) if name in self._logs and self._rng.random() < 0.4 else None
 
     # -- deciding again --------------------------------------------------------------------------------------------
 
@@ -254,7 +174,7 @@ class Author:
                 arguments["at"] = max(arguments["at"], begun)
             if begun and "first" in arguments:
                 arguments["first"] = max(arguments["first"], begun + 1)
-            if asked.method == "mark" and arguments.get("status") == "open" and self._is_deleted(asked.name):
+            if asked.method == "mark" and arguments.get("status") == "open" and world.is_deleted(asked.name):
                 world.undelete(asked.name)
             else:
                 getattr(world, asked.method)(asked.name, **arguments)
@@ -277,9 +197,6 @@ class Author:
             return False
         then = self._world.book(asked.arguments["parent"], self._positions.in_model(asked.arguments["at"]))
         return then.birth != self._world.book(asked.arguments["parent"]).birth
-
-    def _is_deleted(self, name: str) -> bool:
-        return name in self._world.books and self._world.book(name).status == "deleted"
 
     def _in_model(self, asked: Asked, commit: Commit) -> dict[str, Any]:
         """The arguments of `asked`, with positions of the model; for one that was left open, what the product read."""

@@ -119,6 +119,9 @@ class World:
             raise RefusedError("no_such_change_set")
         return books[-1]
 
+    def is_deleted(self, name: str) -> bool:
+        return name in self.books and self.books[name][-1].status == "deleted"
+
     def commits(self, name: str, after: int, until: int) -> list[Commit]:
         return [commit for commit in self.logs[name] if after < commit.sequence <= until]
 
