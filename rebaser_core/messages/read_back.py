@@ -40,6 +40,8 @@ def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
         return False
     if commit.replay is not None or commit.source is not None or commit.marking is not None or commit.protected:
         return False
+    if commit.collection is not None:
+        return False
     header = headers.get
     version, usual = ("1", USUAL) if commit.before is None else ("3", USUAL_HISTORY)
     if header(CONTENT_TYPE) != _CBOR or header(MESSAGE_TYPE) != _NAME or header(MESSAGE_VERSION) != version:

@@ -25,6 +25,7 @@ import rebaser.dvu.update
 import rebaser.runtime.context
 import rebaser.server
 import rebaser.serving
+import rebaser.telemetry.feeds
 import rebaser_client.blobs.freshness
 import rebaser_client.blobs.nats
 import rebaser_client.nats.connection
@@ -118,6 +119,7 @@ def replaced(
         (time, "time", lambda: wall_ns() / NANOS),
         (time, "time_ns", wall_ns),
         (time, "monotonic", loop.time),
+        (rebaser.telemetry.feeds, "clock", loop.time),
         (time, "thread_time", lambda: 0.0),  # nothing takes time to compute
         (time, "monotonic_ns", lambda: int(loop.time() * NANOS)),
         (os, "urandom", rng.randbytes),
