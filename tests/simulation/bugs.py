@@ -126,7 +126,7 @@ BUGS = (
     bug(
         "the log is purged one checkpoint further than its history reaches",
         "gentle",
-        6,
+        10,
         "rebaser_core.history",
         "            place = number\n",
         "            place = min(number + 1, last)\n",
@@ -142,7 +142,7 @@ BUGS = (
     bug(
         "the sweeper keeps what the first commit of the history needs, not the state before it",
         "harsh",
-        3,
+        6,
         OLD_HISTORY,
         "await self._js.get(stream, first.previous)",
         "following",
@@ -150,7 +150,7 @@ BUGS = (
     bug(
         "the sweeper purges the commit that created a change set",
         "harsh",
-        80,
+        2,
         "rebaser_core.history",
         "        return begin - 1\n",
         "        return begin\n",
@@ -166,7 +166,7 @@ BUGS = (
     bug(
         "the sweeper takes the stream for crowded when it is not",
         "harsh",
-        9,
+        10,
         OLD_HISTORY,
         "crowded = is_crowded(info)",
         "crowded = True",
@@ -301,7 +301,7 @@ BUGS = (
     bug(
         "a dead request is not copied",
         "gentle",
-        2,
+        4,
         PROCESSOR,
         "        await context.dead_letters.publish(self._key, pending.message, decision, context.now_ms())\n",
         "",
@@ -309,7 +309,7 @@ BUGS = (
     bug(
         "a dead request is answered before it is copied",
         "gentle",
-        2,
+        4,
         PROCESSOR,
         "        await context.dead_letters.publish(self._key, pending.message, decision, context.now_ms())\n",
         """        self.answer(pending.message, decision, pending.commit)
@@ -367,7 +367,7 @@ BUGS = (
     bug(
         "a message that was lost on its way from the queue is not missed",
         "harsh",
-        4,
+        57,
         "rebaser_client.jetstream.ordered.consumer",
         "if message.consumer_sequence != generation.sequence + 1:",
         "if False:",
@@ -420,7 +420,7 @@ BUGS = (
     bug(
         "no last look",
         "gentle",
-        22,
+        3,
         OWNER,
         "                work_left = request is not None or commits.state.owes or commits.left_debt or unlooked\n",
         "                work_left = False\n",
@@ -428,7 +428,7 @@ BUGS = (
     bug(
         "the last look comes before the ack",
         "gentle",
-        54,
+        3,
         LIFECYCLE,
         "return replace(state, phase=Phase.RECHECKING), (Command.RECHECK,)",
         "return replace(state, phase=Phase.DONE), ()",
@@ -471,7 +471,7 @@ BUGS = (
     bug(
         "the client publishes the task before the request",
         "gentle",
-        2,
+        1,
         CLIENT,
         """            await self._sender.store(request, deadline)
         except""",
@@ -482,7 +482,7 @@ BUGS = (
     bug(
         "the client sends again under a new id",
         "harsh",
-        2,
+        9,
         "rebaser_client.requests.sender",
         """            except TransientError:
                 maybe_stored = True
@@ -613,14 +613,6 @@ BUGS = (
         "        if False:\n",
     ),
     bug(
-        "a deleted change set forgets what was decided",
-        "gentle",
-        954,
-        STATE,
-        "        self.outcomes, self.redriven = dict(other.outcomes), dict(other.redriven)\n",
-        "        self.outcomes, self.redriven = {}, {}\n",
-    ),
-    bug(
         "what is brought back lacks the last commit before its deletion",
         "gentle",
         91,
@@ -664,7 +656,7 @@ BUGS = (
     bug(
         "a branch moves its base and does not take what its target did",
         "gentle",
-        5,
+        2,
         REPLAY,
         "        self.delta.append(_update(id_, their))\n",
         "",
@@ -696,7 +688,7 @@ BUGS = (
     bug(
         "a branch that was to stay open is closed",
         "gentle",
-        56,
+        22,
         REPLAY,
         "not applied.keep and branch.own <= applied.sequence",
         "branch.own <= applied.sequence",
@@ -736,7 +728,7 @@ BUGS = (
     bug(
         "a branch with conflicts is applied",
         "gentle",
-        255,
+        334,
         "rebaser_core.decisions.apply",
         "    if then.conflicts:\n",
         "    if False:\n",
