@@ -768,16 +768,6 @@ BUGS = (
         (DRAFTS, "from typing import Any\n", "from dataclasses import replace\nfrom typing import Any\n"),
     ),
     bug(
-        "a rebase does not notice that a pull came first",
-        "gentle",
-        50,
-        PROCESSOR,
-        "        if not theirs.fits(branch):\n",
-        "        if False:\n",
-        (PULLER, "self._processor.rebasing or not", "not"),
-    ),
-    # -- the sweeper -----------------------------------------------------------------------------------------------
-    bug(
         "the sweeper passes over requests",
         "harsh",
         33,
@@ -827,7 +817,7 @@ BUGS = (
     bug(
         "a dead request is kept after it was buried",
         "calm",
-        2,
+        4,
         PROCESSOR,
         "self._pending_dead.pop(decision.sequence, None)",
         "pass",
@@ -877,7 +867,7 @@ BUGS = (
     bug(
         "the store is listed after the messages were read",
         "garbage",
-        5,
+        9,
         FINDING,
         """    stored = await tables.stored()
 """,
