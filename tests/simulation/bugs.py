@@ -768,6 +768,16 @@ BUGS = (
         (DRAFTS, "from typing import Any\n", "from dataclasses import replace\nfrom typing import Any\n"),
     ),
     bug(
+        "a rebase does not notice that a pull came first",
+        "gentle",
+        306,
+        PROCESSOR,
+        "        if not theirs.fits(branch):\n",
+        "        if False:\n",
+        (PULLER, "self._processor.rebasing or not", "not"),
+    ),
+    # -- the sweeper -----------------------------------------------------------------------------------------------
+    bug(
         "the sweeper passes over requests",
         "harsh",
         33,
