@@ -27,15 +27,20 @@ class GapError(Exception):
     """Commits do not suffice to tell what a branch changed."""
 
 
+class UnknownEdit(GapError):  # noqa: N818 - a state of the log
+    """A rebase gave a new base to a value that had been edited back to its base, so that the checkpoint before it does
+    not list the value as changed. Only the state tells its definition."""
+
+
 async def read_changes(
     commits: CommitReader, key: ChangeSetKey, sequence: int, *, max_bytes: int = NO_LIMIT, max_changes: int = NO_LIMIT
 ) -> Changes:
     """Return the values edited in the branch `key` as of its commit `sequence`, and their conflicts with the target.
     Some may be edited back to the base.
 
-    Raises `GapError` if a commit is gone, or does not say what it replaced, and `UnprocessableError` (`too_large`) for
-    more than `max_changes`, or blobs of more than `max_bytes`, which are then not read. Raises `TransientError` if a
-    blob cannot be read.
+    Raises `GapError` if a commit is gone, or does not say what it replaced; its subclass `UnknownEdit` if the commits
+    are there, but do not suffice. Raises `UnprocessableError` (`too_large`) for more than `max_changes`, or blobs of
+    more than `max_bytes`, which are then not read. Raises `TransientError` if a blob cannot be read.
     """
     commit = await commits.commit_at(key, sequence)
     if commit is None:
@@ -147,9 +152,9 @@ class _Fold:
             await cooperate()
             for update in replay.bases[start : start + STEP]:
                 known = self.changes.get(update.id)
-                if known is not None:  # otherwise the new base is what stands here
-                    base = definition_of(update)
-                    self.changes[update.id] = Changed(base, known.here, left.get(update.id))
+                if known is None:
+                    raise UnknownEdit
+                self.changes[update.id] = Changed(definition_of(update), known.here, left.get(update.id))
 
     def _check(self) -> None:
         if self._room < 0 or len(self.changes) > self._max_changes:

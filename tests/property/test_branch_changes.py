@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rebaser_client.log import branch_changes
-from rebaser_client.log.branch_changes import read_changes
+from rebaser_client.log.branch_changes import UnknownEdit, read_changes
 from rebaser_core.branches.branch import Changed
 from rebaser_core.branches.merge import Definition
 from rebaser_core.commit import BlobRef, CheckpointRef, Commit, Kind, Origin, Source, Strategy
@@ -129,7 +129,11 @@ async def test_changes_read_from_commits_are_those_of_the_state(seed: int, monke
         log.grow()
     for commit in log.commits:
         expected = log.changes[commit.sequence]
-        found = await read_changes(log, KEY, commit.sequence)  # type: ignore[arg-type]
+        try:
+            found = await read_changes(log, KEY, commit.sequence)  # type: ignore[arg-type]
+        except UnknownEdit:  # the callers load the state
+            assert commit.checkpoint is not None, "without a checkpoint, commits suffice"
+            continue
         assert {id_: one for id_, one in found.items() if not one.is_level or one.contested} == expected
         some = await read_changes(log, KEY, commit.sequence, max_changes=len(IDS))  # type: ignore[arg-type]
         assert some == found

@@ -7,9 +7,9 @@ with the changes.
 from rebaser.runtime.context import Context
 from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import StoredMessage
-from rebaser_client.log.branch_changes import STEP, Changes, GapError, read_changes
+from rebaser_client.log.branch_changes import STEP, Changes, GapError, UnknownEdit, read_changes
 from rebaser_client.log.positions import PositionPurged
-from rebaser_core.branches.branch import Apply
+from rebaser_core.branches.branch import Apply, differing
 from rebaser_core.branches.merge import PatchEntry
 from rebaser_core.commit import Commit, Source
 from rebaser_core.decisions.apply import Offer, check_source
@@ -72,6 +72,11 @@ async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply
         changes = await read_changes(
             reader, branch, commit.sequence, max_bytes=MAX_BYTES, max_changes=limits.max_updates
         )
+    except UnknownEdit:
+        try:
+            return Offer(source, summary.base, await _patch_of_state(context, branch, commit.sequence))
+        except PositionPurged:
+            return None
     except (GapError, PositionPurged):
         return None
     return Offer(source, summary.base, await _patch(changes))
@@ -81,6 +86,21 @@ def birth_of(message: StoredMessage, commit: Commit) -> int:
     """Return the sequence of the commit that created the change set, 0 if none did."""
     summary = read_branch(message.headers)
     return commit.created_by or (0 if summary is None else summary.birth)
+
+
+async def _patch_of_state(context: Context, branch: ChangeSetKey, sequence: int) -> tuple[PatchEntry, ...]:
+    """Return the changes of the branch from its whole state, which takes longer than to read its commits."""
+    state = (await context.reader.load(branch, sequence)).state
+    assert state.branch is not None  # noqa: S101 - it has a target
+    changes = state.branch.changes
+    if len(changes) > (most := context.settings.limits.max_updates):
+        raise UnprocessableError(f"the branch has more than {most:,} changes", code="too_large")
+    patch: list[PatchEntry] = []
+    entries = list(changes.items())
+    for start in range(0, len(entries), STEP):
+        await cooperate()
+        patch += differing(entries[start : start + STEP], state.cells.edit_of)
+    return tuple(patch)
 
 
 async def _patch(changes: Changes) -> tuple[PatchEntry, ...]:
