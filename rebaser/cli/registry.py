@@ -247,7 +247,7 @@ def _resolve() -> Function:
 
 @LazyGroup.command(
     "protect",
-    "Have a change set refuse edits and reverts.",
+    "Make a change set refuse edits and reverts.",
     examples(
         "rebaser protect shop main",
         "rebaser protect shop main --off",
