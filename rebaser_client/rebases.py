@@ -62,7 +62,7 @@ class RebaseOperations(BranchOperations):
         onto: str | None = None,
         **options: Unpack[RevertOptions],
     ) -> Rebased:
-        """Bring into a branch what its target changed since the base of the branch, and wait.
+        """Bring the changes that the target made since the branch's base into the branch, and wait until that is done.
 
         Edits of the branch stay. If both sides defined a value differently, that is a conflict, and `strategy` says
         what to do: `record` keeps the definition of the branch and records the conflict, `ours` keeps the definition of

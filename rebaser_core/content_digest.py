@@ -23,8 +23,9 @@ def digest_of(
     expect_at: int | None = None,
     action: Action | None = None,
 ) -> bytes:
-    """The digest of a request's content, which does not include author and message. `action`: what the request asks
-    for instead of edits.
+    """The digest of a request's content. Author and message are left out.
+
+    `action`: what a request without edits asks for.
     """
     parts = [_bytes_of(update) for update in updates]
     if from_change_set is not None:

@@ -25,7 +25,8 @@ class Scalar(Protocol):
     def item(self, /) -> Any: ...
 
 
-# What a program may pass as a value. Sequences become lists, mappings become maps, and NumPy scalars Python objects.
+# What a program may pass as a value. Sequences become lists, mappings become maps, and NumPy scalars become
+# Python objects.
 JsonInput: TypeAlias = Union[bool, int, float, str, Sequence["JsonInput"], Mapping[str, "JsonInput"], Scalar, None]
 
 INT64_MIN = -(2**63)

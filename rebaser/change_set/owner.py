@@ -127,7 +127,8 @@ class Owner(Actor):
         self.post(Stop(reason))
 
     def lose_task(self, *, hung: bool) -> None:
-        """Begin to end because the task is lost: this process `hung`, or the stream of tasks is gone."""
+        """Begin to end this owner, because its task is lost: either this process `hung`, or the stream of tasks is
+        gone."""
         self.lease.lost = True
         self._hung |= hung
         self.post(Stop(Reason.TASK_LOST))

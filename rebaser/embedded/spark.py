@@ -4,9 +4,9 @@ Invariant: the JVM never outlives this process, however this process ends: the J
 Servers on one machine share nothing: the operating system chooses the port, and each start has a new folder and a new
 token.
 
-The JVM is started as PySpark does it (`pyspark/java_gateway.py` and `SparkSession._start_connect_server` of 4.3), but
-outside PySpark's process-wide state. So it can be started again after it died, and it does not write to the stderr of
-this process.
+This starts the JVM the way PySpark does (`pyspark/java_gateway.py` and `SparkSession._start_connect_server` of 4.3),
+but without touching PySpark's process-wide state. So the JVM can be started again after it died, and it does not write
+to the stderr of this process.
 """
 
 import contextlib

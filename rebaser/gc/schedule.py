@@ -33,7 +33,8 @@ class CollectionSchedule:
 
     async def run(self, is_sweeper: Callable[[], bool]) -> None:
         """Make a run whenever one is due and this server is the sweeper, until cancelled."""
-        await leave_note(self._context)  # also if it never makes a run: another installation may
+        # even if this schedule never makes a run (`every` is 0), because another installation may collect
+        await leave_note(self._context)
         while self._every:
             await anyio.sleep(min(self._every / CHECKS, MAX_PAUSE))
             if not is_sweeper():

@@ -11,11 +11,11 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-YOUNG = 20_000  # new objects until the youngest generation is collected; many, because requests make hardly any cycles
-SECOND = 4  # collections of the youngest generation until the second generation is collected, too
-NEVER = 1_000_000  # collections of the second generation until a full collection
+YOUNG = 20_000  # collect the youngest generation after this many new objects; many: requests make hardly any cycles
+SECOND = 4  # collect the second generation, too, after this many collections of the youngest
+NEVER = 1_000_000  # run a full collection after this many collections of the second generation
 FEW_OWNERS = 500
-COLLECT_WITH_FEW, COLLECT_WITH_MANY = 1000, 100_000  # how many owners have to end until all objects are collected
+COLLECT_WITH_FEW, COLLECT_WITH_MANY = 1000, 100_000  # collect all objects after this many owners have ended
 
 
 @contextmanager

@@ -23,7 +23,9 @@ ROWS_FACTOR = 12  # decoded rows take about as many times the memory of their en
 ADDRESS = 200  # bytes of memory that the address of a blob takes
 OVERHEAD = 2000  # bytes of memory that a tail takes in addition to its parts
 MAX_MADE = 64  # checkpoints
-PATIENCE = 1.0  # seconds to wait for somebody else who reads the same tail; in an outage, everybody has to try
+# Seconds to wait for another task that reads the same tail. After that the caller reads it itself, so that in an outage
+# no task waits long.
+PATIENCE = 1.0
 
 
 @record
@@ -65,9 +67,9 @@ class MadeCheckpoint:
 
 
 class TailCache:
-    """The tails that were used last, within `tail_cache_max_bytes` of memory, and the checkpoints made last.
+    """The most recently used tails, up to `tail_cache_max_bytes` of memory, and the most recently made checkpoints.
 
-    `making` is held by whoever makes a checkpoint, which takes the memory of a whole state.
+    `making` is a lock: one checkpoint is made at a time, because making one needs as much memory as a whole state.
     """
 
     def __init__(self) -> None:

@@ -4,11 +4,12 @@ So without the sweeper, a change set that is no longer edited would keep its his
 such change sets would fill the stream of all logs. Then no server could append a commit.
 
 While the stream has room, a round through all logs purges what is older than the history that is kept. While the
-stream is crowded (see `rebaser.change_set.log.checkpointer`), all history gives way, that of the logs with the most
-commits first, until the stream is not crowded any more.
+stream is crowded (see `rebaser.change_set.log.checkpointer`), all history is purged, beginning with the logs that have
+the most commits, until the stream is no longer crowded.
 
-Invariants: what is purged depends on the streams alone, not on a clock of a server. The checkpoint before the newest
-one and the log after it always remain, so nothing here disturbs an owner that starts, or two servers that sweep.
+Invariants: what is purged depends only on the streams, not on any server's clock. The checkpoint before the newest one
+and the log after it always remain, so purging cannot interfere with an owner that is starting, or with another server
+that sweeps.
 """
 
 from collections import deque

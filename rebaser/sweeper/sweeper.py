@@ -77,7 +77,10 @@ class Sweeper:
         self.seen: Sweep | None = None
 
     async def run(self) -> None:
-        """Wait to be pinned, and sweep, until cancelled. Another server is then pinned at once."""
+        """Sweep whenever this server is pinned, until cancelled.
+
+        On cancellation it gives up the pin, so that another server is pinned at once.
+        """
         consumer = PullConsumer(
             self._js,
             self._subjects.sweep_stream,

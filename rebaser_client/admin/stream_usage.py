@@ -34,7 +34,7 @@ class MessageCost:
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """The usage and the limits of a stream. Sizes are bytes of one copy. A limit of -1 means no limit.
+    """The usage and the limits of a stream. Sizes are in bytes, and count one copy only. A limit of -1 means no limit.
 
     - `copies_behind`: copies that are offline or have not caught up.
     - `percent_full`: how much is used of the limit that is closest to being reached; None without limits.
@@ -180,7 +180,7 @@ async def _newest_cost(js: JetStream, info: StreamInfo) -> MessageCost | None:
         return None
     except ApiError as error:
         if error.err_code == NO_MESSAGE:
-            return None  # the message was deleted meanwhile, as requests are
+            return None  # the message has since been deleted, as happens to requests
         raise
     headers = len(binascii.a2b_base64(stored.get("hdrs", "")))
     record = RECORD[info.config["storage"]]

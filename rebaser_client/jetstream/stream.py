@@ -38,9 +38,13 @@ class Stream:
     async def get_message(
         self, sequence: int | None = None, *, next_of: str | None = None, last_of: str | None = None
     ) -> StoredMessage | None:
-        """Return the message at `sequence`, the first of subject `next_of` from there on, or the newest of `last_of`.
+        """Return a message, or None if there is none:
 
-        Return None if there is none. Raises `ConfigError` for any other combination of arguments.
+        - `sequence` alone: the message at that sequence.
+        - `next_of`: the first message of that subject from `sequence` on (default 1).
+        - `last_of` alone: the newest message of that subject.
+
+        Raises `ConfigError` for any other combination of arguments.
         """
         if last_of is not None and sequence is None and next_of is None:
             return await self._js.last(self.name, last_of)

@@ -101,7 +101,8 @@ class CommitReader:
         return None
 
     async def commit_at(self, key: ChangeSetKey, at: At | None) -> Commit | None:
-        """Return the newest commit at or before the position `at`, its delta not loaded; None if there was none then.
+        """Return the newest commit at or before the position `at`, without loading its delta, or None if there is no
+        such commit.
 
         Raises the errors of `newest_message`, and `TransientError` for a damaged commit.
         """

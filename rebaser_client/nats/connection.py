@@ -97,7 +97,7 @@ class Connection:
         return self._link is not None
 
     def away_and_rtt(self) -> tuple[float, float]:
-        """Return the seconds without a connection (0: there is one), and of the last round trip (0: none yet)."""
+        """Return the seconds for which the connection is down (0: up), and of the last round trip (0: down or none)."""
         return (self._loop.time() - self._lost_at, 0.0) if self._link is None else (0.0, self._link.rtt)
 
     def check_open(self) -> None:

@@ -30,7 +30,10 @@ class Denials:
             raise refused
 
     def log(self, error: NotAllowed, now: float) -> None:
-        """Log a denial, at most every `REPEAT_AFTER` seconds for each subject. `now` is seconds of any clock."""
+        """Log a denial, at most once every `REPEAT_AFTER` seconds for each operation on a subject.
+
+        `now`: seconds, always of the same clock.
+        """
         key = (error.operation, error.subject)
         if now - self._logged.get(key, now - REPEAT_AFTER) >= REPEAT_AFTER:
             if len(self._logged) >= MAX_SUBJECTS:

@@ -162,7 +162,8 @@ class Link:
             raise
 
     async def watch(self, ping_interval: float) -> None:
-        """Return when the link is broken. A silent peer is given up within two `ping_interval`s (seconds).
+        """Return when the link is broken. A peer that stays silent is declared dead within two `ping_interval`s
+        (in seconds).
 
         The link is judged by the bytes read, not by the bytes sent: the socket of a dead peer accepts bytes for a long
         time. Only pings that this loop sent are counted, so a process that was paused keeps its connection.

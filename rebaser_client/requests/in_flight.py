@@ -1,9 +1,9 @@
 """Bounds how many requests of a client wait for the confirmation that they are stored.
 
-Invariant: callers are admitted in the order in which they asked. A request that is stored no longer counts, so a change
-set whose owner does not answer holds up nobody else.
+Invariant: callers are admitted in the order in which they asked. Once a request is stored, it no longer counts
+toward the bound. So a change set whose owner does not answer does not hold up the others.
 
-`Backpressure` is about another bound: that of the servers, on requests that are stored and not decided yet.
+`Backpressure` is about another bound: the one that servers place on requests that are stored but not decided yet.
 """
 
 import asyncio

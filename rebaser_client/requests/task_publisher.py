@@ -85,7 +85,7 @@ class TaskPublisher:
         # Tasks: when each is due, its change set, and the reply that makes it unnecessary.
         self._deferred: deque[tuple[float, ChangeSetKey, asyncio.Future[Msg]]] = deque()
         self._watching_deferred = False
-        self._usual = 0.0  # seconds that answers took lately, a moving average
+        self._usual = 0.0  # moving average of recent answer times, in seconds
         self._loop = asyncio.get_running_loop()
 
     async def publish(self, key: ChangeSetKey) -> None:

@@ -55,9 +55,9 @@ Plan: TypeAlias = Callable[[BlockingLogs, SourceOptions], list[InputPartition]]
 class Table:
     """A table. `columns`: as Spark's DDL. `read` yields the rows of a partition.
 
-    `split`: whether change sets are distributed over partitions; otherwise one partition reads those that the option
-    `changeSet` names, or the whole workspace. `partitions`, of tables that are not about change sets, plans all of the
-    partitions.
+    `split`: True distributes the change sets over partitions. With False, a single partition reads the change sets
+    named by the option `changeSet`, or the whole workspace. `partitions`: plans the partitions of a table that is not
+    about change sets.
     """
 
     columns: str

@@ -148,7 +148,8 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # PySpark is u
         return {"sequence": max(start["sequence"], self._last())}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[LogPartition]:
-        """Return one partition for a whole workspace, because its commits have one order; otherwise as for a table."""
+        """Return a single partition if the stream covers a whole workspace, because its commits are totally ordered.
+        Otherwise, partition as for a table."""
         after, until = start["sequence"], end["sequence"]
         if after >= until:
             return []

@@ -62,7 +62,8 @@ class CheckpointReader(Protocol):
         ...
 
     def finish(self) -> tuple[ChangeSetState, Chain]:
-        """The state, and the chain it was read from; the chain is empty if no delta can follow it."""
+        """The state, and the chain of parts it was read from. The chain is empty if no delta can extend this
+        checkpoint."""
         ...
 
 

@@ -47,8 +47,8 @@ class DecidedBatch:
     """The content of the next commit: `decisions`, `delta` and `recompute`. Without decisions no commit is written.
 
     `delta_blob`: the blob that already holds the delta, if the delta is that of a single request. `authors`, `reverts`,
-    `source`, `settled` and `marking` are those of the commit. `fork`: what it creates the change set from, if it does;
-    `restored`: what it brings back; `replayed`: what it replays.
+    `source`, `settled` and `marking` are those of the commit. `fork`: what the change set is created from, if the
+    commit creates it. `restored`, `replayed`: what the commit restores or replays.
 
     `answers` has one entry for each request, in order: its decision, and the log sequence of the commit that contains
     the decision (None: the commit that is to be written now). `skipped`: how many requests an earlier owner skipped.

@@ -65,7 +65,8 @@ def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
 
 
 def _same_fields(body: dict[str, Any], commit: Commit, headers: Headers) -> bool:
-    """Compare the numbers and names among the fields, and the headers that repeat `applied` and `debt`."""
+    """Whether the numeric and name fields of `body` match `commit`, and so do the headers that repeat `applied` and
+    `debt`."""
     get = body.get
     id_, kind, owner, applied, covers = get("id"), get("kind"), get("owner"), get("applied"), get("covers")
     previous, at_ms, forget, debt = get("previous"), get("atMs"), get("forgetBeforeMs", 0), get("debt", 0)
@@ -100,7 +101,7 @@ def _same_fields(body: dict[str, Any], commit: Commit, headers: Headers) -> bool
 
 
 def _same_checkpoint(raw: Any, checkpoint: CheckpointRef | None) -> bool:
-    """Compare the checkpoints of a change set that is not a branch."""
+    """Whether `raw` equals `checkpoint`, or both are None; False for the checkpoint of a branch."""
     if raw is None or checkpoint is None:
         return raw is None and checkpoint is None
     if type(raw) is not dict or len(raw) != 3 or checkpoint.changes is not None:
@@ -119,7 +120,7 @@ def _same_checkpoint(raw: Any, checkpoint: CheckpointRef | None) -> bool:
 
 
 def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
-    """Compare decisions that are all successes without code, message, redrive or attempts; False for others."""
+    """Whether `rows` equal `decisions`; False if any is not a success, or has a code, message, redrive or attempts."""
     if type(rows) is not list or len(rows) != len(decisions):
         return False
     success, bits = Outcome.SUCCESS, 0
@@ -144,7 +145,7 @@ def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
 
 
 def _same_before(body: dict[str, Any], before: tuple[Update, ...] | None) -> bool:
-    """Compare inline definitions that all set a value; False for others."""
+    """Whether the inline definitions in `body` equal `before`; False if any does something other than set a value."""
     if "before" in body:
         return bool(before) and _same_updates(body["before"], before or ())
     return before is None or before == ()
@@ -162,7 +163,7 @@ def _same_authors(rows: Any, authors: tuple[Authorship, ...]) -> bool:
 
 
 def _same_updates(delta: Any, updates: Delta) -> bool:
-    """Compare an inline delta with updates that all set a value; False for others."""
+    """Whether an inline delta equals `updates`; False if any update does something other than set a value."""
     if delta is None or not updates:
         return delta is None and not updates
     if type(delta) is not dict or len(delta) != 1:

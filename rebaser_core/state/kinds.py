@@ -74,7 +74,7 @@ def spread_numbers(kinds: Kinds, numbers: Bits) -> Bits:
     if len(numbers) == len(kinds):
         return numbers
     places = np.flatnonzero(is_number(kinds))
-    if len(places) != len(numbers):  # NumPy would write a single number to every place
+    if len(places) != len(numbers):  # otherwise NumPy would broadcast a single number to every place
         raise ValueError(f"{len(numbers)} numbers for {len(places)} places")
     bits = np.zeros(len(kinds), np.int64)
     bits[places] = numbers

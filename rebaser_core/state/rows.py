@@ -13,7 +13,10 @@ Row: TypeAlias = tuple[str, Json, State, Fault | None]  # id, then the fields of
 
 
 def all_rows(state: ChangeSetState) -> Iterator[Row]:
-    """`state.values()` in the order of the ids, at a fraction of its cost. `state` must have no open view."""
+    """The rows of `state.values()`, sorted by id, at a fraction of the cost of that call.
+
+    `state` must have no open view.
+    """
     stale = state.stale()  # also merges the overlay, so that all values are in the columns
     columns = state.cells.columns
     ids = sorted(map(columns.ids.__getitem__, columns.rows().tolist()))

@@ -53,7 +53,8 @@ class View:
         """Call `function(*args)` and pin the columns until it returns. Raises `RuntimeError` if the view is closed."""
         self._users.append(None)
         try:
-            if not self._open:  # safe only now: `close` clears the flag, and then looks whether `_users` is empty
+            # checked only after the append above: `close` clears the flag first, then checks whether `_users` is empty
+            if not self._open:
                 raise RuntimeError("the view is closed")
             return function(*args)
         finally:

@@ -164,7 +164,8 @@ def tasks_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, An
 
 
 def sweep_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, Any]:
-    """The consumer from which all servers pull the only sweep message; NATS delivers it to the pinned client."""
+    """The consumer from which every server tries to pull the single sweep message; NATS delivers it only to the pinned
+    client."""
     return _durable(SWEEP_CONSUMER, subjects.sweep, max(options.sweep_interval, MIN_SWEEP_LEASE)) | {
         "priority_policy": "pinned_client",
         "priority_groups": [SWEEP_GROUP],

@@ -100,7 +100,10 @@ async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newe
 
 
 def _check_follows(reverts: Reverts, sequence: int, commit: Commit | None, previous: int | None) -> None:
-    """Raise `UnprocessableError` (`purged`) if a commit of the range may be missing before this message."""
+    """Raise `UnprocessableError` (`purged`) if commits of the range may be missing between `previous` and `sequence`.
+
+    `previous`: None before the first message that is read.
+    """
     if previous is None:
         whole = sequence == reverts.first or (commit is not None and commit.previous < reverts.first)
     else:

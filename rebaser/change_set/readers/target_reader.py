@@ -29,12 +29,12 @@ UPDATE_BYTES = 100  # what an update within a commit counts for, when commits ar
 
 
 async def read_theirs(context: Context, commits: CommitLog, rebase: Rebase) -> Theirs:
-    """Return what the target of the branch whose log is `commits` did after its base.
+    """`commits` is the log of a branch. Return what changed in the branch's target since the base.
 
-    The branch may change meanwhile: the result is of use only if it still `fits`. Call without the append lock, which
-    this takes while it compares states.
+    The branch may change meanwhile: the result is of use only if it still `fits`. The caller must not hold the append
+    lock: this function takes it to compare states.
 
-    Raises `UnprocessableError` with a code of `refuse_rebase` or `check_moves`, `deleted`, `no_such_change_set`,
+    Raises `UnprocessableError` with the codes of `refuse_rebase` and `check_moves`, or `deleted`, `no_such_change_set`,
     `no_such_position`, `not_its_target`, `target_is_open`, `self`, `too_large`, or `purged` if the position `upto` is
     no longer readable. Raises `TransientError` if a log or a blob cannot be read, and `UnsupportedVersion` for a commit
     of a newer version.

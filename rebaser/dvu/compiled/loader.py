@@ -86,7 +86,7 @@ def _prune(own: Path) -> None:
     """
     oldest = time.time() - _UNUSED_MAX
     for other in own.parent.glob("kernel-*"):
-        with contextlib.suppress(OSError):  # another process prunes too, or this one lacks the rights
+        with contextlib.suppress(OSError):  # another process is pruning too, or this one lacks permission
             if other != own and other.stat().st_mtime < oldest:
                 doomed = other.with_name(f"{other.name}-{os.getpid()}")
                 other.rename(doomed)

@@ -101,7 +101,7 @@ def builtin(
 
 
 def flatten(values: Sequence[Json]) -> list[Json]:
-    """Flatten `values` by one level: a list counts as its items, a map as its values. Nulls are left out, as in SQL."""
+    """Flatten `values` by one level: lists become their items, maps their values. Nulls are left out, as in SQL."""
     flat: list[Json] = []
     for value in values:
         if type(value) is list:

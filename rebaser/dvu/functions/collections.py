@@ -112,7 +112,7 @@ def merge(values: list[Json], _: Params) -> Json:
 
 @builtin("union")
 def union(values: list[Json], _: Params) -> Json:
-    """Every distinct value once, in order of first appearance. A list counts as its items. Nulls are skipped."""
+    """Every distinct value once, in order of first appearance. Lists are replaced by their items. Nulls are skipped."""
     result: dict[object, Json] = {}
     for value in values:
         for item in value if isinstance(value, list) else (value,):

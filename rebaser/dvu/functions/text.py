@@ -88,7 +88,7 @@ def _join(columns: list[InputColumn], params: Params) -> list[str]:
 
 @builtin("concat", vector=_concat, text=True)
 def concat(values: list[Json], _: Params) -> Json:
-    """All inputs as one text. A list counts as its items, a map as its values. Nulls are skipped."""
+    """All inputs as one text. Lists are replaced by their items, maps by their values. Nulls are skipped."""
     return _joined([_text(value) for value in flatten(values)])
 
 
@@ -132,7 +132,8 @@ def _format(inputs: Mapping[str, Any], params: Params) -> list[str]:
 def format_(inputs: Inputs, params: Params) -> Json:
     """The param `template` with each {name} replaced by the input of that name, as in "{count:>5} of {total:.2f}".
 
-    After a colon: alignment, sign, width up to 999, a comma for thousands, precision up to 99, and d e f g x s or %.
+    After a colon: alignment, sign, width up to 999, a comma for thousands, precision up to 99, and a type (one of
+    d e f g x s %).
     """
     parts: list[str] = []
     for literal, name, spec, conversion in _template(params):

@@ -1,8 +1,8 @@
 """Plans an update that reaches much of a large graph, as one packet that refers to a structure.
 
 A structure (`rebaser.dvu.wire.structure`) is the whole graph without ids and values; workers keep it between updates.
-Its slots number the `base` input values first, then the nodes, which are the derived values. Edges are sent only once,
-as part of the structure. The stored values of the nodes to compute are never sent, because the owner compares the
+Slots are numbered: first the `base` input values, then the nodes (the derived values). Edges are sent only once, as
+part of the structure. The stored values of the nodes to compute are never sent, because the owner compares the
 results with them, column by column.
 
 Invariant: the plan gives the results that `rebaser.dvu.planning.packet_plan.PacketPlan` would give.

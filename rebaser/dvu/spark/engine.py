@@ -136,8 +136,11 @@ class Engine:
             raise DvuError(f"Spark is not available: {self.state}", code="spark_down")
 
     async def share(self, structure: Structure) -> str | None:
-        """Put `structure` where workers find it. Returns the URL of a blob store, or "" for the folder of an embedded
-        Spark's workers; None if there is neither, or the store refuses it."""
+        """Put `structure` where the workers can find it.
+
+        Returns "" if that is the folder of an embedded Spark's workers, otherwise the URL of the blob store; None if
+        there is neither, or if the store refuses the structure.
+        """
         folder, blobs = self._sessions.structures, self._settings.blobs
         if folder is not None:
             cache = StructureCache(folder)

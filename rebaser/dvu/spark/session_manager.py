@@ -261,7 +261,8 @@ class SessionManager:
 def _prepare_workers(session: Session, tasks: int, *, store: bool) -> None:
     """Send the workers our code and plug-ins, and check that they have the packages that cannot be sent.
 
-    Raises `DvuError` with all missing packages that every update requires; logs a warning with the others.
+    Raises `DvuError` that names the missing packages that every update needs; logs a warning that names the missing
+    optional ones.
     """
     session.open()
     code = bundle()

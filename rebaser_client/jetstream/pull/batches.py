@@ -93,7 +93,8 @@ class Messages(_RefillingPuller):
         await self._finish()
 
     async def run(self, handle: Callable[[PullMessage], Awaitable[None]]) -> None:
-        """Call `handle` with each message in turn until `stop` or `drain`. An exception of `handle` ends the run."""
+        """Call `handle` with each message in turn until `stop` or `drain`. An exception raised by `handle` ends the
+        run."""
         async with self:
             async for message in self:
                 await handle(message)

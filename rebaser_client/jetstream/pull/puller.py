@@ -230,7 +230,8 @@ class Puller:
         for action in actions:
             match action:
                 case SendPull() if not self._jobs and not self._job_running and self._send_now(action):
-                    pass  # sent at once: before a task ran, all that is outstanding might have been delivered
+                    # sent at once: by the time a task runs, everything outstanding might be delivered, the reader idle
+                    pass
                 case SendPull() | RenewInbox():
                     self._add_job(action)
                 case PullWarning(event, status, reason):

@@ -39,11 +39,11 @@ MESSAGE_TOO_LARGE = "Message Size"
 class PullState(PullCounts):
     """The state of one reader's pulls.
 
-    `limit`: how much is free at the beginning, which is also the most that can be free. `threshold`: pull again once at
-    most that much is outstanding or in the reader's buffer; None: pull once at most as much is outstanding as is free.
-    `single_pull`: end after one pull (`fetch`). `survives_delete`: if the consumer is deleted, wait until it exists
-    again. `expires` and `heartbeat` (0: none) are seconds. `batch`: messages requested by a pull that is limited in
-    bytes; with `single_pull`, pulling also ends once that many were delivered.
+    `limit`: how much is free at the beginning, which is also the most that can be free. `threshold`: pull again when
+    what is outstanding or in the reader's buffer falls to this or below. None: pull again when no more is outstanding
+    than is free. `single_pull`: end after one pull (`fetch`). `survives_delete`: if the consumer is deleted, wait until
+    it exists again. `expires` and `heartbeat` (0: none) are seconds. `batch`: messages requested by a pull that is
+    limited in bytes; with `single_pull`, pulling also ends once that many were delivered.
     """
 
     def __init__(

@@ -46,13 +46,13 @@ class PatternMatches:
         return len(self._patterns)
 
     def add(self, key: str) -> None:
-        """Add the pattern `key`, which a definition names now."""
+        """Add the pattern `key`, because a definition now refers to it."""
         if self._links.add(self._columns.index[key]):
             self._patterns.add(key[1:])
             self._new[key] = None
 
     def remove(self, key: str) -> None:
-        """Remove the pattern `key`, which no definition names any more; it still has its row."""
+        """Remove the pattern `key`, because no definition refers to it any more; it still has its row."""
         self._patterns.remove(key[1:])
         self._links.remove(self._columns.index[key])
         self._new.pop(key, None)

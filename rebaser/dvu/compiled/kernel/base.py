@@ -9,7 +9,7 @@ from numba import njit
 from rebaser.dvu.wire.column import FLOAT
 
 EXACT = 2**53  # a double represents every integer up to here exactly
-SAFE = 9.0e18  # a double below this fits in 64 bits, whichever way it was rounded
+SAFE = 9.0e18  # a number fits in a signed 64-bit integer if its double is below this, even if that was rounded down
 STOP = -1
 
 compiled: Any = njit(nogil=True, error_model="numpy")
