@@ -13,7 +13,7 @@ async def test_change_sets_come_stay_and_go(capsys: pytest.CaptureFixture[str]) 
     """Speed is printed, never asserted."""
     found = await measure(parser().parse_args(["--change-sets", "60", "--cold", "10", "--slots", "20"]))
     assert list(found) == ["cold", "owned", "beside", "handover", "takeover", "crowded"]
-    assert all(figure > 0 for step in found.values() for figure in step.values())
+    assert all(figure >= 0 for step in found.values() for figure in step.values())
     with capsys.disabled():
         cold, crowded = found["cold"], found["crowded"]
         print(

@@ -222,11 +222,14 @@ async def fuzz_messages(total: int, seed: int, seconds: float = math.inf, every:
         outcomes = await _outcomes(fuzz)
         await _left(js, fuzz)
         strays, letters = await _letters(js)
+        # A copy of a decided request, with other content, is not decided: it is answered, and has a dead letter.
+        reused = [letter async for letter in client.dead_letters.find(code="request_id_reused")]
         assert server.process.returncode is None, "the server ended"
         # A busy machine may hold up its loop, or NATS: that is no error of its own.
         errors = [event for event in server.events if "exception" in event or event["event"] == "requests_skipped"]
         assert not errors, errors[:3]
-    assert letters == outcomes["dead"], f"{letters} dead letters, {outcomes['dead']} dead requests"
+    undecided = letters - outcomes["dead"]
+    assert 0 <= undecided <= len(reused), f"{letters} dead letters, {outcomes['dead']} dead requests, {reused}"
     counts = ", ".join(f"{number} {what}" for what, number in sorted((fuzz.counts + outcomes).items()))
     took = time.monotonic() - began
     return (
