@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from rebaser_client.jetstream import JetStream, OrderedConsumer
 from rebaser_client.log.branch_changes import Changes, GapError, read_changes
 from rebaser_client.log.changes import Definition, MovedValue, moved_values
 from rebaser_client.log.commits import CommitReader
-from rebaser_client.log.positions import At
+from rebaser_client.log.positions import ATTEMPTS, At, read_newest
 from rebaser_core.branches.branch import Changed
 from rebaser_core.branches.merge import same_definition
 from rebaser_core.commit import BranchStatus, BranchSummary
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 SILENCE = 1.0  # seconds without a header until the reader asks NATS whether there are more
 CHUNK = 512  # headers that are read before other tasks run
-ATTEMPTS = 3  # to read a log that is purged meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +189,11 @@ class BranchReader:
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raises `PositionPurged` if `at` is no longer readable.
         """
+        if at is None:
+            return await read_newest(partial(self._diff, key, None, target_at))
+        return await self._diff(key, at, target_at)
+
+    async def _diff(self, key: ChangeSetKey, at: At | None, target_at: At | None) -> BranchDiff:
         info, of = await self._branch(key, at, target_at)
         changes = await self._changes(key, info.sequence)
         differing = {id_: changed for id_, changed in changes.items() if not changed.is_level}
@@ -228,17 +233,24 @@ class BranchReader:
 
         `keep`: keep them until others are kept, for another call at the same position.
         """
+        if at is None:
+            return await read_newest(partial(self._conflicts, key, None, keep))
+        return await self._conflicts(key, at, keep)
+
+    async def _conflicts(
+        self, key: ChangeSetKey, at: At | None, keep: bool
+    ) -> tuple[BranchInfo, tuple[BranchConflict, ...]]:
         info, _ = await self._branch(key, at)
         if not info.conflicts:
             return info, ()
         if self._kept is not None and self._kept[0] == (key, info.sequence):
             return info, self._kept[1]
-        found = await self._conflicts(key, info.sequence)
+        found = await self._conflicts_at(key, info.sequence)
         if keep:
             self._kept = (key, info.sequence), found
         return info, found
 
-    async def _conflicts(self, key: ChangeSetKey, sequence: int) -> tuple[BranchConflict, ...]:
+    async def _conflicts_at(self, key: ChangeSetKey, sequence: int) -> tuple[BranchConflict, ...]:
         changes = await self._changes(key, sequence)
         contested = [(id_, one, one.contested) for id_, one in changes.items() if one.contested is not None]
         return tuple(

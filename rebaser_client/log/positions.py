@@ -10,16 +10,20 @@ change sets.
 """
 
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from rebaser_core.errors import UnprocessableError
+from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, check_token
+
+T = TypeVar("T")
 
 At: TypeAlias = int | datetime
 """A log sequence, or a time with its time zone."""
 
+ATTEMPTS = 3  # to read the newest position of a log that is purged meanwhile
 MAX_SEQUENCE = 2**63 - 1
 _AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -118,3 +122,18 @@ class PositionPurged(UnprocessableError):  # noqa: N818 - a state of the positio
         self.at = at
         self.oldest = None if oldest is None else oldest[0]
         self.since = None if oldest is None else oldest[1]
+
+
+async def read_newest(read: Callable[[], Awaitable[T]]) -> T:
+    """Return what `read` returns, which looks up the newest position of a log and then reads that position.
+
+    If the log is purged in between, `read` is called again: who named no position must not be told that one is gone.
+
+    Raises `TransientError` (`purged`) if that happens `ATTEMPTS` times, and anything else that `read` raises.
+    """
+    for _ in range(ATTEMPTS):
+        try:
+            return await read()
+        except PositionPurged as error:
+            problem = error
+    raise TransientError(f"the log was purged while it was read: {problem.message}", code="purged") from problem

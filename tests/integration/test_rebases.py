@@ -9,7 +9,11 @@ from rebaser_client import Derive, RebaserClient, Remove, RequestRejected, Set
 from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_client.jetstream.infos import PubAck
+from rebaser_client.log.branch_changes import Changes, read_changes
 from rebaser_client.log.branches import BranchConflict, BranchInfo
+from rebaser_client.log.commits import CommitReader
+from rebaser_client.log.positions import At
+from rebaser_client.log.reader import LoadedState, StateLoader
 from rebaser_core.branches.branch import Apply, Rebase
 from rebaser_core.commit import Kind, Strategy
 from rebaser_core.errors import RebaserError, TransientError
@@ -177,6 +181,64 @@ async def test_the_log_of_the_target_is_gone(
         assert compared
         assert await stands(client, "fix") == {"a": 10, "text": "x" * 100 + "29"}
         assert await conflicts(client, "fix") == [BranchConflict("a", Set("a", 1), Set("a", 10), Set("a", 11))]
+
+
+async def _purge(client: RebaserClient, name: str, at: object) -> None:
+    """Edit until the log of `name` is purged behind position `at`."""
+    key = ChangeSetKey("ws", name)
+    for number in range(100):
+        oldest = await client._reader.oldest_readable(key)
+        if isinstance(at, int) and oldest is not None and oldest[0] > at:
+            return
+        await edit(client, name, Set(f"text_{name}", "x" * 500 + str(number)))
+    pytest.fail("nothing is purged")
+
+
+async def test_a_purge_overtakes_reads_that_name_no_position(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are not refused as `purged`, which would be final, but read the newest position again."""
+    load = StateLoader.load
+    overtaken: list[str] = []
+
+    async def slow_load(self: StateLoader, key: ChangeSetKey, at: At | None = None) -> LoadedState:
+        if key.change_set == "main" and at is not None and expected not in overtaken:
+            overtaken.append(expected)
+            await _purge(client, "main", at)
+        return await load(self, key, at)
+
+    async def slow_changes(reader: CommitReader, key: ChangeSetKey, sequence: int) -> Changes:
+        if expected not in overtaken:
+            overtaken.append(expected)
+            await _purge(client, key.change_set, sequence)
+        return await read_changes(reader, key, sequence)
+
+    with forced(Thresholds(replay_max_bytes=0, tail_max_bytes=0, inline_tail_max_bytes=0, **BLOBS)):
+        async with serving(js, subjects, engine, checkpoint_bytes=1024, history_for=0.001):
+            await edit(client, "main", Set("a", 1))
+            await client.create_branch("ws", "fix", follow="manual")
+            await edit(client, "fix", Set("b", 1))
+            await edit(client, "main", Set("a", 2))
+            monkeypatch.setattr(StateLoader, "load", slow_load)
+            expected = "rebase"
+            await rebase(client, "fix")
+            assert (await stands(client, "fix"))["a"] == 2
+            expected = "create"
+            for number in range(3, 50):
+                await edit(client, "main", Set("a", number))
+                await client.create_branch("ws", f"of_{number}")
+                assert (await stands(client, f"of_{number}"))["a"] == number
+                if expected in overtaken:
+                    break  # else a checkpoint had just been written, so there was nothing to copy
+            monkeypatch.setattr("rebaser_client.log.branches.read_changes", slow_changes)
+            expected = "diff"
+            assert [one.id for one in (await client.changes("ws", "fix")).changes] == ["b", "text_fix"]
+            await edit(client, "fix", Set("a", 4))
+            await edit(client, "main", Set("a", 5))
+            assert (await rebase(client, "fix")).conflicts == 1
+            expected = "conflicts"
+            assert [one.id for one in await conflicts(client, "fix")] == ["a"]
+    assert overtaken == ["rebase", "create", "diff", "conflicts"]
 
 
 async def test_conflicts_in_a_blob_are_loaded_though_nothing_was_taken_over(

@@ -77,6 +77,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._now = 0.0
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._order = itertools.count()
+        self.numbers = itertools.count(1)  # of futures and tasks; each run begins anew
         self._max_steps = max_steps
         self.steps = 0
         self.set_task_factory(_make_task)
@@ -150,15 +151,12 @@ class SimLoop(asyncio.BaseEventLoop):
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None: ...
 
 
-_numbers = itertools.count(1)
-
-
 class SimFuture(asyncio.Future[Any]):
     """Hashed by number, not by address: sets of futures are walked in the same order in every run."""
 
-    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, *, loop: SimLoop) -> None:
         super().__init__(loop=loop)
-        self._number = next(_numbers)
+        self._number = next(loop.numbers)
 
     def __hash__(self) -> int:
         return self._number
@@ -167,15 +165,16 @@ class SimFuture(asyncio.Future[Any]):
 class SimTask(asyncio.Task[Any]):
     """As `SimFuture`; anyio keeps sets of tasks."""
 
-    def __init__(self, coro: Any, **named: Any) -> None:
-        self._number = next(_numbers)
-        super().__init__(coro, **named)
+    def __init__(self, coro: Any, *, loop: SimLoop, **named: Any) -> None:
+        self._number = next(loop.numbers)
+        super().__init__(coro, loop=loop, **named)
 
     def __hash__(self) -> int:
         return self._number
 
 
 def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **named: Any) -> SimTask:
+    assert isinstance(loop, SimLoop)
     task = SimTask(coro, loop=loop, **named)
     context: Context | None = named.get("context")
     process = PROCESS.get() if context is None else context.get(PROCESS)

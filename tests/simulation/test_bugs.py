@@ -1,5 +1,6 @@
 """The simulation finds bugs that are planted for it, tells of them so that one can follow, and repeats itself."""
 
+import asyncio
 import importlib.util
 import os
 import random
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.bugs import BUGS, Bug
+from tests.simulation.loop import SimLoop
 
 pytestmark = pytest.mark.timeout(960)  # a busy machine is no defect
 
@@ -76,3 +78,20 @@ def test_a_seed_gives_the_same_trace_again(tmp_path: Path, compiled: bool) -> No
     second = run("tests.simulation", "--seed", "7", "--runs", "2", "--digest", expected=0).splitlines()
     assert first[2:4] == second[:2]
     assert len({line.split()[1] for line in first[:4]}) == 4
+
+
+def test_tasks_and_futures_are_walked_in_the_same_order_in_every_run() -> None:
+    """Cancellation walks sets of tasks: their order must not depend on what ran before in this process."""
+
+    async def walked() -> list[int]:
+        tasks = [asyncio.ensure_future(asyncio.sleep(0)) for _ in range(5)]
+        order = [tasks.index(task) for task in set(tasks)]
+        await asyncio.gather(*tasks)
+        return order
+
+    orders = []
+    for _ in range(8):
+        loop = SimLoop()
+        orders.append(loop.run_until_complete(walked()))
+        loop.close()
+    assert orders == orders[:1] * 8

@@ -8,7 +8,7 @@ from rebaser.runtime.context import Context
 from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import StoredMessage
 from rebaser_client.log.branch_changes import STEP, Changes, GapError, UnknownEdit, read_changes
-from rebaser_client.log.positions import PositionPurged
+from rebaser_client.log.positions import ATTEMPTS, PositionPurged
 from rebaser_core.branches.branch import Apply, differing
 from rebaser_core.branches.merge import PatchEntry
 from rebaser_core.commit import Commit, Source
@@ -18,7 +18,6 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import read_branch, read_edited
 
 MAX_BYTES = 128 * 1024 * 1024  # bytes of the blobs that one request may read
-ATTEMPTS = 3  # to read a log that is purged meanwhile
 
 
 async def read_offer(context: Context, key: ChangeSetKey, apply: Apply) -> Offer:

@@ -18,7 +18,7 @@ from rebaser_client.backoff import Backoff
 from rebaser_client.cooperative import run_offloaded
 from rebaser_client.jetstream import StoredMessage
 from rebaser_client.log.commits import DAMAGED, MAX_BLOB
-from rebaser_client.log.positions import at_text
+from rebaser_client.log.positions import PositionPurged, at_text
 from rebaser_client.log.reader import LOAD_ATTEMPTS, RELOAD_MIN
 from rebaser_core import thresholds
 from rebaser_core.branches.branch import Create, Fork
@@ -61,7 +61,7 @@ async def read_fork(
     while True:
         try:
             return await _Parent(context, parent, create, inline_max).read()
-        except BrokenChain as error:  # the parent was purged during the read
+        except (BrokenChain, PositionPurged) as error:  # the parent was purged during the read
             if create.at is not None:
                 await context.reader.check_readable(parent, create.at)
             if backoff.attempt >= LOAD_ATTEMPTS:

@@ -13,7 +13,7 @@ from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.runtime.context import Context
 from rebaser_client.cooperative import cooperate
 from rebaser_client.log.branch_changes import STEP, GapError, read_changes
-from rebaser_client.log.positions import PositionPurged
+from rebaser_client.log.positions import PositionPurged, read_newest
 from rebaser_client.log.reader import COMMIT_OVERHEAD
 from rebaser_core import thresholds
 from rebaser_core.branches.branch import Branch, Rebase
@@ -46,7 +46,8 @@ async def read_theirs(context: Context, commits: CommitLog, rebase: Rebase) -> T
         raise UnprocessableError(
             f"commit {rebase.settles}, which was applied, is one of an earlier change set of this name", code="moved"
         )
-    return await _Target(context, commits, rebase, branch).read()
+    target = _Target(context, commits, rebase, branch)
+    return await (read_newest(target.read) if rebase.upto is None else target.read())
 
 
 class _Target:
