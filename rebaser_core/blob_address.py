@@ -36,18 +36,18 @@ def bytes_of_address(address: str) -> bytes:
 
 
 def address_of_bytes(digest: bytes) -> str:
-    """The address with the hash `digest`; raises `UnprocessableError` if it is none."""
+    """The address with the hash `digest`; raises `UnprocessableError` if `digest` has the wrong length."""
     return check_address(f"sha256:{digest.hex()}")
 
 
 def find_addresses(data: bytes) -> set[str]:
-    """All blob addresses in `data`, whatever else it is."""
+    """All blob addresses in `data`, which may be any bytes."""
     return {found.decode() for found in _IN_BYTES.findall(data)}
 
 
 def path_of(address: str) -> str:
     """The path of a blob in a file or object store. Blobs are spread over folders, because some file systems are slow
-    with a million files in one.
+    with a million files in one folder.
     """
     algorithm, _, digest = address.partition(":")
     return f"{algorithm}/{digest[:2]}/{digest}"

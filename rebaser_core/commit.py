@@ -24,7 +24,7 @@ class Kind(StrEnum):
     ATTEMPT = "attempt"  # a request, a DVU or a pull is being tried again; the number of attempts is bounded
     CHECKPOINT = "checkpoint"  # no value changed; names a checkpoint
     CREATE = "create"  # begins the log of a change set that was created by a request
-    MARK = "mark"  # no value changed; protects or closes the change set, or ends either
+    MARK = "mark"  # no value changed; protects, unprotects, closes or opens the change set
     REPLAY = "replay"  # a branch took over what its target changed since the base
     GC = "gc"  # a run of the garbage collection, in the log of `rebaser_core.garbage.GC_KEY`
 
@@ -54,7 +54,7 @@ class Decision:
     message: str = ""
     redrive: int = 0
     attempts: int = 0
-    conflicts: tuple[Conflict, ...] = field(default=(), compare=False)  # of the reply, not in the row
+    conflicts: tuple[Conflict, ...] = field(default=(), compare=False)  # for the reply; the recorded row lacks them
     # `content_digest` of the request, empty if it is unknown. It travels in a header, which readers may ignore.
     digest: bytes = field(default=b"", compare=False)
     position: int = 0  # of an apply: log sequence of the branch; of a rebase: that of the target; otherwise 0
@@ -171,10 +171,10 @@ class Strategy(StrEnum):
 class Replay:
     """What a `replay` commit says about ids that stay changed in the branch.
 
-    `bases`: their definitions in the target as of the new base (`Remove`: none). `conflicts`: for those of these ids
-    that are in conflict from now on, the common definition from which both sides departed. The other ids of `bases` are
-    not in conflict any more. If `blob` is set, both are in that blob, and empty in a decoded commit until the caller
-    loads them.
+    `bases`: their definitions in the target as of the new base (`Remove` if it has none). `conflicts`: for those of
+    these ids that are in conflict from now on, the common definition from which both sides departed. The other ids of
+    `bases` are not in conflict any more. If `blob` is set, both are in that blob, and empty in a decoded commit until
+    the caller loads them.
     """
 
     bases: tuple[Update, ...] = ()
@@ -184,7 +184,7 @@ class Replay:
 
 
 class BranchStatus(StrEnum):
-    """Whether a change set accepts edits: only if it is open."""
+    """The status of a change set. Only an open one accepts edits."""
 
     OPEN = "open"
     CLOSED = "kept"  # a tag: created closed, to keep a state; one that is closed later is applied or abandoned
@@ -214,7 +214,8 @@ class Collection:
     to move to the trash, to erase, and to bring back. The commit is appended before the run does any of this.
 
     `trash_bytes`, `erase_bytes`: their sizes. `began_ms`: when the run began, by the clock of NATS (Unix ms).
-    `grace_ms`: how long a blob is at least a candidate before it moves. `listed`: the blob with all candidates.
+    `grace_ms`: the minimum time for which a blob is a candidate before it moves to the trash. `listed`: the blob with
+    all candidates.
     """
 
     began_ms: int
@@ -230,7 +231,7 @@ class Collection:
 
 @record
 class BranchSummary:
-    """What a header of a commit says about the branch, as it is after that commit.
+    """What a header of a commit says about the branch after that commit.
 
     `target` is empty if the change set has none. `changes`: how many definitions differ from those at the base, or were
     edited back to them since the last checkpoint. `conflicts`: how many ids are in conflict with the target. `origin`

@@ -1,4 +1,4 @@
-"""Every failure that Rebaser knows, by what its handler has to do.
+"""The exceptions of Rebaser, one class for each way of handling a failure.
 
 Invariant: each class here is handled differently from the others, and the class alone determines how. The details are
 in `code` (stable, for programs) and in the message (for people).
@@ -14,7 +14,7 @@ class Disposition(Enum):
     """What happens to the request or the process that met an error."""
 
     RETRY = "retry"  # keep the request, stop owning, nak the task with a delay
-    WAIT_FOR_NEWER = "wait_for_newer"  # as RETRY, for a bounded time; then REJECT
+    WAIT_FOR_NEWER = "wait_for_newer"  # like RETRY for a bounded time, then like REJECT
     REJECT = "reject"  # decide it `dead`: commit, dead letter, error reply, delete
     FENCE = "fence"  # another server owns the change set: stop without ack or nak
     RETRY_DVU = "retry_dvu"  # the roots stay; run the update again later
@@ -40,7 +40,7 @@ class TransientError(RebaserError):
     default_code = "transient"
 
 
-class UnsupportedVersion(RebaserError):  # noqa: N818 - the name the protocol gives it
+class UnsupportedVersion(RebaserError):  # noqa: N818 - the protocol uses this name
     """The message has a version newer than this program reads: leave it to a newer server."""
 
     disposition = Disposition.WAIT_FOR_NEWER

@@ -1,14 +1,14 @@
 """Garbage collection: which blobs a run moves to the trash, which it erases, and which it brings back.
 
 A run lists the stored blobs, then reads every address that a stored message names, and then plans (`plan`). A blob that
-no message names is a candidate. It moves to the trash when it has been a candidate in every run for a whole grace
-period, and was stored longer ago than that. After another grace period, it is erased from the trash. A run brings back
-a blob in the trash that a message names.
+no message names is a candidate. It moves to the trash when it was stored more than a grace period ago, and has been a
+candidate in every run of the last grace period. After another grace period, it is erased from the trash. A run brings
+back a blob in the trash that a message names.
 
-Whoever names a blob in a message has stored it, renewed it, or read its address in a message, less than `FRESH_FOR`
-ago. So every such message is seen by a run before anything that it names can be erased.
+A writer that names a blob in a message has stored it, renewed it, or read its address in a message, less than
+`FRESH_FOR` ago. So a run sees every such message before any blob that it names can be erased.
 
-Invariant: `plan` alone decides what is deleted, whoever found out what is stored and what is needed.
+Invariant: only `plan` decides what is deleted. Its callers read which blobs are stored and which are needed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ GC_KEY = ChangeSetKey(RESERVED, "gc")
 class StoredBlob:
     """A blob in a store, or in its trash (`trashed`), since `stored_ms` (Unix time).
 
-    `version` changes if the blob is stored again, or moved: what is planned for one version does not happen to another.
+    `version` changes when the blob is stored again or moved. A plan for one version is never carried out on another.
     """
 
     address: str
@@ -44,7 +44,8 @@ class StoredBlob:
 
 @record
 class Plan:
-    """What a run does. `candidates`: by address, since which run (Unix ms) each candidate has been one."""
+    """What a run does. `candidates`: by address, when the first run began that found the candidate unneeded (Unix
+    ms)."""
 
     candidates: dict[str, int]
     trash: tuple[StoredBlob, ...]
@@ -64,7 +65,7 @@ def plan(
     due: list[StoredBlob] = []
     for blob in unneeded:
         since = min(last.get(blob.address, now_ms), now_ms)
-        # A blob stored again since then may have been needed again. A move to the trash does not count.
+        # A blob stored again since then may have been needed again. A move to the trash does not count as storing.
         if not blob.trashed and blob.stored_ms > since - FRESH_FOR * 1000:
             since = now_ms
         candidates[blob.address] = since
@@ -79,11 +80,11 @@ def plan(
 
 
 def encode_candidates(candidates: Mapping[str, int], run: str) -> bytes:
-    """The blob that lists the candidates of a run: `MAGIC`, then for each candidate its hash, and since when it is one
-    (8 bytes, big-endian).
+    """The blob that lists the candidates of a run: `MAGIC`, then for each candidate its hash and its time in
+    `Plan.candidates` (8 bytes, big-endian).
 
-    The hash of `run`, the id of the run, is in it as a candidate since `NEVER`. So no two runs have the same list, even
-    in different installations, and the next run can tell by it whether it read the right logs.
+    The hash of `run`, the id of the run, is listed as a candidate with the time `NEVER`. So no two runs have the same
+    list, even in different installations, and the list shows the next run whether it reads the right logs.
     """
     marked = {**candidates, address_of(run.encode()): NEVER}
     rows = [bytes_of_address(address) + since.to_bytes(TIME_BYTES) for address, since in sorted(marked.items())]

@@ -25,8 +25,8 @@ class Mark:
 
     `sequence`: the commit whose state it holds. `named`: the first commit that names it, which is the oldest position
     whose state is read from it. `at_ms`: the time of that commit (Unix ms), never less than that of an older mark.
-    `weight`: the weight of the log up to that commit, in bytes with blobs. It includes what was purged, but not what
-    precedes a checkpoint of an earlier release, which has no count.
+    `weight`: the weight of the log up to that commit, in bytes, blobs included. It includes what was purged. It
+    excludes what precedes a checkpoint of an earlier release, which records no weight.
     """
 
     sequence: int
@@ -76,7 +76,7 @@ def add_mark(marks: list[Mark], checkpoint: CheckpointRef, named: int, at_ms: in
 
 
 def purge_through(marks: Sequence[Mark], weight: int, retention: Retention, *, crowded: bool = False) -> int:
-    """The log sequence up to which the log is to be purged, 0 for not at all.
+    """The log sequence up to which the log is to be purged; 0 if it is not to be purged.
 
     `weight`: that of the whole log, counted as in `Mark`. `crowded`: there is no room for history. Ages are
     measured from the newest mark, not from the clock, so the result depends on the log alone.

@@ -48,8 +48,8 @@ class Conflict:
 class Conflicts:
     """Nothing was applied.
 
-    In a repeated reply, `conflicts` is empty unless they have sides: those are kept in a blob, while the log itself
-    keeps only `message`.
+    The log keeps only `message`, and a blob keeps conflicts that have sides. So `conflicts` of a repeated reply is
+    empty if they had no sides.
     """
 
     message: str

@@ -1,7 +1,7 @@
-"""Change sets that branch from others: what a request to create one asks for, and the state of a branch.
+"""Change sets that branch from others: the requests to create, apply and rebase one, and the state of a branch.
 
-Invariant, the law of branches: whoever undoes the `changes` of a branch gets the definitions of its target at its base.
-For each id: `changes.get(id, definition here)` is the definition of the target at the base.
+Invariant, the law of branches: undoing the `changes` of a branch gives the definitions that its target had at the base.
+For each id, `changes.get(id, definition in the branch)` is the definition in the target at the base.
 
 The state of a branch follows from its commits alone. An id that was edited back to its base may stay in `changes` until
 the next checkpoint, so readers must compare (`differing`).
@@ -28,9 +28,9 @@ from rebaser_core.updates import Update
 
 @record
 class Create:
-    """The request to create a change set from `parent` as of log sequence `at` (None: now), or an empty one.
+    """The request to create a change set: from `parent` as of log sequence `at` (None: now), or empty without a parent.
 
-    `target`: the change set to branch from: the parent (None), or the target of the parent. `closed`:
+    `target`: the target of the new change set, which is either the parent (None) or the target of the parent. `closed`:
     the new change set accepts no edits. `follows`: its owner pulls what the target changes.
     """
 
@@ -61,8 +61,8 @@ class Rebase:
     """The request to a branch to take over what its target changed since the base, up to log sequence `upto`
     (None: now).
 
-    `onto`: the new target, which must be the target of the present one (None: the target stays). `settles`: the request
-    comes from the server that applied the branch as of this log sequence, in the commit `upto` of the target.
+    `onto`: the new target, which must be the target of the present target (None: the target stays). `settles`: the
+    request comes from the server that applied the branch as of this log sequence, in the commit `upto` of the target.
     """
 
     upto: int | None = None
@@ -77,12 +77,12 @@ Action: TypeAlias = Reverts | Create | Apply | Marking | Rebase
 
 @record
 class Fork:
-    """What a `create` commit says of the parent, as it was read from the log of the parent.
+    """What a `create` commit records about the parent, read from the log of the parent.
 
     The fields have the meaning that they have in `Commit`. `origin`: None for a change set that begins empty.
-    `checkpoint`: that of the parent. `covers`: up to where the derived values of the parent are correct. `unknown`:
-    functions that the writer of the parent's newest commit lacked. `blobs`: those that the new log needs. `branch`: the
-    new change set.
+    `checkpoint`: that of the parent. `covers`: the log sequence of the parent up to which its derived values are
+    correct. `unknown`: functions that the writer of the parent's newest commit lacked. `blobs`: the addresses of those
+    that the new log needs. `branch`: a summary of the new change set.
     """
 
     branch: BranchSummary
@@ -95,9 +95,9 @@ class Fork:
 
 @record
 class Contested:
-    """A conflict of a branch with its target: both sides left the definition `left`, and defined the value differently.
+    """A conflict of a branch with its target: both sides replaced the definition `left`, each with a different one.
 
-    The definition of the target is the base in `changes`. `told`: log sequence of the replay that recorded the
+    `Branch.changes` has the definition in the target. `told`: log sequence of the replay that recorded the
     conflict.
     """
 
@@ -107,7 +107,8 @@ class Contested:
 
 @record
 class Changed:
-    """A value that a branch changed: its definition at the base, and here. `contested`: the conflict, if any."""
+    """A value that a branch changed: its definition at the base, and in the branch (`here`). `contested`: the conflict,
+    if any."""
 
     base: Definition
     here: Definition
@@ -123,11 +124,11 @@ class Changed:
 class Branch:
     """The state of a change set that a `create` commit began, at log sequence `birth`.
 
-    A change set that no `create` commit began has one, too, once it was closed: its `birth` is 0.
+    A change set that no `create` commit began also has such a state once it has been closed; its `birth` is then 0.
 
     `origin`: its parent (empty if it began empty), as of log sequence `origin_sequence`. `target`: what it branches
     from (empty for none), as of log sequence `base`. `changes`: by id, the definition at the base of each value that
-    was edited here. `conflicts`: those of these ids that the target defined differently. `own`: the log sequence of the
+    was edited here. `conflicts`: by id, the conflicts about these values. `own`: the log sequence of the
     newest commit with edits of its own (not taken over from the target), or `birth`. `follows`: its owner pulls what
     the target changed, without a request.
     """
@@ -147,7 +148,7 @@ class Branch:
     def of(cls, sequence: int, origin: Origin | None, status: BranchStatus | None, parent: "Branch | None") -> "Branch":
         """Return the branch that the `create` commit at `sequence` begins.
 
-        `parent`: the branch state of the change set that it is created from; None if that has none. If the target of
+        `parent`: the branch state of the parent change set; None if the parent has none. If the target of
         the new branch is not its parent, it is the parent's target. Then the branch begins with the parent's changes.
         """
         status = BranchStatus.OPEN if status is None else status
@@ -175,7 +176,8 @@ class Branch:
         self.conflicts.pop(id_, None)
 
     def fold(self, sequence: int, commit: Commit, here: Callable[[str], Definition], step: int) -> Iterator[None]:
-        """Fold what the commit at log sequence `sequence` says of the branch, after its delta was applied.
+        """Fold what the commit at log sequence `sequence` says about the branch. Its delta must have been applied
+        before.
 
         `here` returns the definition of an id. Yields after each `step` ids.
         """
@@ -198,7 +200,7 @@ class Branch:
         self.status = self.status if commit.status is None else commit.status
 
     def _rebase(self, id_: str, base: Definition, ours: Definition, contested: Contested | None) -> None:
-        """Record that `id_` has a new base, and whether it is in conflict now. `ours`: its definition here."""
+        """Record that `id_` has a new base, and whether it is in conflict now. `ours`: its definition in the branch."""
         if same_definition(base, ours):
             self.changes.pop(id_, None)
         else:
@@ -209,7 +211,8 @@ class Branch:
             self.conflicts[id_] = contested
 
     def summary(self, edited: Iterable[Update] = (), settled: Sequence[str] = ()) -> BranchSummary:
-        """What a header says of this branch once `edited` is applied, which resolves the conflicts about `settled`."""
+        """The summary of this branch once the updates `edited` are applied; they resolve the conflicts about
+        `settled`."""
         changes, conflicts = len(self.changes), len(self.conflicts) - len(settled)
         if self.target:
             changes += len({update.id for update in edited if update.id not in self.changes})
@@ -218,7 +221,7 @@ class Branch:
 
 
 def differing(changes: Iterable[tuple[str, Definition]], here: Callable[[str], Definition]) -> Iterator[PatchEntry]:
-    """The changes whose definition `here` is not the one at the base, as a patch from the base."""
+    """The changes for which `here` returns another definition than that at the base, as a patch from the base."""
     for id_, base in changes:
         ours = here(id_)
         if not same_definition(base, ours):

@@ -33,7 +33,7 @@ class PatchEntry:
 
 @record
 class MergeConflict:
-    """An id whose definition here (`ours`) is neither the one that the patch expects (`base`) nor `theirs`."""
+    """An id whose present definition (`ours`) is neither the one that the patch expects (`base`) nor `theirs`."""
 
     id: str
     base: Definition

@@ -37,7 +37,7 @@ class ParsedFormula:
 
     syntax: cel_syntax.Syntax
     tree: bytes
-    _checked: dict[tuple[str, ...], str] = field(default_factory=dict)  # problem by input names
+    _checked: dict[tuple[str, ...], str] = field(default_factory=dict)  # by input names: what is wrong with them
 
     def wrong_names(self, names: tuple[str, ...]) -> str:
         """Why the formula cannot be evaluated with inputs called `names`; empty if it can."""

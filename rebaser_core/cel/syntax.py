@@ -122,7 +122,7 @@ def read(data: bytes) -> Syntax:
 
 def _call(data: bytes, start: int, end: int) -> tuple[tuple[int, int], int, list[tuple[int, int]]]:
     """Three facts about a call: the span of the function's name; how many copies of its arguments the function makes;
-    and the spans of those of its target and arguments that have to be analysed."""
+    and the spans of the operands (target and arguments) that still have to be analysed."""
     parts = list(fields(data, start, end))
     function = next((a, b) for n, a, b in parts if n == _FUNCTION)
     target = [(a, b) for n, a, b in parts if n == _TARGET]

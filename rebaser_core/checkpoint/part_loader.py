@@ -24,7 +24,7 @@ class RowBatch:
 
     `kinds`, `bits` and `others` are those of `rebaser_core.state.kinds`. `faults` is by position in the batch.
     `templates` are positions in the templates of the columns, -1 without a definition. `refs` holds the inputs of all
-    rows, one row after another, as row numbers of the part. `edited` is that of the columns.
+    rows, one row after another, as row numbers of the part. `edited` is as in `Columns`.
     """
 
     ids: list[str]

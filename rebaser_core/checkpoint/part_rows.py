@@ -180,7 +180,7 @@ def _names(
 
 
 def _taken(items: Sequence[Any] | Mapping[int, Any], rows: NDArray[Any]) -> list[Any]:
-    """The elements of `items` for each row."""
+    """The element of `items` for each of `rows`."""
     taken: list[Any] = []
     step = thresholds.now.copy_step_objects
     for start in range(0, len(rows), step):

@@ -69,7 +69,7 @@ class ChainReader:
             self._close()
             self._loader = PartLoader(columns)
         if (file.layer == "base") != self._is_base:
-            raise malformed("a checkpoint must be a base, then deltas")
+            raise malformed("a checkpoint must be a base followed by deltas")
         if self._loader is None or file.first != self._loader.count:
             raise malformed("a part of the checkpoint is missing, repeated or out of order")
         for number in range(file.reader.num_record_batches):
@@ -131,7 +131,7 @@ class ChainReader:
         refs = inputs.flatten()
         arity = self._state.cells.columns.templates.arity
         if refs.null_count or (lengths != np.where(templates >= 0, arity[templates], 0)).any():
-            raise malformed("the number of inputs is not that of the definition")
+            raise malformed("a row and its definition have different numbers of inputs")
         tracked = version > schema.UNTRACKED_VERSION
         edited = _filled(column("edited"), 0, np.int64) if tracked else np.zeros(batch.num_rows, np.int64)
         faults = self._faults(column)
@@ -203,7 +203,7 @@ class _File:
             told = f"the checkpoint has format {self.version}; this program reads up to format {schema.VERSION}"
             raise UnsupportedVersion(told)
         if self.version not in SCHEMAS or not self.reader.schema.equals(SCHEMAS[self.version]):
-            raise malformed("the columns of the checkpoint are not those of its format")
+            raise malformed("the checkpoint has other columns than its format requires")
         self.first = natural(about.get("first"))
         self.layer = text(about.get("layer"))
 
@@ -242,14 +242,14 @@ class _Head:
         self.weight, self.marks = _history(raw.get("history"))
         self.taken, self.protected = read_taken(raw.get("taken")), read_flag(raw.get("protected"))
         self.born_ms = natural(raw.get("bornMs", 0))
-        self.edited = self.untracked = self.last  # older formats record neither; no later commit defined a value
+        self.edited = self.untracked = self.last  # older formats record neither; `last` is an upper bound of both
         if file.version > schema.UNTRACKED_VERSION:
             self.edited, self.untracked = natural(raw.get("edited")), natural(raw.get("untracked"))
         self.branch = read_branch(raw.get("branch"), self.edited)
 
 
 def _history(raw: object) -> tuple[int, list[Mark]]:
-    """The weight of the log and its marks; 0 and none in checkpoints of earlier releases."""
+    """The weight of the log, and its marks. Checkpoints of earlier releases give 0 and no marks."""
     if raw is None:
         return 0, []
     weight, rows = listed(raw, 2)
@@ -280,7 +280,7 @@ def _reading(read: Callable[[], T]) -> T:
 
 def _states(column: pa.DictionaryArray) -> NDArray[np.uint8]:
     if not column.dictionary.equals(schema.STATES):
-        raise malformed("the states of the checkpoint are not those of its format")
+        raise malformed("the checkpoint has other states than its format knows")
     return _filled(column.indices, -1, np.int8).astype(np.uint8)  # -1 becomes `REFERENCE`
 
 

@@ -66,7 +66,7 @@ class V1Reader:
             raise UnsupportedVersion(f"the checkpoint has format {version}; this reader knows formats up to {VERSION}")
         state, applied = self._state, header.get("applied")
         state.last, state.covers = _natural(header.get("last")), _natural(header.get("covers"))
-        state.edited = state.untracked = state.last  # this format records neither; no later commit defined a value
+        state.edited = state.untracked = state.last  # this format records neither; `last` is an upper bound of both
         if applied is not None:
             stream, sequence = _list(applied, exactly=2)
             state.applied = Applied(_text(stream), _natural(sequence))

@@ -27,7 +27,8 @@ from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome, View
 
 @dataclass(frozen=True, slots=True)
 class WrittenCheckpoint:
-    """The parts to store, oldest first, and the chain that ends with them. `changes`: a branch's changes, as a blob."""
+    """The parts to store, oldest first, and the chain that ends with them. `changes`: the blob with a branch's
+    changes."""
 
     parts: list[bytes]
     chain: Chain
@@ -40,7 +41,7 @@ class CheckpointDraft:
 
     The constructor copies everything except the cells. Then call `copy`, while the view is open, then `write`; each may
     run in another thread. If the checkpoint cannot be stored, `discard` it. `rows`: about how many rows it has.
-    `is_base`: whether it is a new base. `tracked`: whether it says when values were last defined. If it does, servers
+    `is_base`: whether it is a new base. `tracked`: whether it records when each value was last defined. If so, servers
     of the previous release cannot read it.
     """
 
@@ -62,7 +63,7 @@ class CheckpointDraft:
         self._recompute = [[recompute.to_wire(), sequence] for recompute, sequence in state.recompute.items()]
         self._applied = [state.applied.stream, state.applied.sequence] if state.applied else None
         branch = state.branch
-        # The parts of a parent hold the outcomes of its own queue, and none of those that a `create` commit carried.
+        # The parent's parts hold outcomes of the parent's queue, but not the outcomes that the `create` commit carried.
         since = chain.last if branch is None or chain.last >= branch.birth else 0
         self._outcomes = [*_since(since, state.outcomes), *_since(since, state.redriven)]
         self._kept = [len(state.outcomes), len(state.redriven)]
@@ -168,9 +169,9 @@ class CheckpointDraft:
 def _since(last: int, outcomes: dict[RequestId, RecordedOutcome]) -> list[RecordedOutcome]:
     """The outcomes recorded after log sequence `last`. They are at the end of `outcomes`.
 
-    Older parts may hold outcomes that have been forgotten since, so a reader drops the oldest ones until the number is
-    right. That drops the right ones, because an id that was redriven once never returns to the outcomes of requests
-    that were not redriven.
+    Older parts may hold outcomes that have been forgotten since. A reader drops the oldest outcomes until their number
+    is the recorded one. These are the forgotten ones, because an id that was redriven once never returns to the
+    outcomes of requests that were not redriven.
     """
     newer: list[RecordedOutcome] = []
     for outcome in reversed(outcomes.values()):

@@ -22,7 +22,8 @@ class Offer:
 
 
 def check_source(target: str, source: Source, now: BranchSummary | None, then: BranchSummary | None) -> None:
-    """Check that the branch can be applied to `target`. `now` and `then`: the branch today and as of `source`.
+    """Check that the branch can be applied to `target`. `now` and `then`: the newest state of the branch, and that as
+    of `source`.
 
     Raises `UnprocessableError` with code `closed`, `deleted`, `not_its_target` or `unresolved`.
     """
@@ -49,9 +50,9 @@ def check_source(target: str, source: Source, now: BranchSummary | None, then: B
 def check_target(state: ChangeSetState, apply: Apply, offer: Offer) -> UnprocessableError | None:
     """Return why the target, whose state is `state`, must not take `offer`; None if it may.
 
-    Codes: `moved` if the target is not the change set that was branched from, but a later one of the same name, or if
-    it was edited after the base and the apply is strict; `behind` if, after the base, the branch was already applied
-    to it as of an earlier position.
+    Codes: `moved` if the target is a later change set of the same name than the one that was branched from, or if the
+    apply is strict and the target was edited after the base; `behind` if the target has already applied the branch
+    after the base.
     """
     name, base = offer.source.change_set, offer.base
     birth = 0 if state.branch is None else state.branch.birth
@@ -64,7 +65,7 @@ def check_target(state: ChangeSetState, apply: Apply, offer: Offer) -> Unprocess
     taken = state.taken.get(name, 0)
     if taken > base:
         return UnprocessableError(
-            f"{name} was applied here in commit {taken}, and its base {base} is older than that commit", code="behind"
+            f"{name} was applied here in commit {taken}, after its base {base}: rebase it first", code="behind"
         )
     if apply.strict and state.edited > base:
         return UnprocessableError(

@@ -38,7 +38,7 @@ from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
 from rebaser_core.updates import Derive, Recompute, Remove, Update
 
 MAX_MESSAGE = 1000  # characters of a recorded error message
-MAX_CONFLICTS = 100  # conflicts that a reply names, so that it fits in a message
+MAX_CONFLICTS = 100  # conflicts that a reply names; the reply has to fit in a message
 MAX_SIDES_BYTES = 64 * 1024  # bytes of the definitions in these conflicts
 
 
@@ -128,7 +128,7 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
             highest = max(highest, request.sequence)
         decisions.append(decision)
         if request.author or request.message:
-            authors += [Authorship()] * (len(decisions) - 1 - len(authors))  # none for the requests before it
+            authors += [Authorship()] * (len(decisions) - 1 - len(authors))  # for the requests before it
             authors.append(Authorship(request.author, request.message))
         decided_here[request.request_id] = decision
         answers.append((decision, None))
@@ -156,7 +156,7 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
 
 
 def _in_conflict(state: ChangeSetState, request: QueuedRequest) -> list[str]:
-    """The ids of `request` about which there is a conflict. Its author has seen the conflicts: it has `expect_at`."""
+    """The ids of `request` that are in conflict. The request has `expect_at`, so its author saw these conflicts."""
     conflicts = {} if state.branch is None else state.branch.conflicts
     return [id_ for id_ in request.touched if id_ in conflicts] if conflicts else []
 
@@ -205,8 +205,8 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
     elif request.expect_at is not None and (moved := pending.defined_after(request.expect_at, request)):
         outcome, code = Outcome.ERROR, "moved"
         message = (
-            "values that were or may have been edited, or came into conflict, after log sequence"
-            f" {request.expect_at}: {first_of(moved)}"
+            f"after log sequence {request.expect_at}, these values were or may have been edited, or came into conflict:"
+            f" {first_of(moved)}"
         )
     elif request.replayed is not None:
         updates = request.replayed.delta
@@ -221,7 +221,7 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
         outcome, code, message = (
             Outcome.CONFLICTS,
             "conflicts",
-            f"to be removed, but not in this change set: {first_of(gone)}",
+            f"the values to remove do not exist in this change set: {first_of(gone)}",
         )
         conflicts = tuple([Conflict(id_, "does not exist in this change set") for id_ in gone[:MAX_CONFLICTS]])
     elif request.recompute is not None and not pending.derives(request.recompute, request.updates):
@@ -253,7 +253,7 @@ def _taken(request: QueuedRequest) -> tuple[int, int]:
 
 
 def defined_after(state: ChangeSetState, ids: Sequence[str], at: int) -> frozenset[str]:
-    """Those of `ids` that were, or may have been, defined or removed in `state` after log sequence `at`.
+    """Which of `ids` were, or may have been, defined or removed in `state` after log sequence `at`.
 
     An id about which a conflict was recorded after `at` counts, too.
     """
@@ -262,7 +262,8 @@ def defined_after(state: ChangeSetState, ids: Sequence[str], at: int) -> frozens
 
 
 def _shown(merged: Merged, about: str) -> tuple[Conflict, ...]:
-    """Return the conflicts that a reply names. A conflict whose sides do not fit into the reply has none."""
+    """Return the conflicts that a reply names. If the sides of a conflict do not fit into the reply, they are left
+    out."""
     shown: list[Conflict] = []
     room = MAX_SIDES_BYTES
     for one in merged.conflicts[:MAX_CONFLICTS]:
@@ -295,7 +296,7 @@ class _PendingState:
         self._present: dict[str, bool] = {}
 
     def refusal(self, request: QueuedRequest) -> UnprocessableError | None:
-        """Why the change set refuses `request`, whatever its values are; None if it does not."""
+        """Why the change set refuses `request`, whatever values the change set has; None if it accepts the request."""
         state, action = self._state, request.action
         if self._status is BranchStatus.DELETED:
             return refuse_deleted(request)
@@ -306,7 +307,7 @@ class _PendingState:
                 return UnprocessableError("there is no such change set", code="no_such_change_set")
             if state.protected and action.deletes:
                 return UnprocessableError(
-                    "this change set is protected: end its protection before it is deleted", code="protected"
+                    "this change set is protected: end its protection before deleting it", code="protected"
                 )
             return None
         if isinstance(action, Rebase):
@@ -348,7 +349,7 @@ class _PendingState:
     def missing(self, updates: Sequence[Update]) -> list[str]:
         """Ids that `updates` would remove although they do not exist."""
         self._catch_up()
-        own: dict[str, bool] = {}  # by id, whether it exists after the updates so far
+        own: dict[str, bool] = {}  # by id: whether it exists after the updates so far
         missing = []
         for update in updates:
             id_ = update.id

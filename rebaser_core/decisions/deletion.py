@@ -10,11 +10,11 @@ from rebaser_core.errors import UnprocessableError
 
 
 def refuse_deleted(request: QueuedRequest) -> UnprocessableError | None:
-    """Why a deleted change set refuses `request`, whatever its values were; None if it does not."""
+    """Why a deleted change set refuses `request`, whatever values it had; None if it accepts the request."""
     if isinstance(request.action, Create) or request.restored is not None:
         return None
     if isinstance(request.action, Marking) and request.refusal is not None:
-        return None  # it says why the change set cannot be brought back
+        return None  # `request.refusal` says why the change set cannot be brought back
     return UnprocessableError(
         "this change set is deleted: create it anew, or reopen it to bring it back", code="deleted"
     )

@@ -1,4 +1,4 @@
-"""A queued request as its owner has read it, with what was read of other change sets and logs to decide it."""
+"""A queued request as its owner has read it, with all that the owner read from logs to decide it."""
 
 from rebaser_core.branches.branch import Action, Fork
 from rebaser_core.branches.merge import Merged, PatchEntry
@@ -33,10 +33,10 @@ class QueuedRequest:
     `author`, `message`, `expect_at` and `action` are those of the request. A request with an action is decided alone.
     It comes with what was read for it, or with the reason for its `refusal`: unlike an `error`, a refusal leaves no
     dead letter. A `Create` comes with its `fork`. A revert comes with the `patch` that takes the edits back, and an
-    `Apply` with its `offer`, the patch of which is `patch`. This patch is `merged` into the state that is passed to
-    `decide`. A `Rebase` comes with `theirs`, what the target did; compared with that state, it is `replayed`. A
-    `Marking` that brings a deleted change set back comes with what is `restored`. `moved`: the result of
-    `defined_after` for `expect_at`; None if that was not looked up yet.
+    `Apply` with its `offer`, which contains a `patch`. `merged` is the result of merging this patch into the state that
+    is passed to `decide`. A `Rebase` comes with `theirs`, what the target did; `replayed` is the result of comparing it
+    with that state. A `Marking` that brings a deleted change set back comes with what is `restored`. `moved`: the
+    result of `defined_after` for `expect_at`; None if that was not looked up yet.
     """
 
     sequence: int

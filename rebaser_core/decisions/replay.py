@@ -1,4 +1,4 @@
-"""Replays the target of a branch: what the branch takes over of the target's changes, and what is in conflict.
+"""Replays the target of a branch: which of the target's changes the branch takes over, and which are in conflict.
 
 Invariant: a replay overwrites no edit of the branch, unless it was asked to. If both sides defined an id differently,
 the definition of the branch stays, and the conflict is recorded, with the definition that both sides left. After the
@@ -21,11 +21,11 @@ from rebaser_core.updates import Remove, Update
 class Theirs:
     """What the target of a branch did after `base`, the base of the branch.
 
-    `source`: the target and its log sequence, which becomes the new base. `definitions`: by id, the definition there of
-    each value that the target defined or removed after the base. `applied`: the branch as of the log sequence that the
-    target applied after the base; None if it applied none. `agreed`: the values that the branch had changed by then, by
-    id, each with the definition that the branch had then, and the target after that apply. `applied_ms`: when that was
-    (Unix ms).
+    `source`: the target and its log sequence, which becomes the new base. `definitions`: by id, the definition in the
+    target of each value that the target defined or removed after the base. `applied`: the position of the branch that
+    the target applied after the base; None if it applied none. `agreed`: by id, the definitions at that position of the
+    values that the branch had changed; the apply gave the target the same definitions. `applied_ms`: when the target
+    applied them (Unix ms).
     """
 
     source: Source
@@ -36,7 +36,7 @@ class Theirs:
     applied_ms: int = 0
 
     def fits(self, branch: Branch) -> bool:
-        """Whether this is still what `branch` lacks: its base did not move since this was read."""
+        """Whether this still fits `branch`, because the base has not moved since this was read."""
         return branch.base == self.base
 
 
@@ -71,11 +71,11 @@ def check_moves(branch: Branch, born: int, source: Source) -> None:
 
 
 class TargetCommits:
-    """What consecutive commits of a target did: `definitions` by id, as in `Theirs`.
+    """What consecutive commits of a target did. `definitions` are those of `Theirs`.
 
-    `applied`: the branch `name` as of the position that the newest of them applied, and the sequence and time of that
-    commit (`applied_in`, `applied_ms`); None and 0 if none did. `birth`: the sequence of the commit that created the
-    branch. An apply of an older position was one of another branch with the same name.
+    `applied`: the position of the branch `name` that the newest apply among these commits took; `applied_in` and
+    `applied_ms` are the sequence and time of that commit. None and 0 if no commit applied the branch. `birth`: the
+    sequence of the commit that created the branch. An apply of an older position took another branch of the same name.
     """
 
     def __init__(self, name: str, birth: int) -> None:
@@ -87,7 +87,7 @@ class TargetCommits:
         self._birth = birth
 
     def add(self, commit: Commit) -> None:
-        """Add the next commit, but for its delta."""
+        """Add the next commit without its delta."""
         source = commit.source if commit.kind is Kind.REBASE else None
         if source is not None and source.change_set == self._name and source.sequence >= self._birth:
             self.applied, self.applied_in, self.applied_ms = source, commit.sequence, commit.at_ms
@@ -99,10 +99,11 @@ class TargetCommits:
 
 
 class Replayed:
-    """What a branch takes over of `theirs`: `delta`, and the `bases` and `conflicts` of the commit (`commit.Replay`).
+    """What a branch takes over from `theirs`: `delta`, and the `bases` and `conflicts` of the commit (`commit.Replay`).
 
-    `status`: APPLIED if this closes the branch, because its target has all of its own edits; otherwise None. `changes`
-    and `unresolved`: how many changes and conflicts the branch has after it. Nothing is compared before `compare` runs.
+    `status`: APPLIED if the replay closes the branch, because the target has all edits made in the branch; otherwise
+    None. `changes` and `unresolved`: how many changes and conflicts the branch has after the replay. Nothing is
+    compared before `compare` runs.
     """
 
     def __init__(self, branch: Branch, theirs: Theirs, strategy: Strategy) -> None:
@@ -120,18 +121,19 @@ class Replayed:
         self._strategy = strategy
 
     def content(self) -> Replay:
-        """What the commit says of the ids that stay changed."""
+        """What the commit says about the ids that stay changed."""
         return Replay(tuple(self.bases), tuple(self.conflicts), self._strategy)
 
     def summary(self) -> BranchSummary:
-        """What a header says of the branch after the replay."""
+        """What a header says about the branch after the replay."""
         branch, target = self._branch, self.source
         status = branch.status if self.status is None else self.status
         about = (self.changes, self.unresolved, branch.origin, branch.origin_sequence, branch.birth, branch.follows)
         return BranchSummary(target.change_set, target.sequence, status, *about)
 
     def compare(self, here: Callable[[str], Definition], step: int) -> Iterator[None]:
-        """Compare what the target has with what stands `here`. Yields after each `step` ids."""
+        """Compare the definitions in the target with those in the branch, which `here` returns. Yields after `step`
+        ids."""
         for count, (id_, their) in enumerate(self._compared(here), 1):
             self._add(id_, their, here(id_))
             if count % step == 0:
@@ -140,8 +142,8 @@ class Replayed:
     def _compared(self, here: Callable[[str], Definition]) -> Iterator[tuple[str, Definition]]:
         """The ids to compare, each with its definition in the target.
 
-        These are what the target changed, conflicts, which may end whatever the target did, and what the target took
-        from the branch, which may be as before again.
+        These are: ids that the target changed; ids in conflict, because a conflict may end even if the target changed
+        nothing; and ids that the target took from the branch, because the branch may have changed them back since.
         """
         theirs, changes = self._theirs, self._branch.changes
         yield from theirs.definitions.items()
@@ -152,7 +154,7 @@ class Replayed:
     def _add(self, id_: str, their: Definition, ours: Definition) -> None:
         branch, strategy, agreed = self._branch, self._strategy, id_ in self._theirs.agreed
         base = self._theirs.agreed[id_] if agreed else branch.changes.get(id_, ours)
-        # The target took the definition of the position that it applied, so an older conflict about the id is over.
+        # The apply gave the target the branch's definition, so an older conflict about the id has ended.
         known = None if agreed else branch.conflicts.get(id_)
         left = base if known is None else known.left
         moved = not same_definition(their, base)
@@ -163,7 +165,7 @@ class Replayed:
         elif strategy is Strategy.OURS or (agreed and not moved):
             self._rebase(id_, their)
         elif moved:
-            in_conflict = not same_definition(their, left)  # otherwise, the target went back to what both had left
+            in_conflict = not same_definition(their, left)  # otherwise, the target has the common definition again
             self._rebase(id_, their, in_conflict=in_conflict)
             if in_conflict:
                 self.conflicts.append(_update(id_, left))
@@ -174,10 +176,10 @@ class Replayed:
         self.unresolved -= id_ in self._branch.conflicts
 
     def _rebase(self, id_: str, their: Definition, *, level: bool = False, in_conflict: bool = False) -> None:
-        """What stands here stays, and `their` becomes its base. `level`: both are the same."""
+        """Keep the definition in the branch, with `their` as its base. `level`: both are the same."""
         changed = id_ in self._branch.changes
         if level and not changed:
-            return  # the definition of the target at the base is what stands here
+            return  # the branch did not change the id, and the target has the same definition
         self.bases.append(_update(id_, their))
         self.changes += (not level) - changed
         self.unresolved += in_conflict - (id_ in self._branch.conflicts)

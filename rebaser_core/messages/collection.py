@@ -31,7 +31,7 @@ _NUMBERS = ("trash", "trash_bytes", "erase", "erase_bytes", "restore")
 def read_collection(kind: Kind, body: CollectionV3 | None, *, changed: bool) -> Collection | None:
     """`changed`: whether the commit has a delta."""
     if (kind is Kind.GC) != (body is not None):
-        raise malformed("a commit must tell of a collection if, and only if, it is a gc commit")
+        raise malformed("a gc commit must describe a collection, and no other commit may describe one")
     if body is None:
         return None
     if changed:

@@ -34,7 +34,7 @@ class OriginV3(Body):
 def read_follow(text: str) -> bool:
     """Whether a branch follows its target; raises `UnsupportedVersion` for a word of a newer version."""
     if text not in (AUTO, MANUAL):
-        raise UnsupportedVersion(f"a branch follows its target {text[:40]!r}, which this version does not know")
+        raise UnsupportedVersion(f"the field follow is {text[:40]!r}, which this version does not know")
     return text == AUTO
 
 

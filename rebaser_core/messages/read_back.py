@@ -1,9 +1,9 @@
 """Checks that an encoded commit decodes to the same commit, at less than the cost of decoding it.
 
-Invariant: the check returns True only if `decode_commit` would return an equal commit, and `read_sweep_headers` its
-`applied` and `debt`. False means that the answer is unknown. The check runs for every commit before it is stored, while
-the CPU caches are cold. So it compares the fields of the message with the commit, builds no objects, and calls few
-functions.
+Invariant: the check returns True only if `decode_commit` would return an equal commit, and `read_sweep_headers` the
+commit's `applied` and `debt`. False means that the answer is unknown. The check runs for every commit before it is
+stored, while the CPU caches are cold. So it compares the fields of the message with the commit, builds no objects, and
+calls few functions.
 """
 
 from collections.abc import Sequence
@@ -141,7 +141,7 @@ def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
             bits |= sequence | performed
     except (TypeError, ValueError):  # not a row of four
         return False
-    return 0 <= bits <= INT64_MAX  # true if and only if each number is in this range
+    return 0 <= bits <= INT64_MAX  # true only if each number is in this range
 
 
 def _same_before(body: dict[str, Any], before: tuple[Update, ...] | None) -> bool:

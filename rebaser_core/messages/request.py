@@ -30,12 +30,12 @@ MAX_AUTHOR, MAX_MESSAGE = 128, 1024  # characters
 class EnqueueUpdatesRequest:
     """Edits for one change set: either `updates`, or `updates_address` of a blob written by `encode_updates_blob`.
 
-    `recompute`: what to compute again after them, although no input changed. `from_change_set_id`: the change set from
-    which the edits were taken, if any.
+    `recompute`: what to compute again after the edits, although no input changed. `from_change_set_id`: the change set
+    from which the edits were taken, if any.
 
-    `author` and `message`: who sends it, and why, as the sender claims. `expect_at`: the log sequence that the sender
-    saw; the request is refused if one of its ids was defined or removed after it. `action`: what it asks for instead of
-    edits. A request with an action has no updates and asks for nothing else. Only a revert, an
+    `author` and `message`: who sends the request, and why, as the sender claims. `expect_at`: the log sequence that the
+    sender saw; the request is refused if one of its ids was defined or removed after it. `action`: what the request
+    asks for instead of edits. A request with an action has no updates and asks for nothing else. Only a revert, an
     apply or a mark may have `expect_at`; a mark is refused if the log has any later commit.
     """
 

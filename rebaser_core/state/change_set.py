@@ -236,7 +236,8 @@ class ChangeSetState:
         return empty
 
     def restore(self, deleted: "ChangeSetState") -> None:
-        """Continue, with the values of this state, the log and the queue of the change set as of `deleted`."""
+        """Keep the values of this state, but take the log position and the queue of `deleted`, the deleted change
+        set."""
         self._take_queue(deleted)
         self.branch = replace(self.branch or Branch(0), status=BranchStatus.OPEN)
 
@@ -301,7 +302,7 @@ class ChangeSetState:
     def _apply_edits(self, sequence: int, commit: Commit) -> Iterator[None]:
         self.cells.merge_overlay(thresholds.now.overlay_merge_per_commit)
         apply, roots, branch, step = self.cells.apply, self.roots, self.branch, thresholds.now.fold_step
-        delta: Sequence[Any] = commit.delta  # that of all commits but a DVU has updates
+        delta: Sequence[Any] = commit.delta  # only the delta of a DVU has no updates
         takes_over = branch.take if branch is not None and commit.kind is Kind.REPLAY else None
         for start in range(0, len(delta), step):
             if start:
@@ -329,7 +330,7 @@ class ChangeSetState:
             return
         store_result = self.cells.store_result
         for item in commit.delta:
-            assert type(item) is Computed  # noqa: S101 - the decoder gives a DVU nothing else
+            assert type(item) is Computed  # noqa: S101 - the decoder puts nothing else into a DVU
             store_result(item.id, item.value, item.fault)  # ignores ids that no longer exist: a result creates no value
 
     def _merge_all(self) -> None:

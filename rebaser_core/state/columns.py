@@ -2,9 +2,9 @@
 
 `refs` holds the inputs of all definitions as rows, one definition after another. The inputs of a row begin at
 `first_input[row]`, and its template says how many there are. `edges` (`rebaser_core.state.dependents`) leads from an
-input back to the rows that name it. It may list a row that no longer has that input, but never misses one that has:
-a caller that needs the exact answer checks with `uses_input`. A pattern among the inputs has a row of its own, without
-a value (`rebaser_core.state.patterns.matches`).
+input back to the rows that name it. It may list a row that no longer has that input, but lists every row that has it. A
+caller that needs the exact answer checks with `uses_input`. A pattern among the inputs has a row of its own, without a
+value (`rebaser_core.state.patterns.matches`).
 """
 
 from typing import Any, ClassVar

@@ -21,10 +21,12 @@ SLOW = 100  # definitions that are made and compared before the caller gets a tu
 def definitions_that_differ(
     branch: ChangeSetState, changes: Mapping[str, Definition], target: ChangeSetState, step: int
 ) -> Iterator[dict[str, Definition]]:
-    """Yield, some ids at a time, the definitions in `target` that are not those at the base, None if there is none.
+    """Yield, some ids at a time, the definitions in `target` that differ from those at the base; None if an id has
+    none.
 
     `changes`: those of the branch. No edit of the branch may be folded meanwhile; results of dependent values updates
-    may. Among each `step` ids, those with the same plain value are found by columns, the others one by one.
+    may. Of each `step` ids, columns are compared first, to skip ids with the same plain value; the others are compared
+    one by one.
     """
     cells, theirs = branch.cells, target.cells
 

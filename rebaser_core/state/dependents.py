@@ -1,7 +1,7 @@
 """Finds the dependents of a row: the rows whose definitions name it.
 
-Invariant: no dependent is missing. An edge whose definition was removed stays until the next `build`. So whoever
-follows the edges finds all dependents, and perhaps other rows.
+Invariant: no dependent is missing. An edge whose definition was removed stays until the next `build`. So the edges lead
+to all dependents, and perhaps to other rows.
 
 `build` sorts the edges of all definitions: the dependents of row r are `targets[offsets[r]:offsets[r + 1]]`. Edges that
 are added later form a linked list for each row, newest first: it begins at `head[r]` and continues at `next[edge]`
@@ -19,8 +19,8 @@ from rebaser_core import thresholds
 class Edges:
     """The edges from each row to its dependents.
 
-    `chained` counts the edges that were added since the last `build`, `dead_edges` those that no definition stands for
-    any more. If `stale` is True, edges are missing, and `build` must run before a lookup.
+    `chained` counts the edges that were added since the last `build`, `dead_edges` those whose definition was removed.
+    If `stale` is True, edges are missing, and `build` must run before a lookup.
     """
 
     def __init__(self) -> None:

@@ -1,1 +1,2 @@
-"""The subjects, streams and consumers of an installation as data. A server ensures that they exist when it starts."""
+"""The subjects, streams and consumers of an installation as data. A server creates those that are missing when it
+starts."""

@@ -1,4 +1,4 @@
-"""The streams and consumers of an installation as data. A server ensures them when it starts."""
+"""The streams and consumers of an installation as data. A server creates or updates them when it starts."""
 
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -88,7 +88,7 @@ async def test_nothing_is_kept_of_a_request_that_was_answered_or_given_up(client
 async def test_conflicts_are_raised_and_say_which_values_and_why(client: RebaserClient) -> None:
     await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
     updates = [Remove("a"), Remove("b"), Remove("c"), Set("d", 1)]
-    with pytest.raises(RequestConflicts, match="to be removed, but not in this change set: b, c") as raised:
+    with pytest.raises(RequestConflicts, match="the values to remove do not exist in this change set: b, c") as raised:
         await client.enqueue_updates_with_reply("ws", "cs", updates, from_change_set="draft")  # type: ignore[arg-type]
     assert raised.value.conflicts == tuple(Conflict(id_, "does not exist in this change set") for id_ in ("b", "c"))
     assert list(await client.values("ws", "cs")) == ["a"]

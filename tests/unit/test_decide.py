@@ -164,7 +164,7 @@ def test_edits_of_another_change_set_conflict_where_what_they_remove_is_gone() -
         ],
     )
     assert [one.outcome for one in decided.decisions] == [Outcome.SUCCESS, Outcome.SUCCESS, Outcome.CONFLICTS]
-    assert decided.decisions[2].message == "to be removed, but not in this change set: x"
+    assert decided.decisions[2].message == "the values to remove do not exist in this change set: x"
     assert decided.delta == (Set("x", 1), Remove("x"))
 
 
