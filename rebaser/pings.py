@@ -9,7 +9,7 @@ from rebaser.change_set.replies import inbox_allowed
 from rebaser.dvu.functions import registry
 from rebaser.runtime.context import Context
 from rebaser.server import Server
-from rebaser_core.encoding.envelope import JSON, dumps
+from rebaser_core.encoding.envelope import JSON, REPLY_INBOX, dumps
 from rebaser_core.errors import RebaserError
 from rebaser_core.messages import DvuProgress
 
@@ -52,16 +52,18 @@ def _describe_update(update: DvuProgress) -> dict[str, object]:
 async def answer_pings(context: Context, answer: Callable[[], dict[str, object]]) -> None:
     """Send `answer()` to each ping that has an inbox, until cancelled.
 
-    The inbox is chosen by the sender, as for requests (see `rebaser.change_set.replies`).
+    The inbox is chosen by the sender, and named in a header, as for requests (see `rebaser.change_set.replies`). Older
+    clients name it only as the reply subject of NATS, which NATS replaces where the ping comes from another account.
     """
     async with context.connection.subscribe(context.subjects.ping) as pings:
         async for ping in pings:
-            if not ping.reply:
+            inbox = ping.headers.get(REPLY_INBOX) or ping.reply
+            if not inbox:
                 continue
-            if not inbox_allowed(ping.reply, context.settings.inbox_prefix):
-                log.warning("ping_refused", inbox=ping.reply[:80])
+            if not inbox_allowed(inbox, context.settings.replies_under()):
+                log.warning("ping_refused", inbox=inbox[:80])
                 continue
             try:
-                await context.connection.publish(ping.reply, dumps(JSON, answer()))
+                await context.connection.publish(inbox, dumps(JSON, answer()))
             except RebaserError as error:  # for instance, the connection was lost since the ping arrived
                 log.warning("ping_not_answered", reason=error.message)

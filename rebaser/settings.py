@@ -24,6 +24,7 @@ PREFIX = "rebaser_"  # of environment variables, in upper or lower case
 LIMIT_PREFIX = f"{PREFIX}limits__"
 LOWEST_LIMIT = 8
 DEFAULT_GC_EVERY = 86_400.0  # with blobs in NATS
+_INBOX = re.compile(r"[\w-]+(\.[\w-]+)*", re.ASCII)
 _SPARK = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|(sc|spark|k8s)://.+")
 ACCESS = (
     "nats_creds", "nats_nkey", "nats_user", "nats_password", "nats_token",
@@ -58,7 +59,12 @@ class Settings(BaseModel):
         None, description="Host name in the certificate of NATS, if it differs from the address."
     )
     prefix: str = Field("", description="Prefix of all stream and subject names; separates installations on one NATS.")
-    inbox_prefix: str = Field("_INBOX", description="Prefix of reply inboxes; replies to other subjects are refused.")
+    inbox_prefix: str = Field("_INBOX", description="Prefix of the subjects on which this process receives answers.")
+    reply_prefix: str | None = Field(
+        None,
+        description="Prefix of the inboxes that clients may name for their replies; servers refuse all others. Default:"
+        " the inbox prefix of the server. With another one, no client can have a reply sent to the inbox of a server.",
+    )
     spark: str = Field(
         "local[*]",
         description="`local[*]` for the embedded Spark, or the URL of a Spark Connect server: sc://host:port.",
@@ -276,6 +282,13 @@ class Settings(BaseModel):
             parse_address(address)
         return address or None
 
+    @field_validator("inbox_prefix", "reply_prefix")
+    @classmethod
+    def _check_inbox(cls, prefix: str | None) -> str | None:
+        if prefix is not None and not _INBOX.fullmatch(prefix):
+            raise ValueError(f"{prefix!r} is no prefix of subjects; use letters, digits, _ and -, with dots between")
+        return prefix
+
     @field_validator("limits", mode="before")
     @classmethod
     def _check_limits(cls, limits: object) -> object:
@@ -301,6 +314,18 @@ class Settings(BaseModel):
             "tls_key": self.nats_tls_key,
             "tls_hostname": self.nats_tls_hostname,
         }
+
+    def replies_under(self) -> str:
+        """Return the prefix of the inboxes to which a server replies."""
+        return self.inbox_prefix if self.reply_prefix is None else self.reply_prefix
+
+    def check_server(self) -> None:
+        """Raise `ConfigError` for settings that no server can have."""
+        if self.reply_prefix is not None and f"{self.inbox_prefix}.".startswith(f"{self.reply_prefix}."):
+            raise ConfigError(
+                f"the inbox prefix {self.inbox_prefix} lies under the reply prefix {self.reply_prefix}, so clients"
+                " could have replies sent to the inbox of this server: set REBASER_INBOX_PREFIX to one beside it"
+            )
 
     def embedded(self, url: str) -> Self:
         """Return a copy for the embedded NATS at `url`, which requires no credentials."""

@@ -309,7 +309,7 @@ class Processor:
         inbox = (message.headers or {}).get(REPLY_INBOX)
         if inbox is None:
             return True
-        if not inbox_allowed(inbox, self._context.settings.inbox_prefix):
+        if not inbox_allowed(inbox, self._context.settings.replies_under()):
             self._log.warning("reply_refused", seq=message.stream_sequence, inbox=inbox[:80])
             return True
         headers, payload = reply(message.headers, self._key, decision, commit)

@@ -2,8 +2,8 @@
 
 A reply may name conflicts. They are stored in a blob, so that a repeated reply has them, too.
 
-Invariant: the client chooses its reply inbox. It is used only if it is one literal subject under the configured inbox
-prefix; otherwise a client could make the server write to the log, the tasks or the JetStream API.
+Invariant: the client chooses its reply inbox. It is used only if it is one literal subject under the reply prefix;
+otherwise a client could make the server write to the log, the tasks or the JetStream API.
 """
 
 from collections.abc import Mapping

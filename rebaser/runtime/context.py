@@ -67,7 +67,11 @@ class Context:
 
 @asynccontextmanager
 async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncIterator[Context]:
-    """Connect, ensure the streams, and start Spark in the background, unless it was started before (`jvm`)."""
+    """Connect, ensure the streams, and start Spark in the background, unless it was started before (`jvm`).
+
+    Raises `ConfigError`, and the errors of `Connection.connect` and `StreamWatch.ensure`.
+    """
+    settings.check_server()
     subjects = Subjects(settings.prefix)
     async with AsyncExitStack() as stack:
         deadline = anyio.current_time() + settings.wait_for_nats

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 
 from rebaser_client.nats.connection import Connection
+from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.streams.subjects import Subjects
 
 PING_WAIT = 0.5  # seconds within which servers have to answer
@@ -68,7 +69,7 @@ async def ping(connection: Connection, subjects: Subjects, wait: float = PING_WA
     servers: list[ServerInfo] = []
     inbox = connection.new_inbox()
     async with connection.subscribe(inbox, request_subject=subjects.ping) as answers:
-        await connection.publish(subjects.ping, b"", reply=inbox)
+        await connection.publish(subjects.ping, b"", {REPLY_INBOX: inbox}, reply=inbox)
         with anyio.move_on_after(wait):
             async for answer in answers:
                 try:

@@ -77,6 +77,23 @@ async def test_a_dead_request_in_front_of_one_that_is_held_is_copied_and_answere
     assert letter.data == b"no request"
 
 
+async def test_a_reply_goes_under_the_reply_prefix_and_never_to_an_inbox_of_the_server(
+    js: JetStream, subjects: Subjects, events: Events
+) -> None:
+    """Else whoever may send a request could answer what a server has asked."""
+    own, theirs = js.connection.new_inbox(), f"{subjects.root}-replies"
+    async with js.connection.subscribe(own) as faked, js.connection.subscribe(f"{theirs}.*") as replies:
+        for number, inbox in enumerate((own, f"{theirs}.1")):
+            headers, payload = encode(EnqueueUpdatesRequest(RequestId(f"r{number}"), "ws", "cs", (Set("a", number),)))
+            await js.publish(subjects.requests(KEY), payload, headers | {REPLY_INBOX: inbox})
+        async with serving(js, subjects, Engine(), reply_prefix=theirs):
+            await publish_task(js, subjects, KEY)
+            assert (await anext(replies)).subject == f"{theirs}.1"
+        with anyio.move_on_after(0):
+            pytest.fail(f"a reply to the inbox of the server: {await anext(faked)}")
+    assert [event["inbox"] for event in events.named("reply_refused")] == [own]
+
+
 async def test_others_have_their_turns_while_a_batch_is_read(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """What a ping may cost a server: anybody who may ping chooses where the answer goes."""
 
+import itertools
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from rebaser.settings import Settings
 from rebaser_client.admin.servers import ping
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import JetStream
+from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 from tests.conftest import Events
@@ -53,6 +55,23 @@ async def test_an_answer_goes_to_an_inbox_only(js: JetStream, subjects: Subjects
         assert [server.id for server in await ping(js.connection, subjects)] == ["test"]
     assert [event["inbox"] for event in events.named("ping_refused")] == list(elsewhere)
     assert (await js.stream_info(subjects.requests_stream)).messages == 0
+
+
+async def test_an_answer_goes_under_the_reply_prefix_and_never_to_an_inbox_of_the_server(
+    js: JetStream, subjects: Subjects, events: Events
+) -> None:
+    context = context_of(js, subjects, Settings(inbox_prefix="_INBOX", reply_prefix="_REPLY"), Engine())
+    async with anyio.create_task_group() as group, js.connection.subscribe("_REPLY.*") as answers:
+        group.start_soon(answer_pings, context, partial(describe, Server(context)))
+        with anyio.fail_after(60):
+            for number in itertools.count():
+                await js.connection.publish(subjects.ping, b"", {REPLY_INBOX: "_INBOX.server.1"}, reply="_OTHER.2")
+                await js.connection.publish(subjects.ping, b"", {REPLY_INBOX: f"_REPLY.{number}"}, reply="_INBOX.x")
+                with anyio.move_on_after(0.2):
+                    assert (await anext(answers)).subject == f"_REPLY.{number}"
+                    break
+        group.cancel_scope.cancel()
+    assert {event["inbox"] for event in events.named("ping_refused")} == {"_INBOX.server.1"}
 
 
 @pytest.mark.usefixtures("answering")

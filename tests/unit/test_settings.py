@@ -30,6 +30,8 @@ def test_every_limit_is_a_variable_of_its_own(name: str, monkeypatch: pytest.Mon
         ("REBASER_LIMITS", "nine", "limits"),
         ("REBASER_ACK_WAIT", "soon", "REBASER_ACK_WAIT"),
         ("REBASER_SPARK", "localhost:15002", r"\(REBASER_SPARK\): 'localhost:15002' is neither a Spark master"),
+        ("REBASER_INBOX_PREFIX", "_INBOX.>", "'_INBOX.>' is no prefix of subjects"),
+        ("REBASER_REPLY_PREFIX", "$JS.API", r"\(REBASER_REPLY_PREFIX\): '\$JS.API' is no prefix of subjects"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(
@@ -46,3 +48,15 @@ def test_what_cannot_be_is_refused_in_one_line(
 )
 def test_each_kind_of_spark_is_accepted(spark: str) -> None:
     assert load_settings(spark=spark).spark == spark
+
+
+@pytest.mark.parametrize("inbox", ["_INBOX", "_INBOX.clients", "_INBOX.clients.server"])
+def test_no_server_has_its_inbox_where_clients_may_have_replies_sent(inbox: str) -> None:
+    settings = load_settings(inbox_prefix=inbox, reply_prefix="_INBOX.clients")
+    if inbox == "_INBOX":
+        settings.check_server()
+        assert settings.replies_under() == "_INBOX.clients"
+    else:
+        with pytest.raises(ConfigError, match="set REBASER_INBOX_PREFIX to one beside it"):
+            settings.check_server()
+    load_settings(inbox_prefix=inbox).check_server()
