@@ -69,6 +69,7 @@ class BranchPuller:
         )
         self._due = True
         self._not_before = -math.inf
+        self._skipped = False  # at the last look, the branch was closed or protected
         self._failures = 0
         self._refused = 0  # log sequence of the target at which a pull was refused
         self._changed = asyncio.Event()
@@ -89,8 +90,11 @@ class BranchPuller:
     def wake(self) -> None:
         """Make `run` look at the target, at the earliest a second after the last look; or end, if the owner ends.
 
-        To be called when requests were decided, and when the owner ends.
+        To be called when requests were decided, and when the owner ends. If they opened the branch, or ended its
+        protection, it looks at once: the owner may end within that second.
         """
+        if self._skipped and self.branch is not None:
+            self._skipped, self.owed, self._not_before = False, True, -math.inf
         self._due = True
         self._changed.set()
 
@@ -136,7 +140,7 @@ class BranchPuller:
         context, before = self._context, self._commits.state.last
         self._due = False
         if self.branch is None:  # the request that opens it, or ends its protection, calls `wake`
-            self.owed = False
+            self._skipped, self.owed = True, False
             return False
         self._not_before = context.now() + LOOK_EVERY
         newest = 0
@@ -158,7 +162,7 @@ class BranchPuller:
         except Exception as error:  # noqa: BLE001 - a bug of a pull must not end its owner
             self._log.exception("branch_pull_broken")
             self._failed(RebaserError(f"the pull failed unexpectedly: {type(error).__name__}", code="internal"))
-        self.owed = False
+        self._skipped, self.owed = self.branch is None, False
         return self._commits.state.last > before
 
     def _failed(self, error: RebaserError) -> None:

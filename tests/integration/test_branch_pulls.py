@@ -19,7 +19,7 @@ from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_client.log.branches import BranchConflict
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.branches.branch import Apply, Rebase
-from rebaser_core.commit import PULL_ATTEMPT, Applied, Commit, Kind, Strategy
+from rebaser_core.commit import PULL_ATTEMPT, Applied, BranchStatus, Commit, Kind, Marking, Strategy
 from rebaser_core.errors import FencedError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
@@ -188,6 +188,28 @@ async def test_a_pull_comes_behind_what_is_queued_and_who_raced_it_is_told(place
     assert [(one.request_id, one.code) for one in refused] == [("late", "moved"), ("later", "moved")]
 
 
+async def test_a_branch_that_was_closed_under_a_look_and_is_open_again_is_looked_at_before_its_owner_ends(
+    place: Place, client: RebaserClient
+) -> None:
+    _, processor, puller = await place.owner()
+    closed, opened = Marking(status=BranchStatus.ABANDONED), Marking(status=BranchStatus.OPEN)
+    message = await asked(place, client, closed)
+    async with anyio.create_task_group() as group:
+        group.start_soon(puller.pull)
+        await anyio.wait_all_tasks_blocked()  # behind the request
+        await processor.process([message])
+        puller.wake()
+    owed = [puller.owed]
+    await processor.process([await asked(place, client, opened)])
+    puller.wake()
+    owed.append(puller.owed)  # whoever releases the branch now has it owned again
+    with anyio.fail_after(60):
+        await puller._wait()  # not a second more: the clock stands still
+    assert await puller.pull()
+    assert [*owed, puller.owed] == [False, True, False]
+    assert (await stands(client, "fix"))["b"] == 2
+
+
 async def test_a_rebase_that_was_read_before_a_pull_is_read_again(place: Place, client: RebaserClient) -> None:
     commits, processor, puller = await place.owner()
     action = Rebase(strategy=Strategy.THEIRS)
@@ -336,7 +358,7 @@ async def moved(*_: object) -> None:
     raise UnprocessableError("it was created again", code="moved")
 
 
-async def asked(place: Place, client: RebaserClient, action: Rebase) -> Message:
+async def asked(place: Place, client: RebaserClient, action: Rebase | Marking) -> Message:
     """A request that is in the queue of the branch, and not decided."""
     headers, payload = encode(
         EnqueueUpdatesRequest(RequestId(f"asked-{place.context.new_id()}"), "ws", "fix", None, action=action)
