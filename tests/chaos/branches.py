@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,7 @@ class Author:
         self._logs: dict[str, list[int]] = {}  # by name: the commits of the product that were decided again
         self._requests = Requests(rng, self._world, self._logs)
         self._asked: dict[str, Asked] = {}  # by request id
+        self._sent: dict[str, int] = {}  # by request id: the newest commit that was known when it was sent
         self._begun: dict[str, int] = {}  # by name: the first commit in the model of what an edit began
         self._trace: deque[str] = deque(maxlen=TRACED)
         self._settles: set[tuple[str, int]] = set()  # branches, and the commits that applied them, to be settled
@@ -99,6 +101,7 @@ class Author:
     async def _step(self, asked: Asked) -> None:
         request = f"r{len(self._asked)}"
         self._asked[request] = asked
+        self._sent[request] = max((log[-1] for log in self._logs.values()), default=0)
         answer = await self._send(request, asked)
         with anyio.fail_after(ENOUGH):
             told = await self._follow()
@@ -185,11 +188,31 @@ class Author:
         self._trace.append(f"{commit.sequence}: {asked.method} {asked.name} {about}: {code or 'applied'}")
         if asked.method == "rebase" and wanted in ("nothing_new", "no_such_change_set") and not code:
             return  # the product has nothing to do, and says so; also if the target did not exist at `upto`
-        if wanted != code and (code, wanted) not in ALIKE:
+        if wanted != code and (code, wanted) not in ALIKE and not self._refused_before(decision.request_id, code):
             raise Differs(f"{asked} in commit {commit.sequence} is {code or 'applied'}, not {wanted or 'applied'}")
         if asked.method == "apply" and not wanted:
             assert commit.source is not None
             self._settles.add((asked.arguments["source"], commit.sequence))
+
+    def _refused_before(self, request: str, code: str) -> bool:
+        """Whether the model refuses to apply with `code` what the source was at a position that the product may have
+        read: the newest when the request was sent, or one since. A refusal does not say which it was."""
+        asked, last = self._asked[request], 0
+        if asked.method != "apply" or asked.arguments["at"] is not None or not code:
+            return False
+        for at in reversed(self._logs.get(asked.arguments["source"], [])):
+            if last and last <= self._sent[request]:
+                break
+            last, world = at, copy(self._world)
+            world.books = {name: list(books) for name, books in world.books.items()}
+            world.logs = {name: list(commits) for name, commits in world.logs.items()}
+            world.queue = list(world.queue)
+            try:
+                world.apply(asked.name, **asked.arguments | {"at": self._positions.in_model(at)})
+            except RefusedError as refused:
+                if str(refused) == code or (code, str(refused)) in ALIKE:
+                    return True
+        return False
 
     def _of_another(self, asked: Asked) -> bool:
         """Whether the request creates a change set from one that had the name of the parent before."""
