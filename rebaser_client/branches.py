@@ -98,12 +98,13 @@ class BranchOperations(ReadOperations):
         with translate_missing_stream():
             return await self._branches.one(ChangeSetKey.of(workspace, change_set), at)
 
-    async def branches(self, workspace: str) -> list[BranchInfo]:
-        """Return all change sets of the workspace that have commits, sorted by name.
+    async def branches(self, workspace: str | None = None) -> list[BranchInfo]:
+        """Return all change sets of the workspace, or of all workspaces, that have commits, sorted by name.
 
         Reads only the headers of the newest commit of each.
         """
-        check_token(workspace, "workspace")
+        if workspace is not None:
+            check_token(workspace, "workspace")
         with translate_missing_stream():
             return await self._branches.all(workspace)
 

@@ -71,6 +71,10 @@ class ChangeSetKey:
         """As `of`, but the workspace may be `RESERVED`."""
         return cls(check_token(workspace, "workspace"), check_token(change_set, "change set"))
 
+    def beside(self, change_set: str) -> "ChangeSetKey":
+        """Return the key of another change set of the same workspace, whose name is valid."""
+        return ChangeSetKey(self.workspace, change_set)
+
     def __str__(self) -> str:
         return f"{self.workspace}.{self.change_set}"
 

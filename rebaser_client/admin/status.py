@@ -3,7 +3,7 @@
 Everything is read from NATS; nothing is stored.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
 
@@ -19,9 +19,10 @@ from rebaser_client.admin.stream_usage import (
 from rebaser_client.jetstream import ApiError, Connection, JetStream
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
 from rebaser_client.log.commits import CommitReader
+from rebaser_client.log.heads import Head, read_heads
 from rebaser_core.errors import TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import is_deleted
+from rebaser_core.messages import peek, read_covers, read_sweep_headers
 from rebaser_core.streams.subjects import Subjects
 
 MAX_CONCURRENT_READS = 64  # logs
@@ -35,7 +36,8 @@ class ChangeSetStatus:
     - `last_commit`: the log sequence of its newest commit. `covers`: the log sequence up to which derived values are
       correct.
     - `debt`: whether a DVU is due. `update`: the DVU that is running, if it is a long one.
-    - `problem`: why the newest message of its log cannot be read, or empty.
+    - `problem`: why the newest message of its log cannot be read, or empty. Only headers are read, so this does not
+      find a damaged payload; `rebaser explain` does.
     """
 
     workspace: str
@@ -67,37 +69,68 @@ async def read_overview(
     servers = await ping(connection, subjects)
     pending = await key_counts(js, subjects, subjects.requests_stream, "requests", workspace)
     tasks = await key_counts(js, subjects, subjects.tasks_stream, "tasks", workspace)
-    commits = await key_counts(js, subjects, subjects.commits_stream, "commits", workspace)
+    try:
+        heads = await read_heads(js, subjects, workspace)
+    except ApiError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise
+        heads = {}  # no server has run yet
     updates = {(update.workspace, update.change_set): update for server in servers for update in server.updates}
-    rows: dict[ChangeSetKey, ChangeSetStatus] = {}
-    limiter = anyio.CapacityLimiter(MAX_CONCURRENT_READS)
-
-    async def read(key: ChangeSetKey) -> None:
-        async with limiter:
-            stored = await js.last(subjects.commits_stream, subjects.commits(key)) if key in commits else None
-            last, covers, debt, problem = 0, 0, False, ""
-            if stored is not None:
-                if key not in pending and key not in tasks and is_deleted(stored.headers):
-                    return
-                last = stored.sequence
-                try:
-                    commit = reader.decode(last, stored.headers, stored.data)
-                except (TransientError, UnsupportedVersion) as error:  # still show the other change sets
-                    commit, problem = None, error.message
-                if commit is not None:
-                    covers = last if commit.covers is None else commit.covers
-                    debt = commit.debt > 0
-            update = updates.get((key.workspace, key.change_set))
-            rows[key] = ChangeSetStatus(
-                key.workspace, key.change_set, pending.get(key, 0), key in tasks, last, covers, debt, update, problem
+    rows: list[ChangeSetStatus] = []
+    unknown: list[int] = []  # rows whose `covers` is only in the payload of their newest commit
+    for key in sorted({*pending, *tasks, *heads}):
+        waiting, has_task, head = pending.get(key, 0), key in tasks, heads.get(key)
+        if head is not None and not waiting and not has_task and head.is_deleted:
+            continue
+        sequence, covers, debt, problem = _summary(head)
+        if covers is None:
+            unknown.append(len(rows))
+        update = updates.get((key.workspace, key.change_set))
+        rows.append(
+            ChangeSetStatus(
+                key.workspace, key.change_set, waiting, has_task, sequence, covers or 0, debt, update, problem
             )
-
-    async with anyio.create_task_group() as group:
-        for key in {*pending, *tasks, *commits}:
-            group.start_soon(read, key)
+        )
+    await _read_whole(reader, rows, unknown)
     streams = await read_streams(js, subjects)
     durability, queue = durability_of(streams), await read_tasks(js, subjects)
-    return Overview(servers, [rows[key] for key in sorted(rows)], streams, durability, queue)
+    return Overview(servers, rows, streams, durability, queue)
+
+
+def _summary(head: Head | None) -> tuple[int, int | None, bool, str]:
+    """Return sequence, covers (None: the payload has to tell), debt and problem of a change set."""
+    if head is None:
+        return 0, 0, False, ""
+    sequence, _, headers = head
+    try:
+        peek(headers)
+        return sequence, read_covers(headers, sequence), read_sweep_headers(headers)[1] > 0, ""
+    except UnsupportedVersion as error:  # still show the other change sets
+        return sequence, 0, False, error.message
+    except UnprocessableError:  # damaged, or not a commit
+        return sequence, None, False, ""
+
+
+async def _read_whole(reader: CommitReader, rows: list[ChangeSetStatus], numbers: list[int]) -> None:
+    """Complete the rows with these numbers by the payload of their newest commit."""
+    limiter = anyio.CapacityLimiter(MAX_CONCURRENT_READS)
+
+    async def read(number: int) -> None:
+        row, covers, problem = rows[number], 0, ""
+        async with limiter:
+            try:
+                commit = await reader.last(ChangeSetKey(row.workspace, row.change_set))
+            except (TransientError, UnsupportedVersion) as error:
+                commit, problem = None, error.message
+        newest, debt = row.last_commit, False
+        if commit is not None:
+            newest, debt = max(newest, commit.sequence), commit.debt > 0
+            covers = commit.sequence if commit.covers is None else commit.covers
+        rows[number] = replace(row, last_commit=newest, covers=covers, debt=debt, problem=problem)
+
+    async with anyio.create_task_group() as group:
+        for number in numbers:
+            group.start_soon(read, number)
 
 
 async def key_counts(

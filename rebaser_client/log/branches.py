@@ -12,14 +12,14 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-import anyio
 from anyio import to_thread
 
 from rebaser_client.cooperative import cooperate
-from rebaser_client.jetstream import JetStream, OrderedConsumer
+from rebaser_client.jetstream import JetStream
 from rebaser_client.log.branch_changes import Changes, GapError, read_changes
 from rebaser_client.log.changes import Definition, MovedValue, moved_values
 from rebaser_client.log.commits import CommitReader
+from rebaser_client.log.heads import read_heads
 from rebaser_client.log.positions import ATTEMPTS, At, read_newest
 from rebaser_core.branches.branch import Changed
 from rebaser_core.branches.merge import same_definition
@@ -34,9 +34,6 @@ from rebaser_core.updates import Remove
 if TYPE_CHECKING:
     from rebaser_client.log.reader import StateLoader
     from rebaser_core.state.change_set import ChangeSetState
-
-SILENCE = 1.0  # seconds without a header until the reader asks NATS whether there are more
-CHUNK = 512  # headers that are read before other tasks run
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,30 +138,20 @@ class BranchReader:
         self._loader = loader
         self._kept: tuple[tuple[ChangeSetKey, int], tuple[BranchConflict, ...]] | None = None
 
-    async def all(self, workspace: str) -> list[BranchInfo]:
-        """Return all change sets of `workspace` that have a log, by name. Reads headers only."""
-        stream, pattern = self._subjects.commits_stream, f"{self._subjects.root}.commits.{workspace}.*"
-        last = await self._js.last(stream, pattern)
-        found: dict[str, BranchInfo] = {}
-        edited: dict[str, int] = {}
-        read = 0
-        if last is None:
-            return []
-        consumer = OrderedConsumer(self._js, stream, pattern, start="last_per_subject", headers_only=True)
-        async with consumer:
-            while read < last.sequence:
-                with anyio.move_on_after(SILENCE):
-                    await consumer.wait()
-                if not consumer.pending and await self._js.next(stream, pattern, read + 1) is None:
-                    break
-                for message in consumer.take(CHUNK):
-                    read = message.stream_sequence
-                    name = message.subject.rpartition(".")[2]
-                    time = datetime.fromtimestamp(message.timestamp_ns / 1e9, UTC)
-                    found[name] = _info(workspace, name, read, time, message.headers)
-                    edited[name] = _edited(message.headers, read)
-                await cooperate()
-        return [_with_behind(found[name], edited) for name in sorted(found)]
+    async def all(self, workspace: str | None = None) -> list[BranchInfo]:
+        """Return all change sets of `workspace`, or of all workspaces, that have a log, by name. Reads headers only.
+
+        Raises `ApiError` if the stream of commits does not exist.
+        """
+        heads = await read_heads(self._js, self._subjects, workspace)
+        edited = {key: _edited(head.headers, head.sequence) for key, head in heads.items()}
+        infos: list[BranchInfo] = []
+        for key in sorted(heads):
+            sequence, timestamp_ns, headers = heads[key]
+            time = datetime.fromtimestamp(timestamp_ns / 1e9, UTC)
+            info = _info(key.workspace, key.change_set, sequence, time, headers)
+            infos.append(_with_behind(info, 0 if info.target is None else edited.get(key.beside(info.target), 0)))
+        return infos
 
     async def one(self, key: ChangeSetKey, at: At | None = None, target_at: At | None = None) -> BranchInfo | None:
         """Return the change set `key` as of the position `at` (None: now); None if it had no commit then.
@@ -178,8 +165,8 @@ class BranchReader:
         info = _info(key.workspace, key.change_set, message.sequence, time, message.headers)
         if info.target is None:
             return info
-        target = await self._commits.newest_message(ChangeSetKey(key.workspace, info.target), target_at)
-        return _with_behind(info, {} if target is None else {info.target: _edited(target.headers, target.sequence)})
+        target = await self._commits.newest_message(key.beside(info.target), target_at)
+        return _with_behind(info, 0 if target is None else _edited(target.headers, target.sequence))
 
     async def diff(self, key: ChangeSetKey, at: At | None = None, target_at: At | None = None) -> BranchDiff:
         """Return what the branch `key` changed since its base, and what its target has at these ids.
@@ -340,7 +327,6 @@ def _edited(headers: Mapping[str, str], sequence: int) -> int:
         return sequence
 
 
-def _with_behind(info: BranchInfo, edited: Mapping[str, int]) -> BranchInfo:
-    if info.target is None or edited.get(info.target, 0) <= info.base:
-        return info
-    return replace(info, behind=True)
+def _with_behind(info: BranchInfo, edited: int) -> BranchInfo:
+    """`edited`: the log sequence of the newest commit of the target with edits, 0 if there is none."""
+    return info if info.target is None or edited <= info.base else replace(info, behind=True)

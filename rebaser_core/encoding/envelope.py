@@ -23,6 +23,7 @@ __all__ = [
     "BRANCH",
     "CBOR",
     "CONTENT_TYPE",
+    "COVERS",
     "DEBT",
     "DIGESTS",
     "EDITED",
@@ -52,6 +53,7 @@ MESSAGE_ID: Final = "Nats-Msg-Id"
 REPLY_INBOX: Final = "X-Reply-Inbox"
 APPLIED: Final = "X-Applied"
 DEBT: Final = "X-Debt"
+COVERS: Final = "X-Covers"
 UNKNOWN: Final = "X-Unknown-Functions"
 DIGESTS: Final = "X-Digests"
 EDITED: Final = "X-Edited"

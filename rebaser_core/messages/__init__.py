@@ -8,7 +8,7 @@ version needs is a body, an upgrade from the previous version, and golden files 
 from dataclasses import replace
 
 from rebaser_core.commit import Commit, Kind
-from rebaser_core.encoding.envelope import CBOR, DIGESTS, ContentType, Headers, MessageRegistry, Peeked
+from rebaser_core.encoding.envelope import CBOR, COVERS, DIGESTS, ContentType, Headers, MessageRegistry, Peeked
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.limits import COMMIT_LIMITS, Limits
 from rebaser_core.messages.branch_headers import (
@@ -38,7 +38,13 @@ from rebaser_core.messages.read_back import surely_reads_back
 from rebaser_core.messages.replay import decode_replay, encode_replay
 from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest
 from rebaser_core.messages.response import RESPONSE, decode_result, encode_result
-from rebaser_core.messages.sweep_headers import read_sweep_headers, read_unknown, sweep_headers
+from rebaser_core.messages.sweep_headers import (
+    covers_header,
+    read_covers,
+    read_sweep_headers,
+    read_unknown,
+    sweep_headers,
+)
 from rebaser_core.messages.tail import (
     check_tail,
     copy_row,
@@ -67,6 +73,7 @@ __all__ = [
     "check_delta",
     "check_tail",
     "copy_row",
+    "covers_header",
     "decode",
     "decode_addresses",
     "decode_changes",
@@ -89,6 +96,7 @@ __all__ = [
     "peek",
     "read_blobs",
     "read_branch",
+    "read_covers",
     "read_edited",
     "read_protected",
     "read_row",
@@ -119,6 +127,8 @@ def check_commit(commit: Commit, headers: Headers, payload: bytes) -> None:
 
     Raises `UnprocessableError` or `UnsupportedVersion` otherwise.
     """
+    if COVERS in headers and headers[COVERS] != covers_header(commit).get(COVERS):
+        raise malformed("the headers do not match the commit")
     if surely_reads_back(commit, headers, payload):
         return
     expected = commit if commit.delta_blob is None else replace(commit, delta=())

@@ -1,13 +1,14 @@
-"""The headers of a commit that the sweeper reads, so that it decodes no payload.
+"""The headers of a commit that the sweeper and overviews read, so that they decode no payload.
 
-Invariant: `read_sweep_headers` and `read_unknown` return what `sweep_headers` was given.
+Invariant: `read_sweep_headers`, `read_unknown` and `read_covers` return what was written.
 """
 
 import json
 
-from rebaser_core.commit import Applied, Commit
-from rebaser_core.encoding.envelope import APPLIED, DEBT, DIGESTS, UNKNOWN, Headers
+from rebaser_core.commit import Applied, Commit, Kind
+from rebaser_core.encoding.envelope import APPLIED, COVERS, DEBT, DIGESTS, UNKNOWN, Headers
 from rebaser_core.encoding.payload import malformed
+from rebaser_core.messages.branch_headers import read_branch
 from rebaser_core.messages.decision import write_digests
 
 
@@ -60,3 +61,28 @@ def read_unknown(headers: Headers | None) -> tuple[str, ...]:
     except (ValueError, RecursionError):
         return ()
     return tuple([name for name in names if type(name) is str]) if type(names) is list else ()
+
+
+def covers_header(commit: Commit) -> dict[str, str]:
+    """`X-Covers`: the log sequence up to which derived values are correct, empty for that of the commit itself.
+
+    Only commits that need it have it: those that do not cover themselves, and those that create a change set.
+    """
+    if commit.covers is None and commit.kind is not Kind.CREATE:
+        return {}
+    return {COVERS: "" if commit.covers is None else str(commit.covers)}
+
+
+def read_covers(headers: Headers | None, sequence: int) -> int | None:
+    """The log sequence up to which derived values are correct after the commit `sequence`.
+
+    None if only the payload tells: servers of earlier releases wrote no `X-Covers`. Raises `UnprocessableError` if the
+    headers are damaged.
+    """
+    headers = headers or {}
+    text = headers.get(COVERS)
+    if text is not None:
+        return _natural(text) if text else sequence
+    branch = read_branch(headers)
+    may_create = branch is not None and not branch.birth and branch.origin
+    return None if headers.get(DEBT) != "0" or may_create else sequence

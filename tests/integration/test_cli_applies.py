@@ -116,6 +116,7 @@ async def test_a_change_set_is_deleted_and_brought_back(
     assert [row[0] for row in await told(place, "branches", "shop")] == ["main"]
     assert [row[4] for row in await told(place, "branches", "shop", "--all")] == ["deleted", ""]
     assert await told(place, "list", "shop") == [["main"]]
+    assert await told(place, "list") == [["shop", "1"]]
     assert "`rebaser reopen shop draft`" in (await rebaser("get", "shop", "draft", **place)).stderr
     async with serving(js, subjects, Engine()):
         ((line,),) = await told(place, "reopen", "shop", "draft")

@@ -20,7 +20,7 @@ from rebaser_core.errors import FencedError, TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import encode_commit
 from rebaser_core.streams.subjects import Subjects
-from rebaser_core.updates import Set
+from rebaser_core.updates import Derive, Set
 from tests.support.owned_log import KEY, Log, OpenLog
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
@@ -100,9 +100,58 @@ async def test_a_damaged_commit_is_never_skipped(open_log: OpenLog, js: JetStrea
     await js.publish(log.subjects.commits(KEY), payload[:-3], headers)
     with pytest.raises(TransientError, match=r"commit 2 is damaged: .*; see `rebaser doctor ws cs`"):
         await log.reader.load(KEY)
-    overview = await read_overview(js.connection, js, log.subjects, log.reader, None)
-    assert [one.last_commit for one in overview.change_sets] == [2]
-    assert overview.change_sets[0].problem.startswith("commit 2 is damaged: ")
+
+
+@pytest.mark.parametrize(
+    "damage", [{"X-Debt": "?"}, {"X-Covers": "-1"}, {"X-Branch": "odd"}, {"X-MESSAGE-VERSION": "0"}]
+)
+async def test_the_overview_reads_a_commit_whole_if_its_headers_do_not_tell(
+    open_log: OpenLog, js: JetStream, damage: dict[str, str]
+) -> None:
+    log = await open_log().load()
+    await log.append(Set("a", 1))
+    headers, payload = encode_commit(log.commits.draft(Kind.REBASE, delta=(Set("b", 2),)))
+    await js.publish(log.subjects.commits(KEY), payload[:-3], headers | damage)
+    (row,) = (await read_overview(js.connection, js, log.subjects, log.reader, None)).change_sets
+    assert (row.last_commit, row.covers, row.debt) == (2, 0, False)
+    assert row.problem.startswith("commit 2 is damaged: ")
+
+
+async def test_the_overview_tells_a_newer_version_and_a_foreign_message(open_log: OpenLog, js: JetStream) -> None:
+    log = await open_log().load()
+    await log.append(Set("a", 1))
+    await js.publish(log.subjects.commits(KEY), b"not ours")
+    (row,) = (await read_overview(js.connection, js, log.subjects, log.reader, None)).change_sets
+    assert (row.last_commit, row.covers, row.problem) == (2, 1, "")
+    headers, payload = encode_commit(log.commits.draft(Kind.REBASE))
+    await js.publish(log.subjects.commits(KEY), payload, headers | {"X-MESSAGE-VERSION": "99"})
+    (row,) = (await read_overview(js.connection, js, log.subjects, log.reader, None)).change_sets
+    assert (row.last_commit, "of version 99" in row.problem) == (3, True)
+
+
+async def test_the_overview_reads_commits_of_older_servers_whole_if_they_owe_an_update(
+    open_log: OpenLog, js: JetStream
+) -> None:
+    log = await open_log().load()
+    for sequence, (covers, debt) in enumerate(((0, 2), (None, 0)), 1):
+        commit = Commit(f"c{sequence}", sequence - 1, Kind.REBASE, 1, "o", None, covers, debt=debt)
+        headers, payload = encode_commit(commit)
+        await js.publish(log.subjects.commits(KEY), payload, headers)
+        (row,) = (await read_overview(js.connection, js, log.subjects, log.reader, None)).change_sets
+        assert (row.last_commit, row.covers, row.debt) == (sequence, 0 if debt else sequence, debt > 0)
+
+
+async def test_the_overview_reads_no_payload_of_what_was_just_written(
+    open_log: OpenLog, js: JetStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await open_log().load()
+    await log.append(Set("a", 1))
+    commits = log.commits
+    async with commits.append_lock():
+        await commits.append(commits.draft(Kind.REBASE, delta=(Derive("b", "sum", {"of": "a"}),), covers=1, debt=1))
+    monkeypatch.setattr(CommitReader, "last", None)
+    (row,) = (await read_overview(js.connection, js, log.subjects, log.reader, None)).change_sets
+    assert (row.last_commit, row.covers, row.debt) == (2, 1, True)
 
 
 async def test_a_delta_or_a_checkpoint_that_is_something_else_is_damaged_for_now(open_log: OpenLog) -> None:

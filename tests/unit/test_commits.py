@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.blob_address import address_of
-from rebaser_core.commit import Applied, BlobRef, Commit, Decision, Kind, Outcome
+from rebaser_core.commit import Applied, BlobRef, BranchStatus, BranchSummary, Commit, Decision, Kind, Outcome
 from rebaser_core.encoding.envelope import (
     APPLIED,
     CBOR,
@@ -21,8 +21,11 @@ from rebaser_core.encoding.envelope import (
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import (
+    check_commit,
+    covers_header,
     decode_commit,
     encode_commit,
+    read_covers,
     read_edited,
     read_sweep_headers,
     read_unknown,
@@ -171,6 +174,34 @@ def test_the_sweeper_reads_headers_only() -> None:
     assert read_sweep_headers(found) == (Applied("2026-01-02T03:04:05Z", 7), 3)
     without, _ = encode_commit(replace(commit, applied=None))
     assert read_sweep_headers(without) == (None, 3)
+
+
+def test_overviews_learn_from_a_header_how_far_derived_values_are_correct() -> None:
+    branch = BranchSummary("", 0, BranchStatus.OPEN, 0, 0, "main", 7)
+    usual = Commit("c", 4, Kind.REBASE, 1, "o", None, None)
+    for covers, kind, header in (
+        (None, Kind.REBASE, None),
+        (3, Kind.REBASE, "3"),
+        (0, Kind.DVU, "0"),
+        (None, Kind.CREATE, ""),
+        (7, Kind.CREATE, "7"),
+    ):
+        commit = replace(usual, covers=covers, kind=kind, debt=int(kind is Kind.REBASE and covers is not None))
+        commit = replace(commit, branch=branch if kind is Kind.CREATE else None)
+        headers = encode_commit(commit)[0] | covers_header(commit)
+        assert headers.get("X-Covers") == header
+        assert read_covers(headers, 9) == (9 if covers is None else covers)
+        check_commit(commit, headers, encode_commit(commit)[1])
+        with pytest.raises(UnprocessableError):
+            check_commit(commit, headers | {"X-Covers": "8"}, encode_commit(commit)[1])
+
+
+def test_only_the_payload_tells_how_far_derived_values_are_correct_if_an_older_server_owed_or_created() -> None:
+    owed = Commit("c", 4, Kind.REBASE, 1, "o", None, 3, debt=1)
+    created = replace(owed, debt=0, branch=BranchSummary("", 0, BranchStatus.OPEN, 0, 0, "main", 7))
+    assert [read_covers(encode_commit(one)[0], 9) for one in (owed, created, replace(owed, debt=0))] == [None, None, 9]
+    used = replace(created, branch=BranchSummary("", 0, BranchStatus.OPEN, 0, 0, "main", 7, birth=8))
+    assert read_covers(encode_commit(used)[0], 9) == 9
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from rebaser_core import thresholds
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.errors import FencedError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import check_commit, decode_commit, encode_commit
+from rebaser_core.messages import check_commit, covers_header, decode_commit, encode_commit
 from rebaser_core.record import record
 from rebaser_core.state.change_set import ChangeSetState, View
 from rebaser_core.state.computed_table import ComputedTable
@@ -232,6 +232,7 @@ class CommitLog:
             if self.history and needs_blobs(commit):
                 commit = await with_blobs_named(self._blobs, commit, self.tail_max)
                 headers, payload = encode_commit(commit)
+            headers |= covers_header(commit)
             check_commit(commit, headers, payload)
             size = sum(blob.size for blob in commit.folded_blobs)
             return EncodedCommit(commit, headers, payload, size, freshness if needs_blobs(commit) else None)
@@ -334,9 +335,8 @@ class CommitLog:
             except UnprocessableError as error:  # raised before anything is sent
                 size = len(encoded.payload)
                 self.logger.warning("commit_too_large", commit=commit_id, bytes=size)
-                raise UnstorableCommit(
-                    f"a commit of {self.key} was not stored: {error.message} ({size:,} bytes)"
-                ) from error
+                text = f"a commit of {self.key} was not stored: {error.message} ({size:,} bytes)"
+                raise UnstorableCommit(text) from error
             except (NoAnswerError, NoRespondersError, TransientError) as error:
                 may_have_landed = True
                 self._on_stream_error()

@@ -59,9 +59,9 @@ async def _load(nats: str, prefix: str, workspace: str | None, keys: list["Chang
 
     async with connect_client(nats, prefix) as client:
         found = await client.change_sets(workspace)
-        infos = [] if workspace is None else await client.branches(workspace)
-    deleted = {info.change_set for info in infos if info.status == "deleted"}
-    keys += [key for key in found if key.change_set not in deleted]
+        infos = await client.branches(workspace) if found else []
+    deleted = {(info.workspace, info.change_set) for info in infos if info.status == "deleted"}
+    keys += [key for key in found if (key.workspace, key.change_set) not in deleted]
 
 
 def _object(key: "ChangeSetKey") -> dict[str, object]:
