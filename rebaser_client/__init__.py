@@ -1,7 +1,7 @@
 """The Python client of Rebaser: send updates, read values, follow commits.
 
-Programs import from here: `RebaserClient`, the updates, the values, and the errors. Servers and tools use the packages
-below, too: `nats` and `jetstream` (messaging), `blobs` (large payloads), `requests` (sending requests), `log` (reading
+Programs import from here: `RebaserClient`, the updates, the values, and the errors. Servers and tools also use the
+subpackages: `nats` and `jetstream` (messaging), `blobs` (large payloads), `requests` (sending requests), `log` (reading
 the log of a change set), `admin` (streams, status, dead letters), and `spark` (a Spark data source).
 
 This package imports `rebaser_core`, and nothing of `rebaser`.

@@ -1,4 +1,4 @@
-"""The operations of the client that bring a branch into its target: apply, and the protection of change sets."""
+"""The operations of the client that apply a branch to its target, and that protect change sets."""
 
 import time
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ APPLY_ATTEMPTS = 5
 class _ToApply:
     """A branch as of its commit `sequence`: its target, the number of its conflicts, and what to wait for.
 
-    `stale` is None if the derived values were up to date then. Otherwise it is the log sequence of the commit as of
-    which they have to be, and whether that commit created the branch.
+    `stale` is None if the derived values were up to date then. Otherwise it is the log sequence of the commit that has
+    to be covered, and whether that commit created the branch.
     """
 
     target: str
@@ -54,21 +54,22 @@ class ApplyOperations(RebaseOperations):
     ) -> EnqueueUpdatesResponse:
         """Apply the changes of a branch to its target, and wait. Either all changes are applied, or nothing is.
 
-        First, the branch is rebased if its target was edited after its base, and its derived values are computed. If
-        there are conflicts then, or before, nothing is applied. If the target is edited meanwhile, this is done again,
-        up to five times. So the target takes what the branch was at one position, and nothing of the target is ever
-        overwritten unseen. Derived values are not taken; the target computes them.
+        First, the branch is rebased if its target was edited after its base. Then the call waits for the derived values
+        of the branch. If the branch has conflicts before or after the rebase, nothing is applied. If the target is
+        edited meanwhile, the call starts again, up to five times. So the target takes the branch as of one position,
+        and the apply overwrites no edit of the target that the branch does not contain. Derived values are not taken
+        over; the target computes them.
 
-        - `to`: the target. By default, the one that the branch has.
+        - `to`: the target; by default, that of the branch.
         - `at`: apply the branch as of this position, a log sequence or a time with its time zone, without a rebase.
-        - `strict`: only if the target has no edits that the branch does not have, so that it becomes exactly what
-          the branch shows.
+        - `strict`: apply only if the branch contains all edits of the target. The target then becomes equal to the
+          branch.
         - `allow_stale`: do not wait until the derived values of the branch are up to date.
         - `check`: apply nothing if a value is an error in the branch, but not in the target; see `new_errors`. With
-          `strict`, this is exact. Otherwise, edits of the target that the branch does not have may cause other errors,
-          or avoid them. Not together with `allow_stale`.
-        - `keep`: the branch stays open. Otherwise it is closed once the target has all of its edits.
-        - `request_id`: needs `at`, because another attempt may have to apply another position.
+          `strict`, the check is exact. Otherwise, edits that only the target has may cause other errors, or prevent
+          some. Not together with `allow_stale`.
+        - `keep`: the branch stays open. Otherwise it is closed as soon as the target has all edits of the branch.
+        - `request_id`: needs `at`, because otherwise each attempt may apply another position.
 
         Raises the errors of `rebase`, and `UnresolvedConflicts`. Raises the errors of `enqueue_updates_with_reply`:
         `RequestConflicts` with the base of the branch (`base`), the definition in the target (`ours`) and in the branch
@@ -113,7 +114,7 @@ class ApplyOperations(RebaseOperations):
         raise AssertionError  # the last attempt returns or raises
 
     async def _rebase_open(self, key: ChangeSetKey, options: RevertOptions) -> None:
-        """Rebase the branch if it is open; the target refuses another one, and says why."""
+        """Rebase the branch if it is open. If it is not, the target refuses the apply and says why."""
         info = await self._target_of(key)
         if info.status == "open":
             about = RevertOptions(author=options.get("author"), timeout=options["timeout"])
@@ -165,7 +166,7 @@ class ApplyOperations(RebaseOperations):
         return await self._new_errors(key, found.target, found.sequence)
 
     async def _new_errors(self, key: ChangeSetKey, target: str, sequence: int) -> dict[str, Fault]:
-        from rebaser_core.state.tally import new_faults  # noqa: PLC0415 - as states, it needs NumPy
+        from rebaser_core.state.tally import new_faults  # noqa: PLC0415 - this module needs NumPy, as states do
 
         with translate_missing_stream():
             computed = await self._reader.newest_same(key, sequence)
@@ -180,7 +181,7 @@ class ApplyOperations(RebaseOperations):
     async def protect(
         self, workspace: str, change_set: str, **options: Unpack[RevertOptions]
     ) -> EnqueueUpdatesResponse:
-        """Have the change set refuse edits and reverts, with code `protected`, and wait. Branches can be applied to it.
+        """Make the change set refuse edits and reverts, with code `protected`, and wait. It still accepts applies.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`.
         """
@@ -189,7 +190,7 @@ class ApplyOperations(RebaseOperations):
     async def unprotect(
         self, workspace: str, change_set: str, **options: Unpack[RevertOptions]
     ) -> EnqueueUpdatesResponse:
-        """Have the change set accept edits again, and wait. Raises the errors of `protect`."""
+        """Make the change set accept edits again, and wait. Raises the errors of `protect`."""
         return await self._mark(workspace, change_set, Marking(protected=False), **options)
 
     async def _mark(
@@ -198,7 +199,7 @@ class ApplyOperations(RebaseOperations):
         return await self.enqueue_updates_with_reply(workspace, change_set, (), action=marking, **options)
 
     async def _to_apply(self, key: ChangeSetKey, at: At | None) -> "_ToApply":
-        """Return what is known of the branch at the position."""
+        """Return the state of the branch at the position, as far as an apply needs it."""
         with translate_missing_stream():
             found = await self._reader.newest_commit(key, at)
         name = f"{key.workspace}/{key.change_set}"

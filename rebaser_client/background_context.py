@@ -1,8 +1,8 @@
 """Keeps an asynchronous context manager open in a background task, so that different tasks can open and close it.
 
-Cancel scopes and task groups have to be exited by the task that entered them, but notebooks, fixtures and web
-frameworks often open a client in one task and close it in another. A background task also keeps the caller's exceptions
-away from the task groups of the context manager.
+The task that enters a cancel scope or a task group has to exit it, but notebooks, fixtures and web frameworks often
+open a client in one task and close it in another. A background task also keeps the caller's exceptions away from the
+task groups of the context manager.
 """
 
 import asyncio

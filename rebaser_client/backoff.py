@@ -1,10 +1,10 @@
 """Delays between retries: exponential backoff with jitter.
 
-Clients may fail at the same moment, for example when a server restarts. Jitter keeps them from all returning at the
-same moment, too.
+Clients may fail at the same moment, for example when a server restarts. Jitter keeps them from retrying at the same
+moment.
 
-Invariant: nothing here sleeps or reads a clock. Randomness comes from the argument `draw`. The simulation seeds the
-default of that argument.
+Invariant: nothing here sleeps or reads a clock. Randomness comes from the argument `draw`. Its default is a generator
+that the simulation seeds.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The operations of the client on branches: create one, list them, show what one changed."""
+"""The operations of the client that create branches, list them, and show what they changed."""
 
 from abc import abstractmethod
 from dataclasses import replace
@@ -44,20 +44,20 @@ class BranchOperations(ReadOperations):
     ) -> BranchInfo:
         """Create a change set with all values of `parent`, and wait until it exists.
 
-        This takes the same time however many values there are. From then on, both change sets are edited independently.
+        This takes the same time for any number of values. Afterwards, edits of one change set do not affect the other.
 
         - `parent`: None for a change set without values.
         - `at`: the position of the parent, a log sequence or a time with its time zone; None is now. If the parent did
           not exist then, its own parent takes its place.
-        - `target`: what the new change set is compared with: the parent, which is the default, or the target of the
-          parent. In the second case it begins with all changes of the parent.
-        - `closed`: the change set accepts no edits, so that it names one state of the parent.
+        - `target`: the change set that the new one is compared with and applied to: the parent (default), or the target
+          of the parent. In the second case, the new change set begins with all changes of the parent.
+        - `closed`: the change set accepts no edits, and keeps one state of the parent under a name, like a tag.
         - `follow`: `auto` brings the branch up to date with its target whenever a server works on the branch, as
-          `rebase` does. While nobody uses the branch, nothing is done; its next request brings it up to date. With
+          `rebase` does. A branch that nobody uses falls behind, and its next request brings it up to date. With
           `manual`, only `rebase` and `apply` do so.
         - `or_use`: if the change set exists, return it, provided that it was created from the same parent, with the
           same target, and not from a position after `at`.
-        - `wait`: `derived` also waits for derived values that were not up to date in the parent.
+        - `wait`: `derived` also waits until derived values that were not up to date in the parent are computed.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `exists`,
         `no_such_change_set`, `not_its_target`, `no_such_position`, `purged` or `self`.
@@ -91,7 +91,7 @@ class BranchOperations(ReadOperations):
         return info
 
     async def branch(self, workspace: str, change_set: str, *, at: At | None = None) -> BranchInfo | None:
-        """Return what the change set branches from, and its status, as of the position `at` (None: now).
+        """Return the parent, the target and the status of the change set as of the position `at` (None: now).
 
         Returns None if the change set had no commits then.
         """
@@ -114,9 +114,9 @@ class BranchOperations(ReadOperations):
         """Return what the branch changed since its base, and what its target has at these ids now.
 
         `at`: the position of the branch; None is now. The cost depends on the changes, and on the commits that the
-        branch and its target have made since; not on how many values there are. `derived`: also return the derived
-        values that differ from those at the base, though their definitions are the same. This reads all values of the
-        branch, and of its target at the base.
+        branch and its target have made since, but not on the number of values. `derived`: also return derived values
+        that have the definition of the base, but another value. This reads all values of the branch, and of its target
+        at the base.
 
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raises `PositionPurged` as `state` does.
@@ -133,7 +133,7 @@ class BranchOperations(ReadOperations):
             except UnprocessableError:
                 if not isinstance(at, int):
                     raise
-                return key.change_set, at  # the server says what is wrong with it
+                return key.change_set, at  # the server refuses the position, and says why
             if isinstance(at_source, int):
                 return source.change_set, at_source
             message = await self._reader.newest_message(source, at_source)

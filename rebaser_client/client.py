@@ -50,11 +50,11 @@ Wait: TypeAlias = Literal["applied", "derived"]
 WAITS, MANY_WAITS = get_args(Wait), get_args(WaitMany)
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
-RESEND_TIMEOUT = 5.0  # seconds; if it expires, the resender tries again at its next check
+RESEND_TIMEOUT = 5.0  # seconds to store a request again; if that fails, the resender tries again at its next check
 
 
 class RebaserClient(RevertOperations, StatusOperations):
-    """A connection to one installation. The tasks of one event loop can share a client.
+    """A connection to one installation. All tasks of one event loop can share a client.
 
     Create a client with `connect`:
 
@@ -103,7 +103,7 @@ class RebaserClient(RevertOperations, StatusOperations):
         try:
             yield client
         except BaseException:
-            with suppress(Exception):  # the caller has to see the exception of the body
+            with suppress(Exception):  # the caller gets the exception of the body instead
                 await client.aclose()
             raise
         await client.aclose()
@@ -172,16 +172,16 @@ class RebaserClient(RevertOperations, StatusOperations):
     ) -> RequestId:
         """Store a request durably, publish a task for its change set, and return the request id.
 
-        - `request_id`: sends a request again that may or may not have arrived. By default, a new id is created.
-        - `from_change_set`: the change set that the updates were made in. To remove a value that this one lacks is then
-          a conflict.
+        - `request_id`: the id of an earlier request that may not have arrived, to send it again. Default: a new id.
+        - `from_change_set`: the change set in which the updates were made. Removing a value that does not exist in this
+          one is then a conflict.
         - `recompute`: computes derived values again after the updates, all or those of one function, even if their
           inputs did not change.
         - `author` (up to 128 characters; by default, that of the client) and `message` (up to 1,024): who edits, and
           why. The log keeps both.
         - `expect_at`: the log sequence that the edits are based on. The request is rejected, with code `moved`, if one
-          of its ids was defined or removed after that. For an id that does not exist, the newest edit of the change set
-          counts.
+          of its ids was defined or removed after that. For an id that does not exist, the newest edit of the whole
+          change set counts.
         - `timeout`: seconds.
 
         Raises:
@@ -191,7 +191,7 @@ class RebaserClient(RevertOperations, StatusOperations):
         - `QueueFull`, `NotReadyError`, or `NotConnectedError` (no connection within `timeout`): nothing was stored.
         - `RequestTimeout`, with the id: the request may still be applied.
 
-        If no task can be published, no error is raised: the request is stored, and the sweeper will find it.
+        If the task cannot be published, no error is raised: the request is stored, and the sweeper publishes the task.
         """
         key = known_key(workspace, change_set)
         id_ = self._request_id(request_id)
@@ -232,10 +232,10 @@ class RebaserClient(RevertOperations, StatusOperations):
         expect_at: int | None = None,
         action: Action | None = None,
     ) -> EnqueueUpdatesResponse:
-        """Send a request, and wait until its commit is durable (`applied`) or covered by a DVU (`derived`).
+        """Send a request, and wait until its commit is durable (`applied`), or until a DVU has covered it (`derived`).
 
-        Always returns a success. `action`: what `revert`, `apply` and others send. Raises the errors of
-        `enqueue_updates`, and those below.
+        The returned response is always a success. `action`: what the request asks for instead of updates; methods such
+        as `revert` and `apply` pass it. Raises the errors of `enqueue_updates`, and these:
 
         - `RequestRejected` if the request cannot be processed.
         - `RequestIdReused` if another request had the same id.
@@ -249,7 +249,7 @@ class RebaserClient(RevertOperations, StatusOperations):
         key = known_key(workspace, change_set)
         id_ = self._request_id(request_id)
         deadline = self._loop.time() + timeout
-        # A timeout of the reply, not a cancel scope, which costs as much as encoding the request.
+        # The reply has a timeout of its own, because a cancel scope costs as much as encoding the request.
         inbox, reply = self._connection.open_reply(timeout=timeout)
         entered = False
         request: OutgoingRequest | None = None
@@ -310,11 +310,11 @@ class RebaserClient(RevertOperations, StatusOperations):
         """Send many requests, and return the outcome of each, in the order of `requests`.
 
         Requests are taken from `requests` as earlier ones complete, so a generator may yield any number; at most
-        `max_in_flight` are incomplete at a time. Requests for one change set are stored in their order, each after the
-        one before was stored or has failed. The failure of a request is its outcome, and does not stop the others.
+        `max_in_flight` are incomplete at a time. Requests for one change set are stored in order: each one after the
+        previous one was stored or failed. A failure is the outcome of its request, and does not stop the others.
 
-        - `wait`: whether a request is complete when it is `stored` (as by `enqueue_updates`), or when its commit is
-          durable (`applied`). To wait for derived values, call `wait_covered` with the last commit of a change set.
+        - `wait`: when a request counts as complete: when it is `stored` (as by `enqueue_updates`), or when its commit
+          is durable (`applied`). To wait for derived values, call `wait_covered` with the last commit of a change set.
         - `timeout`: seconds for each request, from when it is taken.
         - `on_outcome`: called with each outcome, as soon as it is known.
 
@@ -348,8 +348,9 @@ class RebaserClient(RevertOperations, StatusOperations):
     ) -> EnqueueUpdatesResponse:
         """Compute all derived values again, or those of `function` (for example after its code changed), and wait.
 
-        Values that depend on them are computed again only if their inputs changed. Raises the errors of
-        `enqueue_updates_with_reply`; `RequestRejected` with code `nothing_to_recompute` if there is no such value.
+        Values that depend on a recomputed value are computed again only if its result changed. Raises the errors of
+        `enqueue_updates_with_reply`; `RequestRejected` has the code `nothing_to_recompute` if no value is derived (by
+        `function`).
         """
         return await self.enqueue_updates_with_reply(
             workspace, change_set, (), wait=wait, timeout=timeout, request_id=request_id, recompute=Recompute(function)
@@ -363,14 +364,15 @@ class RebaserClient(RevertOperations, StatusOperations):
     # -- publishing ------------------------------------------------------------------------------------------------
 
     async def _enter(self, id_: RequestId, timeout: float) -> None:  # noqa: ASYNC109 - the error must carry the request id
-        """Wait until the request counts as in flight. The caller releases it from `_in_flight`."""
+        """Wait until `_in_flight` admits the request. The caller releases it."""
         try:
             await self._in_flight.enter(self._loop.time() + timeout)
         except TimeoutError:
             raise not_sent(self._connection, id_, timeout) from None
 
     def _request_id(self, request_id: str | None) -> RequestId:
-        """Return `request_id` if it is valid, or a new ULID. Within a millisecond, its random part is incremented."""
+        """Return `request_id` if it is valid, or a new ULID. ULIDs of one millisecond differ by an incremented random
+        part."""
         if request_id is not None:
             return check_request_id(request_id)
         now = time.time_ns() // 1_000_000

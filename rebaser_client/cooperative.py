@@ -1,13 +1,13 @@
-"""Lets long computations share the event loop: `cooperate` between their steps, `run_offloaded` for large ones.
+"""Lets long computations share the event loop: they call `cooperate` between steps, or run by `run_offloaded`.
 
-Without this module, a thousand owners, or loads of long logs, would each compute for a while in the same iteration of
-the event loop. That iteration would last for seconds. Answers from NATS would stay unread until they count as missing,
-and leases would expire.
+Without this module, a thousand owners could each compute for a while in the same iteration of the event loop, and so
+could readers of long logs. That iteration would last for seconds. Answers from NATS would stay unread until they count
+as missing, and leases would expire.
 
 Invariant: in each iteration of the loop, tasks are admitted until `TIME_SLICE` of processor time is used up. Later
 tasks queue, and the next iteration admits a batch of them, first come, first served. The batch doubles while batches
 use less than half of a time slice, and halves when one overruns it; it never has fewer than one task. Processor time
-counts, not wall-clock time: a task that the machine does not run does not compute.
+counts, not wall-clock time, so the time in which the machine runs other processes is not charged to a task.
 """
 
 import asyncio
@@ -45,9 +45,11 @@ class TimeSlices:
         self._batch_size = 1
 
     async def cooperate(self) -> float:
-        """Wait until the caller may compute. Return the `time.thread_time` at which it has to call again."""
+        """Wait until the caller may compute. Return the `time.thread_time` at which the caller has to call this
+        again."""
         if not self._queue:
-            # Reading the processor time is a system call. A thread uses no more of it than passes on the wall clock.
+            # Reading the processor time is a system call, so the wall clock is checked first: it never advances by
+            # less.
             if self._running and time.monotonic() < self._lasts_until:
                 return self._ends_at
             now = time.thread_time()
@@ -116,7 +118,8 @@ async def cooperate() -> float:
 
 
 async def run_in_steps(steps: Iterator[None]) -> None:
-    """Exhaust `steps`, with turns for other tasks in between. If the caller is cancelled, the rest runs at once."""
+    """Run `steps` to their end, with turns for other tasks in between. If the caller is cancelled, the rest runs at
+    once."""
     try:
         for _ in steps:
             await cooperate()
@@ -126,7 +129,7 @@ async def run_in_steps(steps: Iterator[None]) -> None:
 
 
 async def run_offloaded(size: int, function: Callable[..., T], *args: object) -> T:
-    """Return `function(*args)`, which works on `size` bytes: at once if that is little, otherwise in a thread.
+    """Return `function(*args)`, which processes `size` bytes: called here if these are few, otherwise in a thread.
 
     If the caller is cancelled, the thread goes on, and its result is dropped.
     """

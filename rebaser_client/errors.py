@@ -12,7 +12,7 @@ Operation: TypeAlias = Literal["publish", "subscribe"]
 
 
 class NotConnectedError(TransientError):
-    """The client is not connected to NATS, or never was. Nothing was sent."""
+    """There is no connection to NATS. Nothing was sent."""
 
     default_code = "not_connected"
 
@@ -45,8 +45,8 @@ class NotAllowed(RebaserError):  # noqa: N818 - a state of the connection
 
 
 class NotReadyError(TransientError):
-    """NATS answers, but Rebaser's streams do not: no server has created them yet, the prefix or the NATS account is not
-    that of the servers, or JetStream is not available."""
+    """NATS answers, but Rebaser's streams do not: no server has created them yet, the prefix or the NATS account
+    differs from that of the servers, or JetStream is not available."""
 
     default_code = "not_ready"
 
@@ -89,7 +89,7 @@ class QueueFull(TransientError):  # noqa: N818 - a state of the queue
 class TooLarge(UnprocessableError):  # noqa: N818 - a state of the request
     """The request is larger than the installation accepts. Nothing was stored. Split the request.
 
-    `size` and `limit` are bytes; `limit` is None if NATS refused the request and did not say its limit.
+    `size` and `limit` are bytes; `limit` is None if NATS refused the request without naming its limit.
     """
 
     default_code = "too_large"
@@ -105,11 +105,11 @@ class RequestTimeout(TransientError):  # noqa: N818 - a state of the request
     """The request did not complete within the timeout.
 
     `commit` is None if no answer arrived. The request may still be applied; to find out, send it again with the same
-    `request_id`. Otherwise `commit` is the log sequence of the commit that applied the request, but derived values were
-    not up to date yet; `wait_covered` waits for them.
+    `request_id`. Otherwise the request was applied in the commit at log sequence `commit`, but derived values were not
+    up to date yet; `wait_covered` waits for them.
 
-    `apply` also raises this, without sending its request, if the derived values of the branch were not up to date
-    within the timeout. The text says so.
+    `apply` also raises this error, without sending its request, if the derived values of the branch were not up to date
+    within the timeout. The message then says that nothing was sent.
     """
 
     default_code = "request_timeout"
@@ -150,14 +150,14 @@ class RequestRejected(RebaserError):  # noqa: N818 - a state of the request
 
 
 class RequestConflicts(RequestRejected):
-    """Nothing was applied, because the request conflicts with what the change set contains.
+    """Nothing was applied, because the request conflicts with the present content of the change set.
 
-    Updates from another change set (`from_change_set`) remove values that this one lacks, a revert would take back
-    values that were edited again, or a branch and its target both edited a value.
+    There are three causes: updates from another change set (`from_change_set`) remove values that do not exist in this
+    one; a revert would take back values that were edited again; or a branch and its target both edited a value.
 
-    `conflicts` has the first 100 values that conflict, each with the reason, and for a revert or a branch with the
-    definitions that conflict. If the answer was repeated, it is empty for updates from another change set. The message
-    always names up to ten values.
+    `conflicts` has the first 100 values in conflict, each with the reason; for a revert or a branch, also with the
+    conflicting definitions. For updates from another change set, `conflicts` is empty if the answer is a repeated one.
+    The message always names up to ten values.
     """
 
     default_code = "conflicts"
@@ -169,7 +169,7 @@ class RequestConflicts(RequestRejected):
 
 
 class RequestIdReused(RequestRejected):
-    """A request with the same id but other content was decided before. Its outcome stands."""
+    """A request with the same id but other content was decided before, and keeps its outcome."""
 
     default_code = REQUEST_ID_REUSED
 

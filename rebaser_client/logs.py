@@ -1,11 +1,11 @@
-"""Sends the library's log events to the logging of the application, or nowhere if the application configured none.
+"""Sends the library's log events to the logging of the application; drops them if the application configured none.
 
 If the application configured structlog, events go there, with their fields. Otherwise they go to the standard
 `logging`, one line for each event, under the logger `rebaser_client`. The record has the event and its fields as the
 attributes `event` and `fields`.
 
 Invariant: this module does not import structlog, which takes longer than the rest of the client. An application that
-did not import it has not configured it.
+has not imported structlog cannot have configured it.
 """
 
 import logging

@@ -14,17 +14,18 @@ MAX_IN_FLIGHT = 256  # requests: 25,000 a second if NATS takes 10 ms to confirm 
 class ClientOptions(Access, total=False):
     """The options of `Access` (credentials and TLS of the NATS connection), and the following. All are optional.
 
-    - `prefix`: prefix of the names of streams and subjects. Must be that of the servers.
-    - `blobs`: URL of the blob store; by default, blobs are in NATS. Must be that of the servers.
-    - `limits`: limits for requests. Must be those of the servers.
+    - `prefix`: prefix of the names of streams and subjects. The servers must have the same.
+    - `blobs`: URL of the blob store; by default, blobs are in NATS. The servers must have the same.
+    - `limits`: limits for requests. The servers must have the same.
     - `inbox_prefix`: prefix of the subjects on which answers arrive.
     - `content_type`: encoding of requests, and thereby of their answers: CBOR (default), or JSON (`application/json`).
     - `check_formulas`: refuse updates whose formula does not parse (default). A formula takes 0.1 ms to parse the first
       time. Needs `cel-expr-python`; without this package, formulas are not checked.
-    - `max_in_flight`: how many requests the client stores at one time (default 256). Further ones wait in the order of
-      the calls, and this time counts towards their timeouts. It is also how many requests of one `enqueue_many` may be
-      incomplete.
-    - `author`: who makes the edits, for the log (up to 128 characters); calls may name another. Nobody verifies it.
+    - `max_in_flight`: how many requests the client stores at one time (default 256). Further requests wait in the order
+      of the calls, and the wait counts towards their timeouts. The option also limits how many requests of one
+      `enqueue_many` may be incomplete.
+    - `author`: who makes the edits, for the log (up to 128 characters); a call may name another author. Servers do not
+      verify the author.
     """
 
     prefix: str
@@ -38,7 +39,7 @@ class ClientOptions(Access, total=False):
 
 
 def access_options(options: ClientOptions) -> Access:
-    """Return those of `options` that the NATS connection takes."""
+    """Return the options that concern the NATS connection."""
     ours = ("prefix", "blobs", "inbox_prefix", "limits", "content_type", "check_formulas", "max_in_flight", "author")
     return cast("Access", {name: value for name, value in options.items() if name not in ours})
 
@@ -60,7 +61,7 @@ def max_in_flight_option(options: ClientOptions) -> int:
 
 
 def author_option(options: ClientOptions) -> str:
-    """Return the author of requests that name none. Raises `ConfigError` for one that no request can have."""
+    """Return the author of requests that name none. Raises `ConfigError` for an author that no request can have."""
     author = options.get("author", "")
     if not isinstance(author, str) or len(author) > MAX_AUTHOR:
         raise ConfigError(f"author must be a string of up to {MAX_AUTHOR} characters")

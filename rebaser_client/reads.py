@@ -1,6 +1,6 @@
-"""The operations of the client that change no values: values, definitions, commits, progress, status.
+"""The operations of the client that only read: values, definitions, commits, progress, status.
 
-Invariant: NumPy, which states need, is imported when the first state is read, and not on the event loop.
+Invariant: NumPy, which states need, is imported when the first state is read, in a thread.
 """
 
 import sys
@@ -41,7 +41,7 @@ LOADER = "rebaser_client.log.reader"  # the module that loads states
 
 
 class ReadOperations:
-    """The operations that change no values. `RebaserClient` inherits them."""
+    """The operations that only read. `RebaserClient` inherits them."""
 
     def __init__(
         self, connection: Connection, subjects: Subjects, blobs: BlobStore, limits: Limits, group: TaskGroup
@@ -62,21 +62,21 @@ class ReadOperations:
         raise NotImplementedError
 
     async def _use(self, key: ChangeSetKey) -> None:
-        """Send a request without updates, for which a server has to load the change set."""
+        """Send a request without updates, which makes a server load the change set."""
         await self.enqueue_updates(key.workspace, key.change_set, ())
 
     async def exists(self, workspace: str, change_set: str) -> bool:
         """Return whether a request was ever sent to the change set."""
         key, subjects = ChangeSetKey.of(workspace, change_set), self._subjects
         with translate_missing_stream():
-            # In this order, because a request leaves the queue only after its commit is stored.
+            # The queue is read before the log, because a request leaves the queue only after its commit is stored.
             waiting = await self._js.next(subjects.requests_stream, subjects.requests(key), 1)
             return (
                 waiting is not None or await self._js.last(subjects.commits_stream, subjects.commits(key)) is not None
             )
 
     async def change_sets(self, workspace: str | None = None) -> list[ChangeSetKey]:
-        """List the change sets that ever got a request, sorted, of one workspace or of all. Includes deleted ones."""
+        """List the change sets that ever got a request, of one workspace or of all, sorted. Includes deleted ones."""
         if workspace is not None:
             check_token(workspace, "workspace")
         js, subjects = self._js, self._subjects
@@ -86,7 +86,8 @@ class ReadOperations:
         return sorted({*waiting, *committed})
 
     async def value(self, workspace: str, change_set: str, id_: str, *, at: At | None = None) -> Value | None:
-        """Return the value with the id `id_`, or None. Costs as much as reading all values. `at`: see `state`."""
+        """Return the value of `id_`; None if it does not exist. Costs as much as reading all values. `at`: see
+        `state`."""
         state = await self.state(workspace, change_set, at=at)
         return state.value(id_, state.stale())
 
@@ -175,9 +176,9 @@ class ReadOperations:
     ) -> Diff:
         """Compare the definitions of the change set with those of `other`, by default the same change set.
 
-        `at`: the position of the first, `other_at` of the second; None is now. `derived`: also compare the derived
-        values whose definitions are the same. Two positions of one change set are compared by the commits between
-        them, if these say what they replaced; otherwise both states are read.
+        `at`: the position of the first, `other_at` that of the second; None is now. `derived`: also compare the derived
+        values whose definitions are the same. Two positions of one change set are compared by the commits between them,
+        if these commits record the definitions that they replaced; otherwise both states are read.
 
         Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position`, as `state` does.
         """
@@ -187,7 +188,7 @@ class ReadOperations:
             return await self._history.diff(key, at, second, other_at, derived=derived)
 
     async def history_status(self, workspace: str, change_set: str) -> HistoryStatus:
-        """Return how large the history of the change set is, and since when it is readable. Reads all values."""
+        """Return the size of the history of the change set, and its oldest readable position. Reads all values."""
         with translate_missing_stream():
             return await self._history.status(ChangeSetKey.of(workspace, change_set))
 
@@ -204,8 +205,8 @@ class ReadOperations:
         """Yield commits with their deltas as they are appended: those after log sequence `after`, or from now on.
 
         Old commits are purged. If commits after `after` are gone, the watcher begins with the oldest one that is left.
-        A commit of the kind `create`, or one that marks the change set as deleted, replaces all values of the commits
-        before it: a change set may be deleted, and another one created under its name.
+        A commit of the kind `create`, or a commit that marks the change set as deleted, replaces all values of the
+        commits before it: after a deletion, another change set may be created under the same name.
         """
         key = ChangeSetKey.of(workspace, change_set)
         with translate_missing_stream():
@@ -221,8 +222,8 @@ class ReadOperations:
     ) -> AsyncGenerator[DvuProgress, None]:
         """Yield the progress of DVUs that take seconds or longer, of one change set, of one workspace, or of all.
 
-        Best effort: servers publish progress from time to time, and it is not stored. Only the commit of a DVU shows
-        that the DVU has ended.
+        Best effort: servers publish progress from time to time, and NATS does not store it. Only the commit of a DVU
+        shows that the DVU has ended.
         """
         names = (workspace, "workspace"), (change_set, "change set")
         tokens = ["*" if name is None else check_token(name, what) for name, what in names]
@@ -244,8 +245,9 @@ class ReadOperations:
     ) -> None:
         """Return when derived values are correct as of log sequence `commit`. `timeout` is seconds.
 
-        No server computes what a branch inherited until the branch is used. If nobody has used it, this call sends it a
-        request without updates; a client that may not send requests waits until somebody else does.
+        No server computes the values that a branch inherited until the branch is used. If nobody has used the branch,
+        this call sends it a request without updates; a client that may not send requests waits until somebody else uses
+        the branch.
 
         Raises `TimeoutError`.
         """

@@ -1,7 +1,7 @@
 """The operations of the client that bring a branch up to date with its target: rebase, conflicts, and their resolution.
 
-Invariant: a conflict is only resolved by somebody who saw it. A resolution names the position at which the conflicts
-were read, and is refused if the branch or the conflict changed after that.
+Invariant: only somebody who saw a conflict can resolve it. A resolution names the position at which the conflicts were
+read, and is refused if one of the values, or its conflict, changed after that.
 """
 
 from collections.abc import Iterable
@@ -27,8 +27,8 @@ StrategyName: TypeAlias = Literal["record", "ours", "theirs"]
 class Rebased:
     """A branch that has the edits of its `target` up to log sequence `base`.
 
-    `commit`: log sequence of the commit that brought them; None if the branch had them already. `updates`: how many
-    definitions that commit took over. `conflicts`: how many conflicts the branch has now.
+    `commit`: log sequence of the commit that brought these edits; None if the branch had them already. `updates`: how
+    many definitions that commit took over. `conflicts`: how many conflicts the branch has now.
     """
 
     commit: int | None
@@ -40,10 +40,10 @@ class Rebased:
 
 @dataclass(frozen=True, slots=True)
 class BranchConflicts:
-    """A page of the conflicts of a branch, by id. `info.conflicts` is the number of all of them.
+    """A page of the conflicts of a branch, by id. `info.conflicts` is the number of all conflicts.
 
-    In `conflicts`, `base` is the definition that both sides replaced, `ours` that of the branch, and `theirs` that of
-    its target as of the base of the branch.
+    In `conflicts`, `base` is the definition that both sides replaced, `ours` the definition in the branch, and `theirs`
+    the definition in its target as of the base of the branch.
     """
 
     info: BranchInfo
@@ -66,9 +66,9 @@ class RebaseOperations(BranchOperations):
 
         Edits of the branch stay. If both sides defined a value differently, that is a conflict, and `strategy` says
         what to do: `record` keeps the definition of the branch and records the conflict, `ours` keeps the definition of
-        the branch and `theirs` takes that of the target, both without a conflict. The last two also settle the
-        conflicts that are recorded already. `onto`: the new target, which must be the target of the present one. If
-        there is nothing to do, no request is sent.
+        the branch and `theirs` takes that of the target, both without a conflict. The last two also settle conflicts
+        that are recorded already. `onto`: the new target, which must be the target of the present target. If there is
+        nothing to do, no request is sent.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `closed`, `moved`,
         `not_a_branch`, `not_its_target`, `protected`, `purged` or `too_large`. Raises `UnprocessableError` with code
@@ -90,9 +90,9 @@ class RebaseOperations(BranchOperations):
         """Return a page of the conflicts that rebases recorded in the branch, by id.
 
         `at`: the position of the branch, a log sequence or a time with its time zone; None is now. `limit` is the size
-        of a page, `after` the last id of the previous page. The cost depends on the changes of the branch, not on how
-        many values there are. The client keeps all conflicts while it returns pages of them, so that more pages of the
-        same position cost no more than a look at the newest commit.
+        of a page, `after` the last id of the previous page. The cost depends on the number of changes in the branch,
+        not on the number of values. The client caches all conflicts of the position that was read last, so another page
+        of the same position only costs a look at the newest commit.
 
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raises `PositionPurged` as `state` does.
@@ -118,7 +118,7 @@ class RebaseOperations(BranchOperations):
 
         - `ids`: the values in conflict; None for all of them.
         - `take`: whose definition to take: the name of the branch, or that of its target.
-        - `updates`: new definitions, instead of `take`: one for each of `ids`, whose default then is the ids of these.
+        - `updates`: new definitions, instead of `take`, one for each of `ids`. `ids` may then be left out.
         - `at`: the log sequence of the branch at which the caller read the conflicts; None is now. The call is refused
           if one of the values was edited, or came into conflict again, after that.
 
@@ -141,7 +141,7 @@ class RebaseOperations(BranchOperations):
         return await self.enqueue_updates_with_reply(workspace, branch, edits, expect_at=found.info.sequence, **options)
 
     async def _target_of(self, key: ChangeSetKey) -> BranchInfo:
-        """Return what `key` branches from; raises `UnprocessableError` if it has no target."""
+        """Return the branch `key`; raises `UnprocessableError` if it has no target."""
         info = await self.branch(key.workspace, key.change_set)
         name = f"{key.workspace}/{key.change_set}"
         if info is None:
@@ -152,7 +152,8 @@ class RebaseOperations(BranchOperations):
 
 
 def _taken(info: BranchInfo, conflicts: list[BranchConflict], take: str) -> list[Update]:
-    """Return the updates that give the values in conflict the definitions of the side `take`."""
+    """Return updates that give the values in conflict the definitions of `take`, which names the branch or its
+    target."""
     if take not in (info.change_set, info.target):
         raise UnprocessableError(
             f"take must be {info.change_set} or {info.target}, not {take[:80]!r}", code="invalid_argument"

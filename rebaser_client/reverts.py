@@ -14,7 +14,7 @@ from rebaser_core.messages import EnqueueUpdatesResponse
 
 
 class RevertOptions(TypedDict, total=False):
-    """Options of `RebaserClient.revert`, `undo` and `redo`, as those of `enqueue_updates_with_reply`. All are optional.
+    """Options of `RebaserClient.revert`, `undo` and `redo`, as in `enqueue_updates_with_reply`. All are optional.
 
     `timeout`: seconds (default 60). `wait`: default `applied`.
     """
@@ -29,7 +29,7 @@ class RevertOptions(TypedDict, total=False):
 class RevertOperations(ReadOperations):
     """The operations that take edits back. `RebaserClient` inherits them."""
 
-    _author = ""  # the author of requests that name none
+    _author = ""  # the author of requests that name no author
 
     @abstractmethod
     async def _send_revert(
@@ -52,9 +52,9 @@ class RevertOperations(ReadOperations):
         The edited values get the definitions that they had before `first`. `request`: only the edits that this request
         made in the commit `first`. A revert is an edit like any other, and can itself be reverted.
 
-        `of`: the target of the branch `change_set`. Then the commits are those of the target, and they are taken back
-        in the branch. They must not be newer than its base. Apply the branch then to correct the target, which may be
-        protected.
+        `of`: the target of the branch `change_set`. Then the commits are those of the target, up to the base of the
+        branch, and the revert takes them back in the branch. To correct the target, which may be protected, apply the
+        branch afterwards.
 
         Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` if a value has been edited again since,
         and `RequestRejected` with code `moved` (for a commit of the target after the base), `not_its_target`, `purged`,
@@ -67,15 +67,16 @@ class RevertOperations(ReadOperations):
     async def undoable(self, workspace: str, change_set: str, *, author: str | None = None) -> UndoStep | None:
         """Return the request that `undo` would take back: the newest one of `author` that made edits.
 
-        It is neither a revert nor reverted. Returns None if there is none among the newest 10,000 commits. `author`: by
-        default, that of the client; an empty one stands for the requests that name no author.
+        Reverts, and requests that were reverted, do not count. Returns None if there is no such request among the
+        newest 10,000 commits. `author`: by default, that of the client; empty text stands for requests without an
+        author.
         """
         key = ChangeSetKey.of(workspace, change_set)
         with translate_missing_stream():
             return await find_undo(self._history.log(key), self._author if author is None else author)
 
     async def redoable(self, workspace: str, change_set: str, *, author: str | None = None) -> UndoStep | None:
-        """Return the request that `redo` would take back: the newest undo of `author` that is not taken back itself.
+        """Return the request that `redo` would take back: the newest undo of `author` that was not taken back itself.
 
         Returns None if there is none, or if the author has made other edits since. `author`: as in `undoable`.
         """

@@ -20,7 +20,7 @@ class StatusOperations(ApplyOperations):
     ) -> EnqueueUpdatesResponse:
         """Close the change set, and wait. Until it is reopened, it refuses edits, reverts, recomputes and applies.
 
-        They are refused with code `closed`. The values can still be read, and change sets can be created from this one.
+        The code of the refusal is `closed`. The values can still be read, and change sets can be created from this one.
         `status`: why it is closed. A change set that is closed already gets the new status.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`.
@@ -30,19 +30,20 @@ class StatusOperations(ApplyOperations):
     async def reopen_change_set(
         self, workspace: str, change_set: str, **options: Unpack[RevertOptions]
     ) -> EnqueueUpdatesResponse:
-        """Have a closed change set accept edits again, or bring a deleted one back, and wait.
+        """Make a closed change set accept edits again, or bring a deleted one back, and wait.
 
-        Raises the errors of `close_change_set`; the code is `purged` if what was deleted is no longer in the history.
+        Raises the errors of `close_change_set`; the code is `purged` if the state before the deletion is no longer in
+        the history.
         """
         return await self._mark(workspace, change_set, Marking(status=BranchStatus.OPEN), **options)
 
     async def delete_change_set(
         self, workspace: str, change_set: str, **options: Unpack[RevertOptions]
     ) -> EnqueueUpdatesResponse:
-        """Delete the values of the change set, have it refuse all requests with code `deleted`, and wait.
+        """Delete the change set, and wait. It then has no values, and refuses requests with code `deleted`.
 
         Change sets that were created from it keep their values. As long as its history is kept, `reopen_change_set`
-        brings it back, and its earlier states can be read. A new change set can be created under its name.
+        brings it back, and its earlier states can be read. A new change set of the same name can be created.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`,
         `protected`, or `deleted` if it is deleted already.

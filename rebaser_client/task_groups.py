@@ -20,7 +20,7 @@ async def flat_task_group() -> AsyncIterator[TaskGroup]:
             yield group
     except BaseExceptionGroup as error:
         failures = error
-    if failures is not None:  # raised here, so that the group is not the context of its own member
+    if failures is not None:  # raised here, so that the `ExceptionGroup` is not the context of its own member
         first, *others = failures.exceptions
         for other in others:
             first.add_note(f"while the task group ended: {other!r}")

@@ -1,8 +1,8 @@
 """Administers an installation: creates its streams, reads its status, handles its dead letters.
 
 `provisioning` creates the streams and the durable consumers. `servers` asks the servers who they are. `status` reads
-the overview of servers, change sets and streams, `stream_usage` the usage and the cost of the streams, `ack_stats` the
-acks of tasks. `dead_letters` finds, redrives and drops dead letters.
+the overview of servers, change sets and streams. `stream_usage` reads the usage of the streams and the cost of their
+messages, `ack_stats` statistics of the acks of tasks. `dead_letters` finds, redrives and drops dead letters.
 
 For `RebaserClient`, servers and the command line. This package imports `rebaser_client.log`, `requests`, `jetstream`,
 `nats`, `blobs`, `errors` and `backoff`, and `rebaser_core`.

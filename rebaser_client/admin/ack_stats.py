@@ -23,7 +23,7 @@ class TaskAcks:
     - `ack_wait`: seconds.
 
     A server holds a task for as long as it owns the change set, and sends a progress ack every third of the ack wait.
-    So latencies stay below that third. They come near the ack wait only if leases are about to be lost.
+    So latencies normally stay below that third. A latency near the ack wait means that leases are about to be lost.
     """
 
     seconds: float

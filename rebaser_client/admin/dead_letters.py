@@ -1,8 +1,8 @@
 """Finds, redrives and drops the dead letters of an installation.
 
 Invariant: a redrive deletes the dead letter only after NATS confirmed that the request is stored again, and its task is
-published. After a crash in between, the dead letter can be redriven a second time. That changes nothing, because the
-log knows the request by then.
+published. After a crash in between, the dead letter can be redriven a second time. The second redrive changes nothing,
+because the log has the outcome of the request by then.
 """
 
 from collections.abc import AsyncIterator
@@ -41,9 +41,9 @@ class DeadLetterBox:
         code: str | None = None,
         request_id: str | None = None,
     ) -> AsyncIterator[DeadLetter]:
-        """Yield dead letters, oldest first. Each argument that is given restricts them.
+        """Yield dead letters, oldest first. Each given argument restricts which ones.
 
-        Dead letters that arrive meanwhile may be included. Raises `UnprocessableError` for an invalid name.
+        Dead letters that arrive during the call may be included. Raises `UnprocessableError` for an invalid name.
         """
         tokens = ["*" if name is None else check_token(name, "name") for name in (workspace, change_set)]
         subject = ".".join((self._subjects.root, "dlq", *tokens))

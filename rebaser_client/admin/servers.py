@@ -1,4 +1,4 @@
-"""Asks the servers of an installation who they are and how they are. Needs a connection to NATS, not JetStream."""
+"""Asks the servers of an installation for their identity and state. Needs a connection to NATS, but no JetStream."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ PING_WAIT = 0.5  # seconds within which servers have to answer
 
 @dataclass(frozen=True, slots=True)
 class UpdateInfo:
-    """A long DVU: it has dealt with `done` of `total` values so far. `total` is None while the DVU is planned."""
+    """A long DVU: it has processed `done` of `total` values so far. `total` is None while the DVU is planned."""
 
     workspace: str
     change_set: str
@@ -41,8 +41,8 @@ class ServerInfo:
     - `dvu`: the state of its DVU engine. `updates`: its long DVUs.
     - `sweeper`: whether it is the sweeper. `durability`: its setting, or None.
     - `trouble`: why it is not ready or, if it is, the latest problem that stopped one of its change sets; else empty.
-    - `ready`: all streams it needs exist. `losses`: streams that disappeared while it ran, with what they held.
-    - `functions`: the names of the functions it can derive with. `signatures`: their signatures, by name.
+    - `ready`: all streams it needs exist. `losses`: streams that disappeared while it ran, and which data was in them.
+    - `functions`: the names of the functions that it can compute. `signatures`: their signatures, by name.
     """
 
     id: str

@@ -20,7 +20,7 @@ HEADERS_LENGTH = 4  # bytes added to a message with headers in file storage
 
 @dataclass(frozen=True, slots=True)
 class MessageCost:
-    """The bytes of one message in each copy of a stream. The storage adds `record` bytes to what was sent."""
+    """The bytes that one message takes in each copy of a stream. The storage adds `record` bytes to the message."""
 
     payload: int
     headers: int
@@ -37,7 +37,7 @@ class StreamStatus:
     """The usage and the limits of a stream. Sizes are in bytes, and count one copy only. A limit of -1 means no limit.
 
     - `copies_behind`: copies that are offline or have not caught up.
-    - `percent_full`: how much is used of the limit that is closest to being reached; None without limits.
+    - `percent_full`: the percentage that is used of the limit closest to being reached; None without limits.
     - `newest`: the cost of its newest message; None if there is none, or the client may not read it.
     - `retention`, `discard`: its NATS policies: when messages are removed, and whether a full stream removes old ones
       or refuses new ones.
@@ -86,8 +86,8 @@ class TasksStatus:
 class DurabilityStatus:
     """The durability of the streams. The real durability can be higher than `at_least`, but a client cannot see that.
 
-    One copy on disk counts as `fast`. In fact it is `safe` if nats-server syncs every write, but NATS does not expose
-    its setting `sync_interval` to clients. `storage` and `copies` are the weakest storage and the fewest copies of all
+    One copy on disk counts as `fast`. It is even `safe` if nats-server syncs every write, but NATS does not expose its
+    setting `sync_interval` to clients. `storage` and `copies` are the weakest storage and the fewest copies of all
     streams.
     """
 
@@ -97,7 +97,7 @@ class DurabilityStatus:
 
 
 async def read_streams(js: JetStream, subjects: Subjects) -> list[StreamStatus]:
-    """Return the streams that exist, without those whose description or newest message cannot be read."""
+    """Return the existing streams, except those whose description or newest message cannot be read."""
     names = (
         subjects.requests_stream,
         subjects.tasks_stream,

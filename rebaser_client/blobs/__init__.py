@@ -1,10 +1,9 @@
 """Content-addressed blob stores, for batches, deltas and checkpoints that are too large for a message.
 
 `store` is the protocol; `nats` implements it on JetStream, `object_store` on a folder or a cloud. `open_blobs` chooses.
-`trash` is the protocol for those who collect garbage; `nats_trash` implements it for NATS. `description` reads what
-NATS says of a blob.
-For the client, the log reader and the server. Within Rebaser, this package imports only `rebaser_core` and, from
-`rebaser_client`, `jetstream`, `logs`, `backoff` and `task_groups`.
+`trash` is the protocol for garbage collection; `nats_trash` implements it for NATS. `description` reads the
+descriptions of blobs in NATS. For the client, the log reader and the server. Within Rebaser, this package imports only
+`rebaser_core` and, from `rebaser_client`, `jetstream`, `logs`, `backoff` and `task_groups`.
 """
 
 from typing import TYPE_CHECKING

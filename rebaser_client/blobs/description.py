@@ -1,6 +1,6 @@
 """The descriptions of blobs in NATS, in the layout of its object store (ADR-20).
 
-Invariant: a description that `Description.read` returns is that of the blob at the address: it has its hash.
+Invariant: `Description.read` returns only a description that has the hash of the address, so it is that of the blob.
 """
 
 import base64
@@ -21,7 +21,7 @@ _NUID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The description of a blob, published under its address, and where and when it was stored.
+    """The description of a blob, published under the address of the blob, and where and when it was stored.
 
     `trashed`: the blob is in the trash. Its chunks are still there.
     """
@@ -51,12 +51,12 @@ class Description:
         return cls(raw, raw["nuid"], raw["size"], raw["chunks"], sequence, stored, trashed)
 
     def alive(self) -> bytes:
-        """The description of the blob outside of the trash."""
+        """The description that the blob has outside of the trash."""
         kept = {name: value for name, value in self.raw.items() if name not in ("deleted", "metadata")}
         return json.dumps(kept | {"mtime": datetime.now(UTC).isoformat()}).encode()
 
     def in_trash(self) -> bytes:
-        """The description of the blob in the trash. Other clients of the bucket take it for deleted."""
+        """The description that the blob has in the trash. To other clients of the bucket, the blob is deleted."""
         return json.dumps(self.raw | {"deleted": True, "metadata": {TRASH: "1"}}).encode()
 
 
@@ -66,7 +66,7 @@ def stored_at(stored: StoredMessage) -> float:
 
 
 def digest_of(address: str) -> str:
-    """The hash in `address`, as descriptions have it."""
+    """The hash in `address`, in the form that descriptions use."""
     return "SHA-256=" + base64.urlsafe_b64encode(bytes.fromhex(address.partition(":")[2])).decode()
 
 

@@ -1,9 +1,9 @@
-"""How long ago a blob was stored, or its address was read in a message, before a message that names it is sent.
+"""Measures how long ago a blob was stored, or its address was read in a message.
 
-A blob that no message names yet counts as garbage. So a message that names it must be sent soon after it was put.
+A blob that no message names counts as garbage. So a message that names a blob must be sent soon after the blob was put.
 
-Invariant: the age is never less than the real one. It counts the time in which the machine was asleep, or the process
-stopped, and a wall clock that is set back does not make it smaller.
+Invariant: the measured age is never less than the real one. It includes the time in which the machine slept or the
+process was stopped, and does not shrink when the wall clock is set back.
 """
 
 import time
@@ -26,12 +26,12 @@ class Freshness:
 
     @property
     def lasts(self) -> bool:
-        """Whether what was put since the start may be named in a message."""
+        """Whether a message may name blobs that were put since the start."""
         return self.age <= garbage.FRESH_FOR
 
 
 def boot_time() -> float:
-    """Seconds since the machine started, with those in which it slept."""
+    """Seconds since the machine started, including those in which it slept."""
     return time.clock_gettime(_BOOT_CLOCK)
 
 

@@ -1,11 +1,12 @@
-"""Blobs in NATS, in the layout of its object store (ADR-20), so that the tools of NATS can read them.
+"""Blobs in NATS, in the layout of the NATS object store (ADR-20), so that NATS tools can read them.
 
 Invariants: each put writes its chunks under a name of its own and never changes them, so that readers and writers of
-the same content cannot harm each other. Chunks are read back while they are written. The description is published last
-and confirmed, once all chunks are stored. A put that failed removes its own chunks, and no others.
+the same content cannot harm each other. Chunks are read back while they are written. The description is published last,
+after all chunks are stored, and is confirmed. A put that failed removes its own chunks, and no others.
 
-A blob is as old as its description. A put that finds an old blob publishes the description again, and a get that finds
-the blob in the trash publishes it as it was. Both do so on condition that nobody has replaced it (see `nats_trash`).
+The age of a blob is that of its description. A put that finds an old blob publishes the description again. A get that
+finds the blob in the trash publishes the description that the blob had before. Both do so on condition that nobody has
+replaced the description meanwhile (see `nats_trash`).
 """
 
 import base64
@@ -29,7 +30,7 @@ from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 log = get_logger(__name__)
 
 CHUNK = 128 * 1024  # bytes, the size in ADR-20
-READ = 16  # chunks compared without a pause; comparing them takes a millisecond
+READ = 16  # chunks compared without a pause, which takes a millisecond
 ROLLUP = {"Nats-Rollup": "sub"}
 TRIES = 5
 PUT_RETRY = 0.05  # seconds before the second attempt; doubled each time
@@ -91,7 +92,7 @@ class JetStreamBlobs:
         return True
 
     async def _renew(self, address: str) -> bool:
-        """Store the description again if it is old. Return whether it is there, and is not old."""
+        """Store the description again if it is old. Return whether a description that is not old is stored now."""
         description = await self._describe(address)
         if description is None or description.trashed:
             return False
@@ -106,7 +107,7 @@ class JetStreamBlobs:
         return restored
 
     async def _replace(self, address: str, sequence: int, description: bytes) -> bool:
-        """Replace the description with this sequence. Return False if it is not the present one any more."""
+        """Replace the description at this stream sequence. Return False if somebody else has replaced it meanwhile."""
         try:
             await self._js.publish(self._meta_of(address), description, ROLLUP, expected_last_subject_sequence=sequence)
         except ApiError as error:
@@ -133,7 +134,7 @@ class JetStreamBlobs:
             await self._store(subject, data)
         except BaseException:
             # No description names these chunks yet. If publishing the description fails below, the chunks stay, because
-            # it may have been stored.
+            # NATS may have stored the description.
             self._js.connection.spawn(self._remove, subject)
             raise
         await self._publish_description(address, json.dumps(description).encode())
@@ -164,8 +165,8 @@ class JetStreamBlobs:
     async def _compare(self, consumer: OrderedConsumer, data: bytes, written: anyio.Event) -> None:
         """Return when all of `data` was read back, chunk by chunk.
 
-        Raises `BlobCorrupt` for a chunk that differs, and `BlobMissing` if all chunks are `written`, but the rest of
-        them does not arrive.
+        Raises `BlobCorrupt` for a chunk that differs, and `BlobMissing` if all chunks are `written`, but some of them
+        do not arrive.
         """
         offset = 0
         while offset < len(data):
@@ -181,7 +182,7 @@ class JetStreamBlobs:
                 offset += CHUNK
 
     async def _publish_description(self, address: str, description: bytes) -> None:
-        """Publish the description until NATS confirms it. Each attempt replaces the one before, with the same content.
+        """Publish the description, and repeat that until NATS confirms it. Each attempt stores the same content.
 
         Raises the error of the last attempt.
         """
@@ -233,7 +234,7 @@ class JetStreamBlobs:
         return b"".join(chunks)
 
     async def _not_arrived(self, address: str, subject: str, arrived: int, chunks: int) -> TransientError:
-        """Return the error for a blob of which only `arrived` chunks came: the others are missing, or not delivered."""
+        """Return the error for a blob of which only `arrived` chunks came. It says whether the others are missing."""
         stored = (await self._js.subject_counts(self._stream, subject)).get(subject, 0)
         if stored < chunks:
             return BlobMissing(f"blob {address} has only {stored} of {chunks} chunks")
@@ -243,7 +244,7 @@ class JetStreamBlobs:
         return f"$O.{self._bucket}.C.{nuid}"
 
     def _meta_of(self, address: str, *, plain: bool = False) -> str:
-        """Return the subject of a description; `plain`: of descriptions whose names match the wildcard `address`."""
+        """Return the subject of a description. `plain`: `address` is a wildcard, and stays as it is."""
         name = address if plain else base64.urlsafe_b64encode(address.encode()).decode()
         return f"$O.{self._bucket}.M.{name}"
 

@@ -1,6 +1,6 @@
-"""The trash of the blob store in NATS: blobs whose descriptions say that they are deleted, and whose chunks are kept.
+"""The trash of the blob store in NATS: blobs whose chunks are kept, but whose descriptions are marked as deleted.
 
-Invariants: a description is replaced on condition that nobody else has replaced it, so a blob that is stored again in
+Invariants: a description is replaced only on condition that it is still the newest, so a blob that is stored again in
 between stays. Chunks are removed only after the description that names them has been replaced.
 """
 
@@ -89,7 +89,7 @@ def _erased(description: Description) -> bytes:
 
 
 def _stored_blob(message: Message) -> StoredBlob | None:
-    """Return the blob that a message describes; None if it describes none of ours."""
+    """Return the blob that a message describes; None if the message describes no blob of Rebaser."""
     try:
         address = base64.urlsafe_b64decode(message.subject.rpartition(".")[2]).decode()
     except (binascii.Error, ValueError):

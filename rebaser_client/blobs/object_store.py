@@ -1,11 +1,11 @@
 """Blobs in a folder, or in S3, Google or Azure storage, through obstore.
 
 Invariants: a blob appears whole or not at all. A blob that exists, is intact and was stored a short time ago is not
-written again. The error texts of a store are not passed on, because they may contain signed addresses.
+written again. The error texts of a store are not shown, because they may contain signed URLs.
 
-What the garbage collection deletes, it first moves to the folder `trash/`. These stores cannot delete an object on
-condition that nobody has written it meanwhile, so a blob may be moved that is needed again: a get that misses it looks
-in the trash, and brings it back.
+Garbage collection first moves a blob to the folder `trash/`, and deletes it from there. These stores cannot delete an
+object on condition that nobody has written it meanwhile. So a blob may be moved although it is needed again: a get that
+does not find a blob looks in the trash, and brings it back.
 """
 
 import os
@@ -34,9 +34,9 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 TRASH = "trash/"
-INSTALLATIONS = "installations"  # the folder of the notes of those who use the store
+INSTALLATIONS = "installations"  # the folder in which each installation that uses the store leaves a note
 SCHEMES = ("file", "s3", "gs", "az")
-LISTED = 1000  # objects in a chunk of a listing
+LISTED = 1000  # objects in one page of a listing
 BOUND = 120.0  # seconds for one operation, including its retries
 RETRY = {"max_retries": 5, "retry_timeout": timedelta(seconds=BOUND / 2)}
 
@@ -161,7 +161,7 @@ class ObjectStoreBlobs:
         return True
 
     async def _still(self, path: str, blob: StoredBlob) -> bool:
-        """Whether what is stored at `path` is what was listed as `blob`."""
+        """Whether the object at `path` is still the version that was listed as `blob`."""
         try:
             return _version(await _bounded(obstore.head_async(self._store, path), "read")) == blob.version
         except FileNotFoundError:
@@ -169,7 +169,7 @@ class ObjectStoreBlobs:
 
     async def _move(self, source: str, target: str) -> bool:
         """Copy, then delete. Raises `FileNotFoundError` if there is nothing at `source`."""
-        # A copy may keep the time of its source, so the content is written anew: the age in the trash counts from now.
+        # A copy may keep the time of its source. So the content is written anew: its time in the trash begins now.
         stored = await _bounded(obstore.get_async(self._store, source), "read")
         data = await _bounded(stored.bytes_async(), "read")
         await _bounded(obstore.put_async(self._store, target, data, use_multipart=False), "written")

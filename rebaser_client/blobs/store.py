@@ -13,14 +13,14 @@ MAX_BLOB = 2**31  # bytes
 
 
 class BlobMissing(TransientError):  # noqa: N818 - a state of the store
-    """There is no blob at this address, or not yet: a store may lag behind its writer."""
+    """There is no blob at this address. It may appear later, because a store may lag behind its writer."""
 
     default_code = "blob_missing"
 
 
 class BlobCorrupt(TransientError):  # noqa: N818 - a state of the blob
-    """What is stored for a blob is damaged: its content does not match the hash in its address, or its description
-    cannot be read. Another attempt may read it intact."""
+    """A stored blob is damaged: its content does not match the hash in its address, or its description cannot be read.
+    Another attempt may read it intact."""
 
     default_code = "blob_corrupt"
 

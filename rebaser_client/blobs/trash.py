@@ -1,7 +1,7 @@
 """The protocol of blob stores whose garbage can be collected.
 
 Invariant: a collector erases only the version of a blob that it listed (`StoredBlob.version`). A blob that is stored
-again after it was listed stays, or ends up in the trash, where every reader finds it.
+again after it was listed stays in the store, or moves to the trash, where every reader finds it.
 """
 
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ class CollectableBlobs(BlobStore, Protocol):
         ...
 
     async def register(self, installation: str) -> None:
-        """Leave a note in the store that `installation` uses it."""
+        """Leave a note in the store that `installation` uses this store."""
         ...
 
     async def installations(self) -> dict[str, str]:

@@ -1,12 +1,14 @@
 """Reads every blob address that a stored message names: commits, queued requests, dead letters.
 
 Addresses move from message to message: from a dead letter to a request, from a request to a commit, from a commit to a
-later one. So dead letters are read before requests, requests before commits, and the commits in stream order up to the
-end of the log, wherever that is by then. So a blob that was needed all the time is found in one of these messages.
+later one. So dead letters are read before requests, requests before commits, and the commits in stream order, up to the
+end that the log has when the reader gets there. A blob that was needed all the time is therefore found in one of these
+messages.
 
-Invariant: an address is left out only if no message that was read names it. A request, a dead letter, or a message in a
-log that is not a commit, is searched for addresses, whatever it is. A commit, a checkpoint or a list of addresses that
-cannot be read, or is of a version that this program does not know, is an error: nobody can tell what else it needs.
+Invariant: an address is left out only if no message that was read names it. The reader searches requests, dead letters
+and foreign messages in a log for addresses, even if it cannot decode them. A commit, a checkpoint or a list of
+addresses that cannot be read, or that has a version unknown to this program, is an error, because it may need blobs
+that the reader cannot find.
 """
 
 import re
@@ -46,7 +48,8 @@ _ESCAPED = re.compile(rb"\\u00([0-7][0-9a-fA-F])")  # an ASCII character as JSON
 class Reference:
     """The first message found that names the blob at `address`.
 
-    `message`: `commit`, `request` or `dead_letter`; `sequence` is that in its stream. `subject`: that of the message.
+    `message`: `commit`, `request` or `dead_letter`. `sequence`, `subject`: the stream sequence and the subject of the
+    message.
     """
 
     address: str
@@ -67,7 +70,7 @@ class ReferenceReader:
         self._blobs = blobs
 
     async def last(self) -> int:
-        """Return the log sequence of the newest commit of all."""
+        """Return the log sequence of the newest commit of all change sets."""
         return (await self._js.stream_info(self._subjects.commits_stream)).last_sequence
 
     async def queued(self) -> dict[str, Reference]:
@@ -88,7 +91,7 @@ class ReferenceReader:
     async def commits(self, after: int = 0, until: int | None = None) -> dict[str, Reference]:
         """Return the references of all commits after log sequence `after` up to `until`, by address.
 
-        `until` None: up to the end of the log, wherever it is when the reader gets there.
+        `until` None: up to the end that the log has when the reader gets there.
         """
         found: dict[str, Reference] = {}
         checkpoints: set[str] = set()
@@ -177,7 +180,7 @@ def _find(data: bytes) -> set[str]:
 
 
 def _is_commit(message: Message) -> bool:
-    """Whether a message of a log claims to be a commit. Those who load the log skip all others."""
+    """Whether a message of a log claims to be a commit. Loading a log skips all other messages."""
     try:
         check_is_commit(message.headers)
     except UnprocessableError:
@@ -188,7 +191,7 @@ def _is_commit(message: Message) -> bool:
 @contextmanager
 def _explained(message: Message) -> Iterator[None]:
     """Say which commit cannot be read, and what to do."""
-    which = f"commit {message.stream_sequence} on {message.subject} may need blobs that this program does not know of"
+    which = f"commit {message.stream_sequence} on {message.subject} may need blobs that this program cannot find"
     try:
         yield
     except UnsupportedVersion as error:

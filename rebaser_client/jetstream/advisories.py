@@ -1,6 +1,6 @@
 """Advisories and metrics that nats-server publishes about consumers: pins gained and lost, and sampled acks.
 
-They are core messages: those published while there is no subscriber or no connection are never seen.
+They are core NATS messages: a client never gets those that are published while it has no subscription or connection.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -120,7 +120,7 @@ def _text(event: Mapping[str, Any], name: str) -> str:
 
 
 def _event(message: Msg) -> Mapping[str, Any]:
-    """Return the content; empty if it is not from JetStream, because any client may publish on these subjects."""
+    """Return the content of an advisory. Any client may publish on these subjects; what is no advisory is empty."""
     try:
         event = from_json(message.data)
     except ValueError:

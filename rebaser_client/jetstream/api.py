@@ -25,14 +25,13 @@ from rebaser_client.jetstream.priority_groups import check_name, check_update
 from rebaser_client.nats.connection import Connection
 from rebaser_client.nats.messages import parse_headers
 
-DELETE_GROUP = 64  # deletes that share one answer
+DELETE_GROUP = 64  # calls to delete of which only the last one gets an answer
 
 
 class JetStreamApi(ApiCalls):
     """API calls that need only names and return plain data. `JetStream` adds the calls that return objects.
 
-    `Stream` and `Consumer` use this class and not `JetStream`, because `JetStream` creates them: that avoids an import
-    circle.
+    `Stream` and `Consumer` use this class: `JetStream` imports them, so importing `JetStream` would make a circle.
     """
 
     def __init__(self, connection: Connection, *, domain: str | None = None, timeout: float = 5.0) -> None:
@@ -75,8 +74,8 @@ class JetStreamApi(ApiCalls):
     async def delete_many(self, stream: str, sequences: Sequence[int]) -> None:
         """Delete messages in groups of `DELETE_GROUP`. Only the last call of a group has an answer.
 
-        The server accepts calls in order but works on several at once, so some deletes may finish a moment later, and a
-        failed delete goes unnoticed. Callers must not depend on any single delete.
+        The server accepts calls in order but works on several at once, so some deletes may finish after this returns,
+        and a failed delete goes unnoticed. Callers must not depend on any single delete.
         """
         subject = f"{self.prefix}STREAM.MSG.DELETE.{subject_tokens(stream)}"
         for start in range(0, len(sequences), DELETE_GROUP):
@@ -89,7 +88,8 @@ class JetStreamApi(ApiCalls):
     async def purge(
         self, stream: str, subject: str | None = None, *, sequence: int | None = None, keep: int | None = None
     ) -> int:
-        """Delete messages of `subject` (None: all) below `sequence`, or all but the newest `keep`; return how many."""
+        """Delete messages of `subject` (None: all) below `sequence`, or all but the newest `keep`; return their
+        number."""
         body = {"filter": subject, "seq": sequence, "keep": keep}
         fields = {name: value for name, value in body.items() if value is not None}
         return int((await self.call(f"STREAM.PURGE.{subject_tokens(stream)}", fields)).get("purged", 0))
@@ -110,7 +110,8 @@ class JetStreamApi(ApiCalls):
         return info
 
     async def stream_created(self, stream: str) -> str:
-        """Return the newest known `StreamInfo.created`. Ask the server only if none is known."""
+        """Return the stream's creation time as last seen (`StreamInfo.created`). Ask the server only if it was never
+        seen."""
         return self._created.get(stream) or (await self.stream_info(stream)).created
 
     async def subject_counts(self, stream: str, pattern: str) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The JetStream API call itself, and acknowledgements: what streams, consumers and messages have in common.
+"""The calls that all parts of the JetStream layer share: a call of the API, and acknowledgements.
 
 Invariant: at most `MAX_CALLS` API calls of this process are in flight. When 10,000 API calls are queued, nats-server
 drops the whole queue.
@@ -33,7 +33,7 @@ class ApiCalls:
 
     # -- acknowledgements ------------------------------------------------------------------------------------------
 
-    # With `confirmed`, these methods wait for the server's answer, for at most the timeout that applies to all calls.
+    # With `confirmed`, these methods wait for the server's answer, at most for the default timeout.
 
     async def ack(self, message: Message) -> None:
         """Acknowledge the message as done. The server sends no confirmation."""
@@ -93,7 +93,7 @@ class ApiCalls:
 
 
 def call_slot() -> asyncio.Semaphore:
-    """Return the semaphore to hold while a call is in flight."""
+    """Return the semaphore that a caller holds while its API call is in flight."""
     try:
         return _calls.get()
     except LookupError:

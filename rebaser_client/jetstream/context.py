@@ -1,6 +1,6 @@
 """The JetStream context (ADR-37): publishes with their acks, and the calls that return `Stream` and `Consumer`.
 
-Invariant: publishes are not API calls, and never wait for them.
+Invariant: publishes are not API calls, and never wait for API calls.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from rebaser_client.nats.errors import NoAnswerError, NoRespondersError
 from rebaser_client.nats.messages import STATUS, Msg
 from rebaser_core.errors import TransientError
 
-# A node of a cluster may learn later than the others which stream stores a subject. The pause has no jitter: it waits
-# for that one node, not for a server to which many clients return.
+# A node of a cluster may learn later than the others which stream stores a subject. The pause has no jitter, because it
+# gives that node time, and does not spread clients that return to a server.
 NO_RESPONDERS_TRIES, NO_RESPONDERS_PAUSE = 3, 0.25
 EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 
@@ -50,7 +50,8 @@ class JetStream(JetStreamApi):
         expected_last_subject_sequence: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
     ) -> PubAck:
-        """Store a message and return its ack. After a timeout it may be stored; after an `ApiError` it is not."""
+        """Store a message and return its ack. After a timeout, the message may be stored; after an `ApiError`, it is
+        not."""
         if expected_last_subject_sequence is not None:
             headers = {**(headers or {}), EXPECTED_LAST: str(expected_last_subject_sequence)}
         tries = 0
@@ -80,7 +81,7 @@ class JetStream(JetStreamApi):
     ) -> MessageBatch:
         """Acknowledge `message` and pull `max_messages` more, with one message to the server instead of two.
 
-        The message is sent when the batch is opened or first read from. `no_wait`: return only what is available now.
+        This is sent when the batch is opened or first read from. `no_wait`: return only what is available now.
         This acknowledgement cannot be confirmed, but the arrival of the next messages shows that it was received.
         """
         limits = PullLimits.of_fetch(max_messages, None, expires, None)
@@ -141,7 +142,7 @@ class JetStream(JetStreamApi):
             yield StreamInfo.of(info)
 
     async def ensure_stream(self, config: Mapping[str, Any], beginning: Mapping[str, Any] | None = None) -> None:
-        """Create the stream, or update the fields in `config`. Raises `ConfigError` if the server refuses that.
+        """Create the stream, or update the fields in `config`. Raises `ConfigError` if the server refuses either.
 
         Fields that `config` does not name stay unchanged. `beginning`: further fields for a stream that is created.
         """
@@ -179,7 +180,7 @@ class JetStream(JetStreamApi):
         return Consumer(self, await self.consumer_info(stream, name))
 
     async def ensure_consumer(self, stream: str, config: Mapping[str, Any]) -> None:
-        """Create the consumer, or update the fields in `config`. Raises `ConfigError` if the server refuses that."""
+        """Create the consumer, or update the fields in `config`. Raises `ConfigError` if the server refuses either."""
         await ensure_consumer(self.call, stream, config)
 
     async def account_info(self) -> AccountInfo:

@@ -15,7 +15,7 @@ from rebaser_core.errors import ConfigError
 
 log = get_logger(__name__)
 
-NO_PEERS = 10005  # with code 400; a cluster that is still starting also gives this answer
+NO_PEERS = 10005  # also, with code 400, the answer of a cluster that is still starting
 
 
 class ApiCall(Protocol):
@@ -70,7 +70,7 @@ def consumer_request(
     """Return subject and body of the call that makes a consumer. `action`: `create`, `update`, empty for either."""
     check_config(config)
     subject = f"CONSUMER.CREATE.{subject_tokens(stream, config['name'])}"
-    if config.get("filter_subject"):  # the API subject must include it, so that permissions can depend on it
+    if config.get("filter_subject"):  # the API subject must include the filter, so that permissions can depend on it
         subject += f".{config['filter_subject']}"
     body = {"stream_name": stream, "config": config, "action": action}
     return subject, {**body, "pedantic": True} if pedantic else body

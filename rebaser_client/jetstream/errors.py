@@ -15,13 +15,13 @@ MAX_CONSUMERS = 10026
 NO_MESSAGE = 10037
 SEQUENCE_NOT_FOUND = 10043  # answers a delete
 DELETE_FAILED = 10057  # answers a delete; also means "not found" if the text says so
-STREAM_NAME_IN_USE = 10058  # by a stream with another configuration
+STREAM_NAME_IN_USE = 10058  # a stream with another configuration has this name
 STREAM_NOT_FOUND = 10059
 STREAM_MISMATCH = 10060
-MESSAGE_TOO_LARGE = 10054  # for this stream
+MESSAGE_TOO_LARGE = 10054  # larger than the stream accepts
 WRONG_LAST_SEQUENCE = 10071
 STORE_FAILED = 10077  # the stream is full, or one subject is: see `is_subject_full`
-CONSUMER_EXISTS = 10148  # with another configuration
+CONSUMER_EXISTS = 10148  # a consumer with another configuration has this name
 TRY_AGAIN = 10164  # the expected sequence cannot be checked at the moment
 
 _SUBJECT_FULL = "maximum messages per subject exceeded"

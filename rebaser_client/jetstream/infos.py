@@ -1,4 +1,4 @@
-"""Descriptions of streams, consumers and accounts from the JetStream API, as far as Rebaser reads them."""
+"""Descriptions of streams, consumers and accounts: the fields of the JetStream API that Rebaser reads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class PubAck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """A stream. `created`, an opaque text, distinguishes streams that had the same name one after another.
+    """A stream. `created`, an opaque text, distinguishes a stream from an earlier one of the same name.
 
     `last_sequence` stays the same when messages are deleted. `first_time` and `last_time` (RFC 3339): when the
     oldest and the newest message were stored; empty for an empty stream. `now`: when the server answered, by its clock.

@@ -6,10 +6,10 @@ PIN_ID = "Nats-Pin-Id"  # header of each message for the pinned client of a prio
 
 
 class Message(Msg):
-    """A delivery of a consumer. Its reply subject, JetStream's ack subject, contains its numbers.
+    """A delivery of a consumer. Its reply subject is JetStream's ack subject, and contains the numbers below.
 
-    That is `$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>`, or the same
-    with `<domain>.<account hash>` after `ACK` and a token at the end.
+    The ack subject is `$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>`, or
+    the same with `<domain>.<account hash>` after `ACK` and a token at the end.
     """
 
     __slots__ = ("_parts", "consumer_sequence", "stream_sequence")

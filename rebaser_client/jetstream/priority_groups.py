@@ -13,8 +13,8 @@ MAX_PRIORITY = 9
 class PriorityGroup(NamedTuple):
     """The group of a puller. `request`: the fields that go into each of its pulls.
 
-    Policy `overflow`: a pull is served only while at least `min_pending` messages wait or `min_ack_pending` messages
-    are unacknowledged; either is enough. Policy `prioritized`: `priority` 0 is served before 1, and so on up to 9.
+    Policy `overflow`: a pull is served only while at least `min_pending` messages wait, or at least `min_ack_pending`
+    messages are unacknowledged. Policy `prioritized`: `priority` 0 is served before 1, and so on up to 9.
     """
 
     name: str | None
@@ -44,7 +44,7 @@ def check_name(name: str) -> None:
 
 
 def check_config(config: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for a consumer that ADR-42 forbids, even if a server allows it, as 2.15 sometimes does."""
+    """Raise `ConfigError` for a consumer that ADR-42 forbids. NATS 2.15 allows some of them."""
     groups, policy = _of(config)
     if policy == "none" and not groups:
         return

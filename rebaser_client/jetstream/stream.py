@@ -11,9 +11,9 @@ from rebaser_core.errors import ConfigError
 
 
 class Stream:
-    """A stream that `JetStream` returned; the methods of `JetStream` with the same names say more.
+    """A stream that `JetStream` returned. The methods of the same names in `JetStream` have more documentation.
 
-    `cached_info` is as old as the last call of `info`.
+    `cached_info` is the description that the last call of `info` returned.
     """
 
     def __init__(self, js: JetStreamApi, info: StreamInfo) -> None:
@@ -30,7 +30,8 @@ class Stream:
         await self._js.delete_stream(self.name)
 
     async def purge(self, subject: str | None = None, *, sequence: int | None = None, keep: int | None = None) -> int:
-        """Delete messages of `subject` (None: all) below `sequence`, or all but the newest `keep`; return how many."""
+        """Delete messages of `subject` (None: all) below `sequence`, or all but the newest `keep`; return their
+        number."""
         return await self._js.purge(self.name, subject, sequence=sequence, keep=keep)
 
     # -- messages --------------------------------------------------------------------------------------------------

@@ -24,12 +24,12 @@ Changes: TypeAlias = dict[str, Changed]
 
 
 class GapError(Exception):
-    """Commits do not suffice to tell what a branch changed."""
+    """The commits of a branch do not suffice to find what it changed; its state is needed."""
 
 
 class UnknownEdit(GapError):  # noqa: N818 - a state of the log
-    """A rebase gave a new base to a value that had been edited back to its base, so that the checkpoint before it does
-    not list the value as changed. Only the state tells its definition."""
+    """A rebase gave a new base to a value that had been edited back to its old base. The checkpoint before the rebase
+    does not list such a value, so only the state has its definition."""
 
 
 async def read_changes(
@@ -38,9 +38,9 @@ async def read_changes(
     """Return the values edited in the branch `key` as of its commit `sequence`, and their conflicts with the target.
     Some may be edited back to the base.
 
-    Raises `GapError` if a commit is gone, or does not say what it replaced; its subclass `UnknownEdit` if the commits
-    are there, but do not suffice. Raises `UnprocessableError` (`too_large`) for more than `max_changes`, or blobs of
-    more than `max_bytes`, which are then not read. Raises `TransientError` if a blob cannot be read.
+    Raises `GapError` if a commit is gone, or does not say what it replaced; its subclass `UnknownEdit` if all commits
+    exist, but do not suffice. Raises `UnprocessableError` (`too_large`) for more than `max_changes`, or blobs of more
+    than `max_bytes`, which are then not read. Raises `TransientError` if a blob cannot be read.
     """
     commit = await commits.commit_at(key, sequence)
     if commit is None:
@@ -91,7 +91,7 @@ class _Fold:
         self.changes: Changes = {}
 
     def take(self, *blobs: BlobRef | None) -> None:
-        """Count `blobs`, before they are read."""
+        """Add the sizes of `blobs`, which are about to be read, and check the limit."""
         self._room -= sum(blob.size for blob in blobs if blob is not None)
         self._check()
 

@@ -1,4 +1,4 @@
-"""Reads branches: an overview from the headers of their newest commits, and what they changed, from their commits.
+"""Reads branches: an overview, from the headers of their newest commits, and their changes, from all their commits.
 
 Invariant: the cost of a branch's changes depends on their number and on the commits that are read, not on the size of
 the change set. States, and so NumPy, are loaded only where commits do not suffice.
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 class BranchInfo:
     """A change set as its newest commit describes it: at log sequence `sequence`, stored at `time`.
 
-    - `origin` and `origin_sequence`: the change set that this one was created from, and at which of its log sequences.
+    - `origin` and `origin_sequence`: the change set that this one was created from, and the log sequence there.
       `origin` is None if this one began empty.
     - `target` and `base`: the change set that this one branches from, and the log sequence up to which it contains the
       commits of the target. `target` is None if it branches from none.
     - `status`: `open`; `applied` or `abandoned` if it was closed; `kept` if it was closed when it was created;
       or `deleted`.
-    - `changes`: how many values were edited since the base; some of them may have their definition of the base again.
+    - `changes`: how many values were edited since the base, including any that were edited back to it.
     - `conflicts`: how many values are in conflict with the target.
     - `behind`: whether the target was edited after the base.
     - `protected`: whether edits other than applied branches are refused.
-    - `born`: the log sequence of the commit that created it from `origin`; 0 if it began empty.
+    - `born`: the log sequence of the commit that created the change set from `origin`; 0 if it began empty.
     - `follow`: `auto` if servers bring the branch up to date with its target by themselves, otherwise `manual`.
     """
 
@@ -87,7 +87,7 @@ class BranchConflict:
 
 @dataclass(frozen=True, slots=True)
 class BranchChange:
-    """A value whose definition in a branch, `ours`, is not the one at the base of the branch, `base`.
+    """A value whose definition in a branch (`ours`) differs from that at the base of the branch (`base`).
 
     `theirs`: the definition that the target has now. None in place of a definition means that the value does not exist.
     """
@@ -99,7 +99,7 @@ class BranchChange:
 
     @property
     def moved(self) -> bool:
-        """Whether the target changed the definition, too."""
+        """Whether the target also changed the definition after the base."""
         return not same_definition(self.base, self.theirs)
 
     @property
@@ -112,8 +112,8 @@ class BranchChange:
 class BranchDiff:
     """What a branch changed since its base, by id.
 
-    `target_sequence`: the log sequence of the target as of which `theirs` of the changes was read. `derived`: what the
-    changes do to other derived values, if that was asked for.
+    `target_sequence`: the log sequence of the target as of which `theirs` of the changes was read. `derived`: the
+    effect of the changes on other derived values, if the caller asked for it.
     """
 
     info: BranchInfo
@@ -169,7 +169,7 @@ class BranchReader:
         return _with_behind(info, 0 if target is None else _edited(target.headers, target.sequence))
 
     async def diff(self, key: ChangeSetKey, at: At | None = None, target_at: At | None = None) -> BranchDiff:
-        """Return what the branch `key` changed since its base, and what its target has at these ids.
+        """Return what the branch `key` changed since its base, and the definitions in its target.
 
         `at`: the position of the branch, `target_at`: that of the target; None is now.
 
@@ -198,11 +198,11 @@ class BranchReader:
         )
 
     async def derived(self, diff: BranchDiff) -> tuple[MovedValue, ...]:
-        """Return the derived values of the branch in `diff` that differ from those at its base, though their
-        definitions do not, by id. Loads both states.
+        """Return, by id, the derived values of the branch in `diff` that have the definition of its base, but another
+        value. Loads both states.
 
-        Both sides are read as of the newest commit with the same definitions, when most derived values are up to date.
-        Raises `PositionPurged` if the base is no longer readable.
+        Each side is read as of the newest commit that leaves its definitions the same, because most derived values are
+        up to date then. Raises `PositionPurged` if the base is no longer readable.
         """
         info = diff.info
         before = await self._computed(ChangeSetKey(info.workspace, str(info.target)), info.base)
@@ -218,7 +218,7 @@ class BranchReader:
     ) -> tuple[BranchInfo, tuple[BranchConflict, ...]]:
         """Return the branch `key`, and its conflicts with its target, by id. Raises the errors of `diff`.
 
-        `keep`: keep them until others are kept, for another call at the same position.
+        `keep`: cache these conflicts, in place of any cached before, for another call at the same position.
         """
         if at is None:
             return await read_newest(partial(self._conflicts, key, None, keep))
@@ -269,8 +269,8 @@ class BranchReader:
     async def _theirs(
         self, target: ChangeSetKey, base: int, ids: Mapping[str, object], at: At | None
     ) -> tuple[int, dict[str, Definition | None]]:
-        """Return the newest log sequence of `target` at the position `at`, and its definitions then of those `ids` that
-        it edited after `base`.
+        """Return the newest log sequence of `target` at the position `at`, and its definitions of those `ids` that were
+        edited in it after `base`.
 
         If its commits do not suffice, the definitions of all `ids` are returned.
         """
@@ -297,7 +297,7 @@ class BranchReader:
 def _info(workspace: str, name: str, sequence: int, time: datetime, headers: Mapping[str, str]) -> BranchInfo:
     try:
         branch: BranchSummary | None = read_branch(headers)
-    except RebaserError:  # the headers are damaged, or from a newer server: the change set is listed all the same
+    except RebaserError:  # even if the headers are damaged, or from a newer server, the change set is listed
         branch = None
     protected = read_protected(headers)
     if branch is None:

@@ -1,8 +1,8 @@
-"""What the log of a change set says about its past: who changed what, and what each change replaced.
+"""The history of a change set, read from its log: who changed what, and what each change replaced.
 
-`LogHistory` reads it; the dataclasses are what it returns. Commits are read from the newest to the oldest, and only as
-far as the caller asks. States, and so NumPy, are loaded only by `blame` and `status`, and by `diff` where commits do
-not suffice.
+`LogHistory` reads the history, and returns it in the dataclasses below. It reads commits from the newest to the oldest,
+only as far as the caller asks. States, and so NumPy, are loaded only by `blame` and `status`, and by `diff` where
+commits do not suffice.
 
 Invariant: what is unknown is never guessed. Commits of older releases do not say what they replaced.
 """
@@ -33,7 +33,7 @@ Definition: TypeAlias = Set | Derive | Unset
 """The definition of an id. None in its place means that the value does not exist."""
 
 MovedValue: TypeAlias = tuple[str, Value, Value]
-"""A derived value that differs though its definition does not: its id, its value before, and after."""
+"""A derived value that differs although its definition is the same: its id, its value before, and after."""
 
 NOBODY = Authorship()
 
@@ -43,7 +43,7 @@ class HistoryStatus:
     """How large the history of a change set is, and how far back it reaches.
 
     `commits`: messages in its log. `bytes`: the weight of the log, counted as in `rebaser_core.history.Mark`. `oldest`
-    and `since`: the oldest position that is readable, and when its commit was stored; None for an empty log.
+    and `since`: the oldest readable position, and when its commit was stored; None for an empty log.
 
     `protected`: whether the change set refuses edits. `taken`: the branches that were applied to it, each with the log
     sequence of the newest commit that applied it, oldest first.
@@ -59,7 +59,8 @@ class HistoryStatus:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A commit of the log. `time`: when it was made. `requests`: each decision with who sent the request, and why.
+    """A commit of the log. `time`: when it was made. `requests`: each decision, with the author and message of its
+    request.
 
     `commit`: the whole commit; its delta is not always loaded.
     """
@@ -94,7 +95,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ShownRequest:
-    """A request of a commit, and its changes. An applied request that changed nothing has none."""
+    """A request of a commit, and what it changed; no `changes` if it was applied and changed nothing."""
 
     decision: Decision
     author: Authorship
@@ -112,9 +113,10 @@ class ShownCommit:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Who last defined a value. `sequence`: the log sequence of the commit, 0 if a later checkpoint did not keep it.
+    """Who last defined a value. `sequence`: the log sequence of the commit; 0 if the checkpoints do not record it.
 
-    `entry` and `request` are None if that commit is no longer in the log. `request` is the one that defined the value.
+    `entry` and `request` are None if that commit is no longer in the log. `request` is the request that defined the
+    value.
     """
 
     id: str
@@ -128,8 +130,8 @@ class Blame:
 class Diff:
     """The difference between two states. `first` and `last`: the log sequences of the commits that were compared.
 
-    `changes`: the definitions that differ, by id. `derived`: the values that differ though their definitions do not,
-    as (id, value before, value after).
+    `changes`: the definitions that differ, by id. `derived`: the derived values that differ although their definitions
+    are the same, as (id, value before, value after).
     """
 
     first: int
@@ -193,7 +195,7 @@ class LogHistory:
         if definition is None:
             return None
         sequence = state.cells.edited(id_)
-        found = Blame(id_, sequence, definition)  # type: ignore[arg-type] # what recreates a value is no removal
+        found = Blame(id_, sequence, definition)  # type: ignore[arg-type] # existing values: no removal
         if not sequence:
             return found
         try:
@@ -300,12 +302,12 @@ def _compare(one: "ChangeSetState", two: "ChangeSetState", derived: bool) -> Dif
     for id_ in sorted({*one.cells, *two.cells}):
         before, after = [state.cells.edit_of(id_) if id_ in state.cells else None for state in (one, two)]
         if not same_definition(before, after):
-            changes.append(Change(id_, before, after))  # type: ignore[arg-type] # what recreates a value is no removal
+            changes.append(Change(id_, before, after))  # type: ignore[arg-type] # existing values: no removal
     return Diff(one.last, two.last, tuple(changes), moved_values(one, two) if derived else ())
 
 
 def moved_values(one: "ChangeSetState", two: "ChangeSetState") -> tuple[MovedValue, ...]:
-    """Return the derived values that differ though both states define them in the same way, by id."""
+    """Return, by id, the derived values that differ although both states define them in the same way."""
     moved: list[MovedValue] = []
     stale = one.stale(), two.stale()
     for id_ in sorted(two.cells.keys() & one.cells.keys()):

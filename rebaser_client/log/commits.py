@@ -1,6 +1,6 @@
-"""Reads the commits of a change set: the newest one, the newest at a position and those before it, or new ones.
+"""Reads the commits of a change set: the newest one, those up to a position, or new ones as they are appended.
 
-Invariant: a damaged commit is never skipped. This module needs no state, and so no NumPy: `reader` folds the commits.
+Invariant: a damaged commit is never skipped. This module needs neither a state nor NumPy: `reader` folds the commits.
 """
 
 from collections import deque
@@ -27,11 +27,11 @@ log = get_logger(__name__)
 MAX_BLOB = 2**31  # bytes
 FOREIGN = "foreign"  # the code with which `decode_commit` refuses a message of another type
 DAMAGED = "damaged_commit"
-SINGLY = 2  # commits that are read one by one, because many callers take no more
+SINGLY = 2  # commits that are read one by one: many callers need no more than these
 FIRST_PAGE, MAX_PAGE, GROWTH = 64, 16_384, 16  # commits on the first page and on the largest; factor between pages
 MAX_SPREAD = 64  # a request for a page assumes at most this many stream sequences per commit
 PAGE_BYTES = 16 * 1024 * 1024
-RESOLUTION = timedelta(microseconds=1)  # of the times that people and programs give
+RESOLUTION = timedelta(microseconds=1)  # of times in arguments
 
 _Raw: TypeAlias = tuple[int, Mapping[str, str], bytes]
 """A message: its sequence, headers and payload."""
@@ -135,14 +135,15 @@ class CommitReader:
             if taken < SINGLY:
                 page = await self._page(key, previous, previous)
                 continue
-            # Until it is told to stop, the server sends everything after the beginning of a page, including messages
-            # after its end. So a few large pages are better than many small ones.
+            # The server sends all messages from the beginning of a page on, even those after its end, until it is
+            # stopped. So a few large pages are better than many small ones.
             spread = min((newest - previous) / taken, MAX_SPREAD)
             page = await self._page(key, max(previous - int(wanted * spread) + 1, 1), previous)
             wanted = min(wanted * GROWTH, MAX_PAGE)
 
     async def newest_same(self, key: ChangeSetKey, sequence: int) -> int:
-        """Return the log sequence of the newest commit at which the definitions are those of commit `sequence`."""
+        """Return the log sequence of the newest commit up to which no definition has changed since commit
+        `sequence`."""
         same = 0
         async with aclosing(self.back(key)) as commits:
             async for commit in commits:
@@ -156,7 +157,8 @@ class CommitReader:
         return max(same, sequence)
 
     async def key_of(self, key: ChangeSetKey, sequence: int) -> ChangeSetKey:
-        """Return the change set whose log has the commit `sequence`, from which `key` has inherited values.
+        """Return the change set whose log contains the commit `sequence`: `key`, or one from which `key` inherited
+        values.
 
         Raises `PositionPurged` if the commit is gone.
         """
@@ -173,8 +175,8 @@ class CommitReader:
     async def oldest_readable(self, key: ChangeSetKey) -> tuple[int, datetime] | None:
         """Return the oldest position whose state can be read, and when its commit was stored; None for an empty log.
 
-        Reads the log from its beginning up to that position, which comes after the commits appended while the oldest
-        checkpoint in use was being written.
+        Reads the log from its beginning up to that position. The position comes after the commits that were appended
+        while the oldest checkpoint in use was being written.
         """
         newest = await self.newest_message(key)
         if newest is None:
@@ -182,7 +184,7 @@ class CommitReader:
         begins_after: int | None = None
         async with aclosing(self._messages(key, newest.sequence)) as messages:
             async for message in messages:
-                with suppress(RebaserError):  # no state can be read at a commit that cannot be decoded
+                with suppress(RebaserError):  # a commit that cannot be decoded is no readable position
                     commit = self.decode(message.stream_sequence, message.headers, message.data)
                     if commit is None:
                         continue
@@ -197,7 +199,7 @@ class CommitReader:
         return PositionPurged(key, at, await self.oldest_readable(key))
 
     async def check_readable(self, key: ChangeSetKey, at: At) -> None:
-        """Raise `PositionPurged` if the part of the log that the state at `at` needs is gone."""
+        """Raise `PositionPurged` if a part of the log is gone that the state at `at` needs."""
         message = await self.newest_message(key, at)
         oldest = await self._js.next(self._subjects.commits_stream, self._subjects.commits(key), 1)
         if message is None or oldest is None:
@@ -221,7 +223,7 @@ class CommitReader:
     async def _previous(self, key: ChangeSetKey, message: StoredMessage) -> int:
         """Return the sequence of the message before `message` in the log of `key`, 0 if there never was one.
 
-        A commit names it. If `message` is not a commit that can be read, this reads the log.
+        If `message` is a readable commit, it contains that sequence; otherwise, the log is read.
         """
         try:
             commit = self.decode(message.sequence, message.headers, message.data)
@@ -243,7 +245,8 @@ class CommitReader:
     async def _page(self, key: ChangeSetKey, first: int, last: int) -> Sequence[_Raw]:
         """Return the messages of the log of `key` from sequence `first` to `last`, the newest ones within `PAGE_BYTES`.
 
-        The log has had a message at `last` or after it. An empty result means that the messages were purged.
+        The caller knows that the log had a message at `last` or later, so an empty result means that messages were
+        purged.
         """
         if first == last:
             stored = await self._js.get(self._subjects.commits_stream, last)
@@ -298,7 +301,7 @@ class CommitReader:
             return None
 
     async def with_delta(self, commit: Commit) -> Commit:
-        """Return `commit` with its delta and what else folding needs of it, fetched if it is in a blob.
+        """Return `commit` with all that folding needs, such as its delta, fetched from blobs where necessary.
 
         Raises `TransientError` if a blob cannot be read or is damaged.
         """

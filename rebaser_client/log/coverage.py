@@ -1,9 +1,9 @@
-"""Waits until a DVU has covered a commit. It follows the log, so it does not matter which server owns the change set.
+"""Waits until a DVU has covered a commit, by following the log. So it does not matter which server owns the change set.
 
-Invariant: per change set, one follower serves all waiters of this client. It ends with the last waiter.
+Invariant: one follower for each change set serves all waiters of this client, and ends with the last of them.
 
 A change set that was only created may have inherited derived values that are not up to date. No server computes them
-until the change set is used, so the follower has it used.
+until the change set is used, so the follower calls `use`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -27,7 +27,8 @@ RETRY_MIN, RETRY_MAX = 0.2, 1.0  # seconds between attempts to follow a log, bef
 
 @dataclass(eq=False)
 class _Follower:
-    """`covers`: derived values are correct as of this log sequence. `waiters`: each with the sequence it waits for."""
+    """`covers`: the log sequence as of which derived values are correct. `waiters`: each with the sequence it waits
+    for."""
 
     covers: int = 0
     waiters: dict[anyio.Event, int] = field(default_factory=dict)
@@ -46,7 +47,7 @@ class _Follower:
 class CoverageWaiter:
     """Waits until commits are covered. The followers run in `group`.
 
-    `use` has a server compute what a change set inherited; it may raise a `RebaserError`.
+    `use` makes a server compute the values that a change set inherited; it may raise a `RebaserError`.
     """
 
     def __init__(
@@ -116,6 +117,6 @@ class CoverageWaiter:
             return
         try:
             await self._use(key)
-        except NotAllowed as error:  # somebody else may use it while this client waits
+        except NotAllowed as error:  # another client may use the change set while this one waits
             log.for_change_set(key).info("branch_use_not_allowed", reason=str(error))
         follower.used = True

@@ -26,7 +26,7 @@ PROBE_LIFETIME = 5  # seconds after which nats-server deletes the consumer of a 
 PATIENCE = 0.5  # seconds without a message, after which the reader checks whether messages remain
 BATCH = 256
 HEARTBEAT = 5.0  # seconds
-REPLAY_HEARTBEAT = 24 * 3600.0  # seconds; while nats-server waits until a message is due, it sends no heartbeat
+REPLAY_HEARTBEAT = 24 * 3600.0  # seconds; nats-server sends no heartbeat while it waits until a message is due
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Entry:
     """A message of a stream.
 
     - `time_ns`: when it was stored, in Unix nanoseconds. `size`: bytes of its payload.
-    - `key`: the change set of its subject; None if Rebaser does not use such a subject.
+    - `key`: the change set that its subject names; None if Rebaser uses no such subject.
     - `content`: None for a dead letter, which is described by its headers, and for a message with a `problem`.
     - `problem`: why the message cannot be decoded, or None.
     """
@@ -134,7 +134,7 @@ class _Selection:
         low, high = max(info.first_sequence, 1), info.last_sequence + 1
         if await self._count(low) <= count:
             return low
-        while high - low > 1:  # from `low` on there are more than `count` messages, from `high` on fewer
+        while high - low > 1:  # there are more than `count` messages from `low` on, and fewer from `high` on
             middle = (low + high) // 2
             messages = await self._count(middle)
             if messages == count:

@@ -1,6 +1,7 @@
-"""Finds the log that holds a position of a change set: that of its parent, for a time before it was created.
+"""Finds the log that contains a position of a change set: before the change set was created, that of its parent.
 
-Invariant: a position before a change set was created is never after the one of the parent that it was created from.
+Invariant: a position before a change set was created is read from the parent, never after the position of the parent
+from which the change set was created.
 """
 
 from contextlib import suppress
@@ -37,7 +38,7 @@ def _is_own(message: StoredMessage) -> bool:
 
 
 async def _branch(commits: CommitReader, key: ChangeSetKey) -> BranchSummary | None:
-    """Return what the headers of the newest commit say of the branch. The commit itself may be damaged."""
+    """Return what the headers of the newest commit say about the branch. The commit itself may be damaged."""
     message = await commits.newest_message(key)
     while message is not None:
         with suppress(UnprocessableError):

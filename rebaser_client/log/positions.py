@@ -1,11 +1,11 @@
-"""Positions in the log of a change set: as people write them, and the error for one that is no longer readable.
+"""Positions in the log of a change set: how people write them, and the error for a position that is no longer readable.
 
 - `draft`: now.
 - `draft@1234`: the state after the newest commit at or before log sequence 1234.
 - `draft@2h`: the state two hours ago; units are s, m, h, d and w.
 - `draft@2026-11-22T10:00Z`: the state at a time. Without a time zone, it is UTC.
 
-Log sequences are those of the stream that holds all logs. So one number, or one time, is a consistent cut through all
+Log sequences are those of the stream that holds all logs. So one number, or one time, is a consistent position in all
 change sets.
 """
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 At: TypeAlias = int | datetime
 """A log sequence, or a time with its time zone."""
 
-ATTEMPTS = 3  # to read the newest position of a log that is purged meanwhile
+ATTEMPTS = 3  # to read the newest position of a log while it is being purged
 MAX_SEQUENCE = 2**63 - 1
 _AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -97,15 +97,15 @@ def check_at(at: At) -> At:
 
 
 def at_text(at: At) -> str:
-    """A sequence or a time as `parse_at` reads it."""
+    """A sequence or a time, as text that `parse_at` can read."""
     return str(at) if isinstance(at, int) else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 class PositionPurged(UnprocessableError):  # noqa: N818 - a state of the position
     """The state at position `at` is no longer readable, because the part of the log that it needs was purged.
 
-    `oldest` is the log sequence of the oldest position that is readable, `since` the time when its commit was stored.
-    Both are None if there is none.
+    `oldest` is the log sequence of the oldest readable position, `since` the time when its commit was stored. Both are
+    None if no position is readable.
     """
 
     default_code = "purged"
@@ -125,9 +125,10 @@ class PositionPurged(UnprocessableError):  # noqa: N818 - a state of the positio
 
 
 async def read_newest(read: Callable[[], Awaitable[T]]) -> T:
-    """Return what `read` returns, which looks up the newest position of a log and then reads that position.
+    """Return the result of `read`, which looks up the newest position of a log and then reads that position.
 
-    If the log is purged in between, `read` is called again: who named no position must not be told that one is gone.
+    If the log is purged in between, `read` is called again: a caller that named no position must not get an error about
+    a purged one.
 
     Raises `TransientError` (`purged`) if that happens `ATTEMPTS` times, and anything else that `read` raises.
     """

@@ -1,6 +1,6 @@
 """Reads the log of a change set: a checkpoint, then the tail. Owners, clients and tools load state this way.
 
-Invariant: `load` returns the state after one commit, never a mixture: the newest one, or that at the given position.
+Invariant: `load` returns the state after exactly one commit: the newest one, or that at the given position.
 Reads that a decision depends on go to the stream leader.
 """
 
@@ -29,7 +29,7 @@ from rebaser_core.streams.subjects import Subjects
 
 log = get_logger(__name__)
 
-COMMIT_OVERHEAD = 512  # bytes that stand for the cost of reading a commit, in addition to its size
+COMMIT_OVERHEAD = 512  # the cost of reading a commit, as bytes added to its size
 MAX_CONCURRENT_TAILS = 8  # because NATS drops a connection with 64 MiB that the client has not read
 LOAD_ATTEMPTS = 8
 RELOAD_MIN = 0.02  # seconds until the second attempt, before jitter
@@ -59,7 +59,7 @@ class StateLoader(CommitReader):
     async def load(self, key: ChangeSetKey, at: At | None = None) -> LoadedState:
         """Return the state of `key` at the position `at` (None: now); an empty state if its log was empty then.
 
-        Before a branch was created, its state is that of its parent, but never that of a position after the one from
+        For a time before a branch was created, its state is that of its parent, at the latest as of the position from
         which the branch was created.
 
         Derived values have the results that were stored then. `stale()` of the state names those that were not up to
@@ -75,7 +75,7 @@ class StateLoader(CommitReader):
         while backoff.attempt < LOAD_ATTEMPTS:
             try:
                 return await self._load(*await source_of(self, key, at))
-            except BrokenChain as error:  # the log was purged during the read: by now there is a newer checkpoint
+            except BrokenChain as error:  # the log was purged during the read, so there is a newer checkpoint by now
                 if at is not None:
                     await self.check_readable(key, at)
                 problem = error
@@ -188,7 +188,7 @@ class StateLoader(CommitReader):
 
     @asynccontextmanager
     async def _tail_slot_released(self) -> AsyncIterator[None]:
-        """Let another tail be read while this one waits for the blob store, which may take long."""
+        """Let another reader read its tail while this one waits for the blob store, which may take long."""
         self._tails.release()
         try:
             yield
@@ -208,7 +208,7 @@ class StateLoader(CommitReader):
 
 
 async def _fold(state: ChangeSetState, sequence: int, commit: Commit, weight: int = 0) -> None:
-    """Fold a commit into a state that nobody else has got yet. If it is large, this takes several slices of time."""
+    """Fold a commit into a state that no other code has yet. A large commit is folded in several time slices."""
     for _ in state.fold_in_steps(sequence, commit, weight):
         await cooperate()
 

@@ -1,9 +1,9 @@
-"""Finds what an undo or a redo takes back: from the log alone, so that it is the same for every program of an author.
+"""Finds the request that an undo or a redo takes back, from the log alone. So all programs of an author find the same.
 
 A request is *reverted* if a revert that is not itself reverted covers it. An undo is a revert of one request that made
 edits. A redo is a revert of an undo.
 
-Invariant: nothing of another author is ever found.
+Invariant: an undo or a redo never takes back a request of another author.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ Entries = AsyncGenerator[LogEntry, None]
 
 @dataclass(frozen=True, slots=True)
 class UndoStep:
-    """The request that an undo or a redo takes back. `entry`: its commit, which may hold other requests, too."""
+    """The request that an undo or a redo takes back. `entry`: its commit, which may contain other requests."""
 
     entry: LogEntry
     decision: Decision
@@ -38,7 +38,7 @@ class _Reverted:
         self._ranges: list[Reverts] = []
 
     def add(self, reverts: Reverts) -> None:
-        if reverts.of is not None:  # it takes back commits of another change set
+        if reverts.of is not None:  # this revert takes back commits of another change set
             return
         if reverts.request is None:
             self._ranges.append(reverts)

@@ -1,8 +1,7 @@
 """Credentials and TLS of a connection to NATS, checked before they are used.
 
-Invariants: no error message contains a secret. If TLS is requested, by the scheme of any server or by an option,
-nothing is sent to a server without it. Files are read again for each connection, so certificates may be replaced while
-the program runs.
+Invariants: no error message contains a secret. If the URL of any server or an option requires TLS, nothing is sent to a
+server without TLS. Files are read again for each connection, so certificates may be replaced while the program runs.
 """
 
 import re
@@ -68,7 +67,7 @@ def check_access(access: Access) -> None:
 
 
 def needs_tls(access: Access, servers: Iterable[str]) -> bool:
-    """Return whether TLS is required. If one server requires it, all do."""
+    """Return whether TLS is required: the URL of one server is enough to require it for all."""
     requested = any(access.get(name) is not None for name in ("tls", "tls_ca", "tls_cert", "tls_hostname"))
     return requested or any(server.partition("://")[0] in ("tls", "wss") for server in servers)
 
@@ -105,7 +104,7 @@ def tls_context(access: Access) -> ssl.SSLContext:
 def credentials(access: Access, *, tls: ssl.SSLContext | None, tls_name: str | None) -> dict[str, Any]:
     """Return the arguments of nats-py's `connect`.
 
-    `tls_name`: the name in the certificate of a server that was announced by another server.
+    `tls_name`: the name to expect in the certificate of a server that another server announced.
     """
     creds, nkey = access.get("creds"), access.get("nkey")
     arguments = {
@@ -128,7 +127,7 @@ def refusal(error: BaseException, reason: str) -> NotConnectedError:
             "all URLs, and no TLS option"
         )
     if isinstance(error, ssl.SSLCertVerificationError):
-        message = getattr(error, "verify_message", reason)  # aiohttp's error has none
+        message = getattr(error, "verify_message", reason)  # the error of aiohttp has no `verify_message`
         return NotSecure(f"the certificate of the server is not trusted: {message}".rstrip("."))
     if isinstance(error, ssl.SSLError):
         if "CERTIFICATE_REQUIRED" in str(error) or "BAD_CERTIFICATE" in str(error):
@@ -149,7 +148,7 @@ def _read(path: Path, what: str) -> bytes:
 
 
 def _check_seed(match: re.Match[bytes] | None, path: Path, what: str) -> None:
-    # nats-py would search for the beginning of a credentials file without end, and raise errors that are not its own.
+    # In a bad credentials file, nats-py would search for the beginning forever, or raise errors of other libraries.
     try:
         import nkeys  # noqa: PLC0415 - an optional dependency of nats-py
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Logs an error if JetStream does not answer although the connection works: soon, but not repeatedly.
+"""Logs an error soon after JetStream stops answering although the connection works, and repeats it seldom.
 
 The client need not repair anything: consumers that miss their heartbeats are recreated until that succeeds.
 """
@@ -20,7 +20,7 @@ class ApiOutage:
         self._logged_at: float | None = None
 
     def timed_out(self, now: float, timeout: float) -> None:
-        """A call got no answer within `timeout`, although the connection existed all that time."""
+        """Record that a call got no answer within `timeout`, although the connection existed all that time."""
         if not self._unanswered:
             self._since = now - timeout
         self._unanswered += 1
@@ -29,7 +29,7 @@ class ApiOutage:
             log.error("jetstream_silent", calls=self._unanswered, seconds=round(now - self._since, 1))
 
     def answered(self, now: float) -> None:
-        """A call got an answer."""
+        """Record that a call got an answer."""
         if self._logged_at is not None:
             log.warning("jetstream_answers", calls=self._unanswered, seconds=round(now - self._since, 1))
         self._unanswered = 0

@@ -1,7 +1,7 @@
 """The connection to NATS that all other code shares.
 
 Invariants: one inbox subscription serves all requests. A lost connection is replaced by a new one, however long that
-takes, and the `on_reconnect` hooks are called. Publishing without a connection fails at once, and the message is never
+takes; then the `on_reconnect` hooks are called. Publishing without a connection fails at once, and the message is not
 sent later.
 """
 
@@ -97,7 +97,7 @@ class Connection:
         return self._link is not None
 
     def away_and_rtt(self) -> tuple[float, float]:
-        """Return the seconds for which the connection is down (0: up), and of the last round trip (0: down or none)."""
+        """Return how long the connection has been down (0: up), and the last round trip (0: none), in seconds."""
         return (self._loop.time() - self._lost_at, 0.0) if self._link is None else (0.0, self._link.rtt)
 
     def check_open(self) -> None:
@@ -106,7 +106,7 @@ class Connection:
             raise ClientClosedError
 
     async def wait_connected(self) -> None:
-        """Return when there is a connection. Waits without a limit; raises `ClientClosedError`."""
+        """Wait until there is a connection, without a time limit. Raises `ClientClosedError`."""
         while self._link is None:
             self.check_open()
             await self._linked.wait()
@@ -123,7 +123,7 @@ class Connection:
             await self.flush()
 
     def publish_soon(self, subject: str, payload: bytes, headers: dict[str, str] | None, *, reply: str = "") -> bool:
-        """Do as `publish`, without waiting. Return False if so much waits to be sent that the caller should `flush`."""
+        """Do what `publish` does, without waiting. Return False if much is unsent: the caller should `flush`."""
         link = self._link
         if link is None:
             self.check_open()
@@ -134,7 +134,7 @@ class Connection:
             raise translate(error) from error
 
     async def flush(self) -> None:
-        """Return when what waits to be sent has been written to the socket, or when that takes too long."""
+        """Wait until all unsent messages have been written to the socket, or that takes too long."""
         if (link := self._link) is not None:
             await link.flush()
 
@@ -187,7 +187,7 @@ class Connection:
     ) -> PendingRequest:
         """Publish a message and return its request, which the caller closes. Raises the errors of `publish`.
 
-        The future fails as `request` does if there is no answer `within` seconds. A 503 status is an answer, too.
+        The future fails as `request` does if there is no answer `within` seconds. A 503 status counts as an answer.
         """
         pending = self._replies.open_request(subject, within)
         try:
@@ -210,11 +210,11 @@ class Connection:
         self._replies.close(inbox)
 
     def new_inbox(self) -> str:
-        """Return a subject without wildcards that is used nowhere else."""
+        """Return a new subject without wildcards, unique to this call."""
         return f"{self._options.inbox_prefix}.{self.new_name()}"
 
     def new_name(self) -> str:
-        """Return a subject token that is used nowhere else."""
+        """Return a new subject token, unique to this call."""
         self._count += 1
         return f"{self._id}{self._count:x}"
 
@@ -231,7 +231,7 @@ class Connection:
     ) -> Subscription:
         """Subscribe to `subject`: `handler` is called in the read loop for each message.
 
-        A `lasting` subscription may begin without a connection and outlives a reconnect. Any other ends with its link.
+        A `lasting` subscription may begin without a connection and outlives a reconnect; any other ends with its link.
         `on_denied` is called if NATS refuses the subscription, or refuses publishes to `request_subject`, the subject
         on which its messages are requested.
         """
@@ -258,7 +258,7 @@ class Connection:
     ) -> AsyncIterator[AsyncIterator[Msg]]:
         """Iterate over the messages on `subject` until the connection is closed.
 
-        If the reader is slower than the messages, those beyond `max_pending` are dropped, and logged. Iteration raises
+        If the reader is too slow, messages beyond `max_pending` are dropped, and a warning is logged. Iteration raises
         `NotAllowed` if NATS refuses the subscription, or refuses publishes to `request_subject`, the subject on which
         the messages are requested.
         """
@@ -347,7 +347,7 @@ class Connection:
                 callback()
 
     def _denied(self, error: NotAllowed) -> None:
-        """Pass a denial, which arrives some time after the attempt, to its caller; log it if there is none."""
+        """Pass a denial, which arrives some time after the attempt, to the caller that made the attempt, or log it."""
         reported = error.operation == "publish" and self._replies.deny(error)
         for subscription in list(self._subscriptions):
             reported = subscription.report_denial(error) or reported
@@ -356,7 +356,7 @@ class Connection:
 
     def _detach(self) -> None:
         self._link, self._lost_at = None, self._loop.time()
-        if self._linked.is_set():  # otherwise callers wait for this event, which `_attach` or `_close` will set
+        if self._linked.is_set():  # otherwise, callers wait for this event until `_attach` or `_close` sets it
             self._linked = anyio.Event()
         self._subscriptions = {subscription: None for subscription in self._subscriptions if subscription.lasting}
         self._replies.lose()

@@ -1,4 +1,4 @@
-"""Operations that NATS denied to one connection, if no caller waits for their result."""
+"""Logs operations that NATS denied to one connection, if no caller waits for their result."""
 
 from rebaser_client.errors import NotAllowed
 from rebaser_client.logs import get_logger
@@ -30,7 +30,7 @@ class Denials:
             raise refused
 
     def log(self, error: NotAllowed, now: float) -> None:
-        """Log a denial, at most once every `REPEAT_AFTER` seconds for each operation on a subject.
+        """Log a denial, for each operation on a subject at most once every `REPEAT_AFTER` seconds.
 
         `now`: seconds, always of the same clock.
         """

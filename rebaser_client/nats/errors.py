@@ -1,4 +1,4 @@
-"""Requests that got no answer: whether the server did anything is unknown."""
+"""The errors for requests without an answer. The caller cannot know whether the server acted on the request."""
 
 from rebaser_core.errors import TransientError
 

@@ -1,7 +1,8 @@
 """A nats-py client that lives as long as its socket. It opens and closes within a time limit and never reconnects.
 
-Invariant: nothing that was passed to a link is sent after the link broke. nats-py's own reconnect would send what it
-had buffered, and an ack meant for one delivery could acknowledge the next. `Connection` opens a new link instead.
+Invariant: nothing that was passed to a link is sent after the link broke. nats-py's own reconnect would send the
+messages that it had buffered, and an ack meant for one delivery could acknowledge the next. `Connection` opens a new
+link instead.
 """
 
 import asyncio
@@ -31,16 +32,16 @@ MAX_CACHED_LINE = 128  # bytes of a header line
 CLOSE_BOUND = 2.0  # seconds
 COMMAND_BOUND = 5.0  # seconds for one command to reach the socket
 NEVER = 10**8  # seconds between pings of nats-py
-# A ping is sent each half interval. After this many without a byte, the link has been silent for two intervals, with
-# the half interval in which the last byte arrived, and counts as dead.
+# A ping is sent each half interval. The last byte arrived in one half interval. After this many more without a byte,
+# the link has been silent for two intervals, and counts as dead.
 MAX_SILENT_PINGS = 3
-MAX_UNANSWERED_PINGS = 12  # bytes arrive, but no PONG: a long backlog may precede it
-FLUSHER_QUEUE = 64 * 1024  # commands that may wait: after a reconnect there may be thousands of subscriptions
+MAX_UNANSWERED_PINGS = 12  # while bytes arrive, but no PONG, which may be behind a long backlog
+FLUSHER_QUEUE = 64 * 1024  # unsent commands: after a reconnect, there may be thousands of subscriptions
 
 
 @dataclass(frozen=True, slots=True)
 class LinkOptions:
-    """How to connect. `servers` are validated URLs, `access` is validated, too. Times are seconds."""
+    """How to connect. `servers` are URLs; they and `access` have been validated. Times are seconds."""
 
     servers: list[str] = field(repr=False)  # may contain passwords
     name: str
@@ -119,7 +120,7 @@ class Link:
             try:
                 await link._open(options, server, servers[server], timeout / len(servers))
             except NotConnectedError as error:
-                # A refusal by one server says more than the absence of another.
+                # If one server refuses and another is absent, raise the refusal.
                 failure = error if type(failure) is NotConnectedError else failure
             else:
                 return link
@@ -140,7 +141,7 @@ class Link:
                     max_reconnect_attempts=1,
                     reconnect_time_wait=0,
                     connect_timeout=max(1, int(timeout)),
-                    ping_interval=NEVER,  # `watch` pings instead: nats-py's pings block whenever nats-py does
+                    ping_interval=NEVER,  # `watch` pings instead, because nats-py's pings stop while nats-py is blocked
                     flush_timeout=COMMAND_BOUND,
                     flusher_queue_size=FLUSHER_QUEUE,
                     **credentials(access, tls=tls_context(access) if options.secure else None, tls_name=tls_name),
@@ -197,9 +198,9 @@ class Link:
         self._end()
 
     def publish(self, subject: str, payload: bytes, reply: str, headers: dict[str, str] | None) -> bool:
-        """Have a message written soon; raises the errors of nats-py. The caller checks the connection.
+        """Write a message soon; raises the errors of nats-py. The caller checks the connection.
 
-        Returns False if so much waits to be written that the caller should await `flush`. This replaces
+        Returns False if the caller should await `flush`, because much is unsent. This replaces
         `Client.publish`, which checks each name and value of headers letter by letter, does not count headers as
         payload, and goes through five coroutines.
         """
@@ -222,12 +223,12 @@ class Link:
         return client.write_soon(command)
 
     async def flush(self) -> None:
-        """Return when what waits has been written, at the latest after `COMMAND_BOUND`."""
+        """Wait until all unsent messages have been written, at most for `COMMAND_BOUND`."""
         with anyio.move_on_after(COMMAND_BOUND):
             await self.client.flushed()
 
     def publish_now(self, subject: str, payload: bytes, reply: str) -> bool:
-        """Write a message to the socket, after all messages that wait to be written. Return False if it is not sent."""
+        """Write a message to the socket, after all unsent messages. Return False if it could not be sent."""
         return self.up and self.client.publish_now(subject, reply, payload)
 
     async def subscribe(self, subject: str, handler: Handler | SizedHandler) -> NatsSubscription:
@@ -250,7 +251,7 @@ class Link:
         forget(subscription)
 
     async def drain(self, subscription: NatsSubscription) -> None:
-        """Unsubscribe, and return when the handler has been called for every message that was on its way."""
+        """Unsubscribe, and wait until the handler has been called for every message that was on its way."""
         try:
             if self.up:
                 with translate_errors(), anyio.fail_after(COMMAND_BOUND):
@@ -259,7 +260,7 @@ class Link:
             self._parser.forget(subscription_id(subscription))
 
     async def round_trip(self) -> None:
-        """Return when the server has processed everything sent before. Raises `NotConnectedError`."""
+        """Wait until the server has processed everything sent before. Raises `NotConnectedError`."""
         self._trip = self.client.write_ping()
         try:
             with anyio.fail_after(COMMAND_BOUND):
@@ -285,7 +286,7 @@ class Link:
         log.debug("nats_error", reason=_text(error))
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
-        """Nothing is read, or sent, any more. After a broken socket nats-py may fail to call `_on_closed`."""
+        """Handle the end of the tasks that read and send. If the socket broke, nats-py may not call `_on_closed`."""
         failure = None if task.cancelled() else task.exception()
         if failure is not None and self.reason == "closed":
             self.reason = str(failure) or type(failure).__name__
@@ -299,7 +300,7 @@ class Link:
 
 _HEADER_NAME = re.compile(r"[!-9;-~]+")
 _LINES: dict[tuple[str, str], bytes] = {}
-_MAX_LINES = 256  # the first lines of a process are those that recur: content types, message types, versions
+_MAX_LINES = 256  # the first lines of a process recur most: content types, message types, versions
 
 
 def _header_line(pair: tuple[str, str]) -> bytes:
@@ -322,7 +323,7 @@ def _checked_name(name: str) -> str:
 
 
 class translate_errors:  # noqa: N801 - reads as a statement
-    """Raises our error for an exception of nats-py."""
+    """Raise our own error in place of an exception of nats-py."""
 
     __slots__ = ()
 
@@ -335,7 +336,7 @@ class translate_errors:  # noqa: N801 - reads as a statement
 
 
 def translate(error: Exception) -> RebaserError:
-    """Return our error for one of nats-py's, or for an `OSError`."""
+    """Return our own error for an exception of nats-py, or for an `OSError`."""
     if isinstance(error, nats.errors.MaxPayloadError):
         return UnprocessableError("the message is larger than the NATS server accepts (max_payload)", code="too_large")
     if isinstance(error, nats.errors.BadSubjectError):

@@ -11,8 +11,8 @@ from typing import Any
 STATUS = ":status"
 DESCRIPTION = ":description"
 
-# Bytes of a header line that is cached. Content types, message types and versions are not longer. Lines with an id or
-# an inbox are longer, and never recur: in the cache, they would only replace others.
+# Longest header line (bytes) that is cached. Lines with content types, message types and versions are no longer than
+# that. Lines with an id or an inbox are longer and never recur, so caching them would only displace others.
 CACHED_LINE_MAX = 38
 
 
@@ -61,7 +61,7 @@ def _header(line: bytes) -> tuple[str, str] | None:
     return key.decode("ascii"), text(value.strip())
 
 
-# Most header lines of a connection are the same few.
+# Most header lines of a connection repeat.
 _cached_header = lru_cache(maxsize=4096)(_header)
 
 

@@ -53,7 +53,7 @@ class NatsClient(Client):
         self.secure = secure
         self.on_denied: Callable[[NotAllowed], None] = lambda _: None
         self._writing_soon = False  # `_write_waiting` will run
-        self._ps = self.parser  # type: ignore[assignment] # it has the methods that nats-py calls
+        self._ps = self.parser  # type: ignore[assignment] # our parser has the methods that nats-py calls
 
     @property
     def clustered(self) -> bool:
@@ -62,7 +62,7 @@ class NatsClient(Client):
 
     @property
     def known_servers(self) -> dict[str, str | None]:
-        """URLs of all known servers, each with the name in its certificate if that is not its host name."""
+        """URLs of all known servers, each with the name to expect in its certificate (None: its host name)."""
         current = self._current_server
         if current is None:
             return {}
@@ -70,7 +70,7 @@ class NatsClient(Client):
         known: dict[str, str | None] = {}
         for server in self._server_pool:
             uri = server.uri
-            if server.discovered:  # announced by another server, which knows neither its scheme nor our login
+            if server.discovered:  # announced by another server, without the scheme and our login
                 host = f"{login}@{uri.netloc}" if login else uri.netloc
                 uri = uri._replace(scheme=current.uri.scheme, netloc=host)
             known[uri.geturl()] = server.tls_name
@@ -83,12 +83,12 @@ class NatsClient(Client):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that were published and have not left this process."""
+        """Bytes that were published, but have not left this process."""
         writer = getattr(self._transport, "_io_writer", None)
         return self.pending_data_size + (0 if writer is None else writer.transport.get_write_buffer_size())
 
     def write_ping(self) -> asyncio.Future[bool]:
-        """Write a PING after all messages that wait to be written. The future completes when the PONG arrives."""
+        """Write a PING after all unsent messages. The returned future completes when the PONG arrives."""
         answer = asyncio.get_running_loop().create_future()
         self._pongs.append(answer)
         self._write_now(b"PING\r\n")
@@ -106,9 +106,9 @@ class NatsClient(Client):
                 flushed.set_result(None)
 
     def write_soon(self, command: bytes) -> bool:
-        """Write `command`, after all that waits, in the next iteration of the event loop.
+        """Write `command`, after all unsent bytes, in the next iteration of the event loop.
 
-        Return False if so much waits that the caller should `flush`.
+        Return False if the caller should `flush`, because much is unsent.
         """
         self._pending.append(command)
         self._pending_data_size += len(command)
@@ -134,7 +134,7 @@ class NatsClient(Client):
                 self._transport.writelines(waiting)
 
     async def flushed(self) -> None:
-        """Return when the flusher has written what waits now, or was aborted.
+        """Wait until the flusher has written all bytes that are unsent now, or was aborted.
 
         nats-py's own method swallows cancellation.
         """
@@ -144,9 +144,10 @@ class NatsClient(Client):
             await future
 
     def publish_now(self, subject: str, reply: str, payload: bytes) -> bool:
-        """Write a message to the socket, after all messages that wait to be written. Return False if it is not sent.
+        """Write a message to the socket, after all unsent messages. Return False if it could not be sent.
 
-        The flusher is a task of the event loop. While many messages arrive, it runs only hundreds of messages later.
+        The flusher would send it later: it is a task of the event loop, and hundreds of incoming messages may come
+        first.
         """
         if not self.is_connected or self._transport is None:
             return False
@@ -154,7 +155,7 @@ class NatsClient(Client):
         return True
 
     def _write_now(self, command: bytes) -> None:
-        if not isinstance(self._transport, TcpTransport):  # a WebSocket is written by the flusher alone
+        if not isinstance(self._transport, TcpTransport):  # only the flusher writes to a WebSocket
             self.write_soon(command)
             return
         self._pending.append(command)
@@ -184,7 +185,7 @@ class NatsClient(Client):
     # -- overrides of nats-py ----------------------------------------------------------------------------------------
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        """Require TLS. This is the last chance: after the first INFO, CONNECT sends the secrets."""
+        """Refuse a server without TLS. CONNECT, which contains the secrets, is sent right after this first INFO."""
         if initial_connection and self.secure and not info.get("tls_required"):
             current = self._current_server
             if current is None or current.uri.scheme != "wss":  # wss is encrypted already
@@ -206,7 +207,7 @@ class NatsClient(Client):
 
 
 class SafeTransport(TcpTransport):
-    """A TCP transport that uses asyncio correctly where the transport of nats-py does not."""
+    """A TCP transport that corrects mistakes in how nats-py's transport uses asyncio."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -214,7 +215,7 @@ class SafeTransport(TcpTransport):
 
     @property
     def is_drained(self) -> bool:
-        """Whether the socket is open and has taken all that was written to it."""
+        """Whether the socket is open, and has accepted all bytes that were written to it."""
         writer = self._io_writer
         return writer is not None and not writer.is_closing() and not writer.transport.get_write_buffer_size()
 
@@ -232,7 +233,8 @@ class SafeTransport(TcpTransport):
     def writelines(self, payload: list[bytes]) -> None:
         """Write; raises `ConnectionResetError` for a closed socket.
 
-        Since Python 3.12, asyncio would watch the file descriptor again, which may belong to another socket by now.
+        Without this check, asyncio (since Python 3.12) would watch the file descriptor again, although it may belong to
+        another socket by now.
         """
         if self._io_writer is None or self._io_writer.is_closing():
             raise ConnectionResetError("Connection lost")
@@ -242,7 +244,7 @@ class SafeTransport(TcpTransport):
         self, uri: str | ParseResult, ssl_context: ssl.SSLContext, buffer_size: int, connect_timeout: int
     ) -> None:
         """Start TLS. Bytes received before the handshake are dropped, because they may not come from the server."""
-        plain, self._io_writer = self._io_writer, None  # after a failure below there is nothing to wait for
+        plain, self._io_writer = self._io_writer, None  # if this fails, there is no writer to wait for
         if plain is None:
             raise ConnectionResetError("Connection lost")
         loop = asyncio.get_running_loop()
@@ -257,7 +259,7 @@ class SafeTransport(TcpTransport):
             raise
         if transport is None:  # the socket was closed meanwhile
             raise ConnectionResetError("Connection lost")
-        protocol.connection_made(transport)  # without knowing of TLS, it would handle the end of the stream wrongly
+        protocol.connection_made(transport)  # the protocol handles the end of the stream differently with TLS
         self._io_reader, self._io_writer = reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
@@ -274,5 +276,5 @@ def forget(subscription: NatsSubscription) -> None:
 def _unquoted(quoted: str) -> str:
     try:
         return str(json.loads(quoted))
-    except ValueError:  # Go quotes some characters differently from JSON; no subject of ours has them
+    except ValueError:  # Go quotes some characters differently from JSON, but Rebaser's subjects have none of these
         return quoted.strip('"')

@@ -1,8 +1,8 @@
 """Parses the server's byte stream (docs.nats.io, "Client Protocol") and calls the handler of each message.
 
-Invariant: whatever a publisher puts into the subject, headers or payload, the next message is parsed. nats-py's own
-parser does not guarantee that: a subject with a byte that is not UTF-8, or with a vertical tab, ends its read loop, and
-if such a message is in a stream, it is delivered again and again. nats-py's parser also takes twice as long.
+Invariant: whatever a publisher puts into the subject, headers or payload of a message, the next message is parsed.
+nats-py's own parser does not guarantee that: its read loop ends at a subject with a vertical tab or a byte that is not
+UTF-8, and if such a message is in a stream, it is delivered again and again. nats-py's parser also takes twice as long.
 """
 
 import json
@@ -23,7 +23,7 @@ Handler: TypeAlias = Callable[[str, str, bytes, dict[str, str] | None], None]
 class SizedHandler:
     """A handler with a fifth argument: the size of the message as a server counts it for `max_bytes`.
 
-    That is the bytes of subject, reply subject, headers on the wire, and payload.
+    That size includes the subject, the reply subject, the headers as sent, and the payload.
     """
 
     __slots__ = ("handle",)
@@ -56,7 +56,7 @@ class ProtocolParser:
     def __init__(self, client: ControlHandler) -> None:
         self.handlers: dict[int, Handler] = {}
         self.sized: dict[int, SizedHandler] = {}
-        self.reads = 0  # calls of `parse`, whatever the bytes were
+        self.reads = 0  # calls of `parse`
         self.pongs = 0
         self._client = client
         self._chunks: list[bytes] = []
@@ -64,7 +64,7 @@ class ProtocolParser:
         self._need = 0
 
     def reset(self) -> None:
-        """Forget a partial message: another connection begins."""
+        """Forget a partial message, because another connection begins."""
         self._chunks.clear()
         self._have = self._need = 0
 
@@ -99,7 +99,7 @@ class ProtocolParser:
                 try:
                     stop = begin + int(words[-1])
                     if stop < begin:
-                        raise ProtocolError  # parsing would go backwards, and never end
+                        raise ProtocolError  # otherwise parsing would go backwards, and never end
                     if stop + 2 > end:
                         self._need = stop + 2 - start
                         break
@@ -139,7 +139,7 @@ class ProtocolParser:
                 size = stop - begin + len(words[1]) + (len(words[3]) if reply else 0)
                 sized.handle(subject, reply, data[body:stop], headers, size)
         except Exception:
-            # If it escaped, it would end nats-py's read loop silently.
+            # If the exception escaped, nats-py's read loop would end silently.
             log.exception("nats_handler_failed", subject=subject[:120])
 
     async def _on_control(self, line: bytes) -> None:

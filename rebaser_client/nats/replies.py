@@ -9,19 +9,19 @@ from rebaser_client.errors import ClientClosedError, NotAllowed
 from rebaser_client.nats.errors import NoAnswerError
 from rebaser_client.nats.messages import Msg
 
-LATE = 0.1  # a timer that runs more than this many seconds late shows that the loop was blocked
-EXTRA_ROUNDS = 3  # after this many rounds, a loop that was blocked has surely read what was in the socket
+LATE = 0.1  # a timer that fires more than this many seconds late shows that the loop was blocked
+EXTRA_ROUNDS = 3  # iterations after which a loop that was blocked has surely read the socket
 ROUND_PAUSE = 0.01  # seconds
 
 
 class PendingRequest:
-    """A reply subject, `inbox`, and the `future` of its answer. The caller closes it, answered or not."""
+    """A reply subject, `inbox`, and the `future` of its answer. The caller always closes it."""
 
     __slots__ = ("_replies", "deadlines", "future", "inbox", "lasting", "subject")
 
     def __init__(self, replies: "Replies", inbox: str, subject: str, future: asyncio.Future[Msg]) -> None:
         self.inbox = inbox
-        self.subject = subject  # of the request; empty if requests are sent to several subjects
+        self.subject = subject  # to which the request is sent; empty for several subjects
         self.future = future
         self.lasting = True  # it outlives the connection on which the request was sent
         self.deadlines: _Deadlines | None = None  # None if it has no timeout
@@ -33,7 +33,7 @@ class PendingRequest:
 
 
 class _Deadlines:
-    """The pending requests with one timeout in the order in which they are due, and the timer that serves them all.
+    """The pending requests that have the same timeout, ordered by deadline, and the one timer that serves all of them.
 
     A timer for each request would take a tenth of the time of a request.
     """
@@ -43,12 +43,12 @@ class _Deadlines:
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.due: dict[PendingRequest, float] = {}
-        self.shared = False  # whether a second request had this timeout, so that more are likely to have it
+        self.shared = False  # whether a second request had this timeout, so further requests probably will
         self.timer: asyncio.TimerHandle | None = None
 
 
 class Replies:
-    """Hands out reply subjects under `inbox`, which ends in a dot. Each is for one answer."""
+    """Hands out reply subjects that begin with `inbox`, which ends in a dot. Each is for one answer."""
 
     def __init__(self, inbox: str) -> None:
         self.inbox = inbox
@@ -70,7 +70,7 @@ class Replies:
         return pending
 
     def open_request(self, subject: str, timeout: float) -> PendingRequest:
-        """Do as `open`; the future also fails when the connection is lost."""
+        """Do what `open` does; the future also fails when the connection is lost."""
         pending = self.open(subject, timeout)
         pending.lasting = False
         return pending
@@ -86,7 +86,7 @@ class Replies:
             if not deadlines.due and not deadlines.shared:
                 self._forget(deadlines)
         if not future.cancel() and not future.cancelled():
-            future.exception()  # marks it as retrieved, in case no task awaits it
+            future.exception()  # marks the exception as retrieved, in case no task awaits the future
 
     def close_all(self) -> None:
         """Fail every future, because the connection is closed."""
@@ -96,13 +96,13 @@ class Replies:
             self._forget(deadlines)
 
     def lose(self) -> None:
-        """Fail the futures of requests: the connection is lost, and with it their answers."""
+        """Fail the futures of requests, because their answers were lost with the connection."""
         for pending in self._waiting.values():
             if not pending.lasting:
                 _fail(pending.future, NoAnswerError("the connection was lost before an answer arrived"))
 
     def deny(self, error: NotAllowed) -> bool:
-        """Fail the answers to requests that NATS refused to publish. Return whether any was awaited."""
+        """Fail the futures of requests that NATS refused to publish. Return whether any was still open."""
         failed = False
         for pending in self._waiting.values():
             if pending.subject and pending.subject == error.subject:
@@ -158,5 +158,5 @@ def _fail(future: asyncio.Future[Msg], error: Exception) -> bool:
     if future.done():
         return False
     future.set_exception(error)
-    future.exception()  # marks it as retrieved; a task that awaits the future still gets the error
+    future.exception()  # marks the error as retrieved; a task that awaits the future still gets it
     return True

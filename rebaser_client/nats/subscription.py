@@ -59,7 +59,7 @@ class Subscription:
         return self._attached is not None and self._attached[0] is link
 
     def report_denial(self, error: NotAllowed) -> bool:
-        """Call `on_denied` if `error` concerns this subscription. Return whether it was called."""
+        """Call `on_denied` if `error` concerns this subscription. Return whether the error does."""
         denied_subject = self._request_subject if error.operation == "publish" else self.subject
         if self._on_denied is None or error.subject != denied_subject:
             return False
@@ -75,11 +75,11 @@ class Subscription:
             self._attached = link, nats_subscription
 
     async def close(self) -> None:
-        """Unsubscribe. Never fails: without a connection there is nothing to unsubscribe."""
+        """Unsubscribe. This never fails; without a connection, there is nothing to unsubscribe."""
         await self._end(drain=False)
 
     async def drain(self) -> None:
-        """Unsubscribe, and return when the handler has been called for every message that was on its way."""
+        """Unsubscribe, and wait until the handler has been called for every message that was on its way."""
         await self._end(drain=True)
 
     async def _end(self, *, drain: bool) -> None:
@@ -96,7 +96,7 @@ class Subscription:
 class MessageIterator:
     """The iterator that `Connection.subscribe` yields. A read that is cancelled loses no message.
 
-    At most `max_pending` messages wait for the reader; those beyond are dropped, and logged.
+    At most `max_pending` messages wait for the reader; further messages are dropped, and a warning is logged.
     """
 
     def __init__(self, max_pending: int) -> None:
@@ -121,12 +121,12 @@ class MessageIterator:
             pass  # `deny` was called, but part of the subject is still delivered
 
     def deny(self, error: NotAllowed) -> None:
-        """End the iteration with `error` after the messages that wait."""
+        """End the iteration with `error` after the waiting messages."""
         self._denied = error
         self.end()
 
     def end(self) -> None:
-        """End the iteration after the messages that wait."""
+        """End the iteration after the waiting messages."""
         self._send.close()
 
     def __aiter__(self) -> Self:

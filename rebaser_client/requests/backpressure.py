@@ -1,4 +1,4 @@
-"""Remembers which request queues were full, and tells callers when to try again.
+"""Remembers which request queues were full, and computes when callers should try again.
 
 Invariant: the delay depends on how long a queue has been full, not on how many callers try. A queue will probably stay
 full for about as long as it has been full so far.
@@ -18,7 +18,7 @@ MAX_KNOWN = 10_000  # queues
 
 
 class Backpressure:
-    """Remembers, for each full queue, when it first refused a request, and when last. `now` is a clock in seconds.
+    """Remembers, for each full queue, the times of its first and last refusal. `now` is a clock in seconds.
 
     Each change set has a queue. The queue of all requests together has the key None.
     """
@@ -29,7 +29,7 @@ class Backpressure:
         self._refusals: dict[ChangeSetKey | None, tuple[float, float]] = {}
 
     def refused(self, key: ChangeSetKey, error: ApiError) -> QueueFull:
-        """Record that a request for `key` met a full queue. Return the error to raise to the caller."""
+        """Record that a full queue refused a request for `key`. Return the error to raise to the caller."""
         scope: Scope = "change set" if is_subject_full(error) else "all"
         queue = key if scope == "change set" else None
         if len(self._refusals) >= MAX_KNOWN:

@@ -3,7 +3,7 @@
 Invariant: callers are admitted in the order in which they asked. Once a request is stored, it no longer counts
 toward the bound. So a change set whose owner does not answer does not hold up the others.
 
-`Backpressure` is about another bound: the one that servers place on requests that are stored but not decided yet.
+`Backpressure` is about another bound: that of the servers on requests that are stored, but not decided yet.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ class InFlight:
         self._loop = asyncio.get_running_loop()
 
     def enter_now(self) -> bool:
-        """Admit the caller if there is room. Return whether it was admitted. While there is room, no caller waits."""
+        """Admit the caller if there is room, which means that no other caller waits. Return whether it was admitted."""
         if not self._free:
             return False
         self._free -= 1

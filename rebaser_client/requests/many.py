@@ -1,11 +1,11 @@
 """Sends many requests in one task: `RebaserClient.enqueue_many`.
 
 Everything that happens to a request (NATS confirms it, a server answers it, its time is over) is an event, and one loop
-handles the events of all requests. Only a request whose first attempt to be stored fails gets a task of its own, in
-which `RequestSender.store` tries again.
+handles the events of all requests. Only if the first attempt to store a request fails does the request get a task of
+its own, in which `RequestSender.store` tries again.
 
-Invariant: of each change set, one request at a time is being stored. The next one is published when the one before was
-stored, or has failed for good. So those that are stored are in the order of the call, whatever is lost on the way.
+Invariant: for each change set, one request at a time is being stored. The next request is published when the one before
+was stored, or has failed for good. So stored requests are in the order of the call, even if messages are lost.
 """
 
 import asyncio
@@ -54,9 +54,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class RequestOutcome:
-    """What became of a request of `RebaserClient.enqueue_many`.
+    """The outcome of a request of `RebaserClient.enqueue_many`.
 
-    - `id`: the id under which the request can be sent again; empty if its own id, or a name, is invalid.
+    - `id`: the id under which the request can be sent again; empty if the given id, or a name, is invalid.
     - `response`: None if the request failed, or if the call waited only until it was stored.
     - `error`: None if the request was stored, or applied.
     """
@@ -95,11 +95,11 @@ class _Item:
         self.key = key
         self.id = id_
         self.deadline = 0.0  # loop time
-        self.reply: tuple[str, asyncio.Future[Msg]] | None = None  # where its answer arrives
-        self.outgoing: OutgoingRequest | None = None  # once it is encoded
+        self.reply: tuple[str, asyncio.Future[Msg]] | None = None  # the reply subject for the answer
+        self.outgoing: OutgoingRequest | None = None  # set when the request is encoded
         self.attempt: PendingRequest | None = None  # the first attempt to store it, until NATS confirms it
         self.error: RebaserError | None = None  # why it could not be stored
-        self.retried = False  # whether a task of its own repeats the attempt to store it, and keeps to its timeout
+        self.retried = False  # whether a task of its own repeats the attempt; that task enforces the timeout
         self.stored = self.done = False
         self.stored_at = 0.0
 
@@ -129,13 +129,13 @@ class ManyRequests:
         self._loop = asyncio.get_running_loop()
         self._outcomes: dict[int, RequestOutcome] = {}
         self._open: dict[int, _Item] = {}  # incomplete, in the order of their deadlines
-        self._storing: dict[ChangeSetKey, deque[_Item]] = {}  # the first of each is being stored
+        self._storing: dict[ChangeSetKey, deque[_Item]] = {}  # by change set; the first request of each is being stored
         self._published_tasks: dict[ChangeSetKey, anyio.Event] = {}  # set when the task of a change set is published
         self._ready: deque[_Item] = deque()  # to be published now
         self._events: deque[tuple[Callable[[ManyRequests, _Item], None], _Item]] = deque()
         self._wake: asyncio.Future[None] = self._loop.create_future()
-        self._admission: asyncio.Future[None] | None = None  # requested, or granted but not used yet
-        self._timer: asyncio.TimerHandle | None = None  # fires at the deadline of the first in `_open`
+        self._admission: asyncio.Future[None] | None = None  # requested, or granted and unused
+        self._timer: asyncio.TimerHandle | None = None  # fires at the deadline of the first item in `_open`
         self._taken = 0
 
     async def run(self, requests: Iterable[Request]) -> list[RequestOutcome]:
@@ -169,7 +169,7 @@ class ManyRequests:
         return [self._outcomes[index] for index in sorted(self._outcomes)]
 
     def report(self, handle: Callable[["ManyRequests", _Item], None], item: _Item) -> None:
-        """Have the loop of the call run `handle` for `item`, unless the item is complete by then."""
+        """Make the loop of the call run `handle` for `item`, unless the item is complete by then."""
         self._events.append((handle, item))
         self._wake_up()
 
@@ -180,7 +180,7 @@ class ManyRequests:
     # -- one request after the other -------------------------------------------------------------------------------
 
     def _has_room(self) -> bool:
-        """Whether the next request may be taken. If not, the loop of `run` is woken when it may be."""
+        """Whether the next request may be taken. If not, the loop of `run` is woken as soon as it may."""
         in_flight = self._services.in_flight
         if len(self._open) >= in_flight.limit:
             return False
@@ -191,7 +191,7 @@ class ManyRequests:
         return self._admission.done()
 
     async def _take(self, request: object) -> None:
-        """Check and encode a request. Have it published when the one before it is stored."""
+        """Check and encode a request, and queue it: it is published when the one before it is stored."""
         if not isinstance(request, Request):
             kind = type(request).__name__
             text = f"enqueue_many takes an iterable of Request objects, but got a {kind} from it"
@@ -355,7 +355,7 @@ class ManyRequests:
             self._services.resender.remove(item.outgoing)
 
     def _leave_queue(self, item: _Item) -> None:
-        """Let the next request of the change set be published, and another one of the client begin."""
+        """Let the next request of the change set be published, and release the admission for another request."""
         self._services.in_flight.release()
         queue = self._storing.get(item.key)
         if queue is None or item not in queue:  # the request could not be encoded

@@ -1,4 +1,4 @@
-"""What callers are told about a request, and the keys of their change sets."""
+"""The errors that callers get for a request, and the keys of change sets."""
 
 from functools import lru_cache
 
@@ -23,19 +23,19 @@ def rejection(request_id: RequestId, response: EnqueueUpdatesResponse) -> Reques
 def not_sent(connection: Connection, request_id: RequestId, timeout: float) -> RebaserError:
     """Return the error for a request that could not be sent within `timeout` (seconds).
 
-    Either there is no connection to NATS, or other requests came first.
+    Either there was no connection to NATS, or earlier requests were still being stored.
     """
     if not connection.connected:
         return NotConnectedError("there is no connection to NATS")
     return RequestTimeout(request_id, timeout)
 
 
-# The same names recur. The same object is found in a dict without a comparison of its fields.
+# The same names recur. A dict finds a key that is the same object without comparing its fields.
 _cached_key = lru_cache(MAX_KEYS, typed=True)(ChangeSetKey.of)
 
 
 def known_key(workspace: object, change_set: object) -> ChangeSetKey:
-    """Do as `ChangeSetKey.of`, but return the same object for the same names."""
+    """Do what `ChangeSetKey.of` does, but return the same object for the same names."""
     try:
         return _cached_key(workspace, change_set)
     except TypeError:  # a name that is not hashable

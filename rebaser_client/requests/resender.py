@@ -1,11 +1,12 @@
 """Sends a request again if its answer was lost. Answers are core NATS messages, so a lost connection loses them.
 
 Invariant: a request is sent again only after it has left the queue, so that callers who wait for a long queue do not
-make it longer. The log recognizes the id of the request, so the reply to the new message is the outcome of the first.
+make it longer. The log recognizes the id of the request, so the reply to the new message is the outcome of the first
+message.
 
 The queue of a change set is checked when a request has waited for `PATIENCE`, and when the connection was replaced.
-While its requests stay queued, the queue is checked less and less often. So with a slow server, the cost of the checks
-does not depend on how many requests wait.
+While requests stay queued, their queue is checked less and less often. So the cost of the checks does not depend on how
+many requests wait for a slow server.
 """
 
 import asyncio
@@ -39,7 +40,8 @@ class _Queue:
 
 
 class Resender:
-    """Checks queues in a task of `group`, as long as requests are unanswered. `send_again` stores a request again."""
+    """Checks queues in a task of `group` as long as there are unanswered requests. `send_again` stores a request
+    again."""
 
     def __init__(
         self,
@@ -84,7 +86,7 @@ class Resender:
             with anyio.move_on_after(PATIENCE):
                 await self._reconnected.wait()
             patience = PATIENCE
-            if self._reconnected.is_set():  # answers that were sent meanwhile are lost
+            if self._reconnected.is_set():  # answers that were sent before this reconnect are lost
                 self._reconnected = anyio.Event()
                 patience = 0.0
                 for queue in self._queues.values():

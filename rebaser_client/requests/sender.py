@@ -37,7 +37,7 @@ from rebaser_core.updates import Derive, Recompute, Update, check_updates, parse
 
 PUBLISH_TIMEOUT = 5.0  # seconds for one attempt
 RETRY_MIN, RETRY_MAX = 0.05, 1.0  # seconds between attempts, before jitter
-REPEAT_FOR = 300.0  # seconds; a third of the time for which servers remember outcomes by default
+REPEAT_FOR = 300.0  # seconds: by default, a third of the time for which servers remember outcomes
 MAX_FORMULAS_ON_LOOP = 2000  # characters of formulas that are parsed on the event loop: some 10 ms
 NOT_READY_AFTER = 2.0  # seconds without responders, after which the client checks whether the stream exists
 
@@ -45,10 +45,10 @@ NOT_READY_AFTER = 2.0  # seconds without responders, after which the client chec
 class OutgoingRequest:
     """An encoded request.
 
-    - `inbox`: where its answer is awaited; empty if it is not awaited.
+    - `inbox`: the subject for its answer; empty if the caller does not wait for the answer.
     - `sequence`: the stream sequence of its newest message; 0 before it is stored.
-    - `repeat_until`: the loop time until which it may be sent; 0 before the first attempt.
-    - `blob`: the updates, if they are in a blob and the request is not stored yet. `freshness`: since when they are.
+    - `repeat_until`: the loop time until which the request may be sent again; 0 before the first attempt.
+    - `blob`: the updates, if they are in a blob and the request is not stored yet. `freshness`: the age of that blob.
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class OutgoingRequest:
     def note_undecided(self, now: float) -> None:
         """Extend `repeat_until`, because the request is still queued.
 
-        If a copy is queued, this does nothing: the first message may have been decided long ago.
+        If the queued message is a copy, this does nothing, because the first message may have been decided long ago.
         """
         if not self.is_copy:
             self.repeat_until = now + REPEAT_FOR
@@ -129,11 +129,11 @@ class RequestSender:
         inbox: str = "",
     ) -> OutgoingRequest:
         """Check and encode a request. Updates too large for a message are put in the blob store. `EncodedUpdates` of
-        that size were checked and encoded before. `action`: what the request asks for instead of updates.
+        that size are not checked again. `action`: what the request asks for instead of updates.
 
         Raises `UnprocessableError` for invalid updates, `TooLarge`, and `TimeoutError` at `deadline` (loop time).
         """
-        if not REGISTRY.is_built:  # decoding the reply needs the models that this builds
+        if not REGISTRY.is_built:  # builds the models that decoding the reply needs
             await anyio.to_thread.run_sync(REGISTRY.build)
         if recompute is not None:
             parse_recompute(recompute.to_wire(), self._limits)
@@ -169,7 +169,7 @@ class RequestSender:
         return outgoing
 
     async def _renew(self, request: OutgoingRequest) -> None:
-        """Put the updates again, if they are in a blob that may have been deleted since: no message names it yet."""
+        """Put the blob with the updates again if it may have been deleted, because no message names it yet."""
         if request.blob is not None and not request.freshness.lasts:
             freshness = Freshness()
             await self._blobs.put(request.blob)
@@ -199,8 +199,8 @@ class RequestSender:
         request.sequence, request.blob = ack.sequence, None
         if not ack.duplicate or not request.inbox or request.is_copy:
             return True
-        # An earlier call stored this request, and it may have been decided long ago. Only a message of its own makes
-        # the server answer to this inbox.
+        # An earlier call stored this request, which may have been decided long ago. To get an answer on this inbox, the
+        # request has to be stored as a new message.
         request.mark_as_copy()
         return False
 
@@ -241,7 +241,7 @@ class RequestSender:
         raise TimeoutError
 
     async def _attempt(self, request: OutgoingRequest, remaining: float, failed_before: RebaserError | None) -> PubAck:
-        """Publish the request once. If the attempt was made before and failed, only raise its error `failed_before`."""
+        """Publish the request once; if an attempt has failed before, only raise its error `failed_before`."""
         if failed_before is not None:
             raise failed_before
         subject, timeout = self._subjects.requests(request.key), min(remaining, PUBLISH_TIMEOUT)
@@ -249,9 +249,9 @@ class RequestSender:
         return await self._js.publish(subject, request.payload, request.headers, timeout=timeout)
 
     async def _check_ready(self) -> None:
-        """Raise `NotReadyError` if the streams do not exist, or if JetStream does not answer either.
+        """Raise `NotReadyError` if the streams do not exist, or if JetStream does not answer.
 
-        Without it, the caller tries again: a stream that exists may lack a leader for some seconds.
+        If this raises nothing, the caller tries again: a stream that exists may lack a leader for some seconds.
         """
         try:
             with translate_missing_stream():

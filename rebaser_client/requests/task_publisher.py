@@ -5,13 +5,13 @@ that task is enough.
 
 `TaskPublisher` publishes the tasks of a client, however many requests are in flight.
 
-Invariant: each call of `TaskPublisher.publish` is served by a publish that *begins* after the call. Only such a publish
-is sure to come after the caller's request. Per change set one publish runs at a time, and the calls that arrive
-meanwhile share the next one.
+Invariant: each call of `TaskPublisher.publish` is served by a publish that *begins* after the call, because only such a
+publish is sure to come after the caller's request. For each change set, one publish runs at a time, and calls that
+arrive meanwhile share the next publish.
 
 A client that awaits a reply learns from the reply itself that the change set has an owner. So while the requests of a
 change set are being answered, its task is published only if a request stays unanswered for several times as long as
-answers usually take, and for `PATIENCE` at least. Without that, slow servers would get a task with every request.
+answers usually take, and for `PATIENCE` at least. Otherwise, a slow server would get a task with every request.
 
 If a task cannot be published, because there is no room or NATS does not answer for `GIVE_UP`, the sweeper finds the
 request.
@@ -38,7 +38,7 @@ log = get_logger(__name__)
 
 RETRY_MIN, RETRY_MAX = 0.05, 1.0  # seconds between attempts, before jitter
 GIVE_UP = 30.0  # seconds; a cluster that lost a node takes about ten seconds to elect a leader
-# An owner that answered recently gets no task until it has taken `USUAL_TIMES` as long to answer as it usually does.
+# If an owner answered recently, a task is published only after `USUAL_TIMES` the time that its answers usually take.
 USUAL_TIMES = 4
 PATIENCE, PATIENCE_MAX = 0.02, 0.5  # seconds: the bounds of that time
 RECENTLY = 5.0  # seconds; by default, an owner keeps a change set for 10 s after the last request
@@ -46,7 +46,7 @@ MAX_KNOWN = 50_000  # change sets
 
 
 async def publish_task(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> bool:
-    """Make sure that `key` has a task. Return whether it had none.
+    """Publish a task for `key`, unless it has one. Return whether it had none.
 
     The message has no `Nats-Msg-Id`, because the duplicate window would drop tasks that are needed. Raises
     `TransientError` if the task cannot be stored.
@@ -61,7 +61,7 @@ async def publish_task(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> 
 
 
 async def publish_request(js: JetStream, subjects: Subjects, request: EnqueueUpdatesRequest) -> None:
-    """Store a request of the server itself, and its task. It is decided once, however often it is stored.
+    """Store a request of the server itself, and its task. The request is decided once, however often it is stored.
 
     Its updates must fit into the message. Raises `TransientError` or `ApiError` as `JetStream.publish` does.
     """
@@ -89,7 +89,7 @@ class TaskPublisher:
         self._loop = asyncio.get_running_loop()
 
     async def publish(self, key: ChangeSetKey) -> None:
-        """Return when `key` has a task, or is left to the sweeper."""
+        """Wait until `key` has a task, or is left to the sweeper."""
         await self.start(key).wait()
 
     def start(self, key: ChangeSetKey) -> anyio.Event:
@@ -111,7 +111,8 @@ class TaskPublisher:
         self._usual += (min(now - stored_at, PATIENCE_MAX) - self._usual) / 16
 
     def start_unless_answered(self, key: ChangeSetKey, reply: asyncio.Future[Msg]) -> None:
-        """Publish a task for the request that `reply` will answer: at once, or later if no owner answers in time."""
+        """Publish a task for the request that `reply` will answer: at once, or, if an owner answered recently, only
+        after this request has stayed unanswered too long."""
         now = self._loop.time()
         if now - self._answered_at.get(key, -RECENTLY) >= RECENTLY:
             self.start(key)
@@ -140,7 +141,7 @@ class TaskPublisher:
                 try:
                     await self._publish_until_stored(key)
                 finally:
-                    done.set()  # even if the client is closed: nothing more will happen
+                    done.set()  # even if the client is closed, because then no publish follows
         finally:
             self._running.discard(key)
             if waiting := self._next.pop(key, None):

@@ -5,8 +5,8 @@
     spark.dataSource.register(RebaserDataSource)
     prices = spark.read.format("rebaser").option("nats", url).option("workspace", "shop").load()
 
-`source` is what Spark calls, `options` reads its options, `tables` builds rows, `logs` reads NATS, `blocking` calls
-`logs` from processes without an event loop.
+Spark calls `source`. `options` reads the options, `tables` builds rows, `logs` reads NATS, and `blocking` calls `logs`
+from processes without an event loop.
 
 For programs that use Spark; nothing else in Rebaser imports this package. It needs PySpark. It may import the other
 packages of `rebaser_client`, and `rebaser_core`.

@@ -1,6 +1,6 @@
 """The columns of the tables of branches, and Arrow batches for them.
 
-Invariant: a definition is null where no value exists. Otherwise its JSON is exact.
+Invariant: a definition is null if the value does not exist; otherwise its JSON is exact.
 """
 
 import json

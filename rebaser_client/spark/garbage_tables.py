@@ -1,7 +1,7 @@
 """The tables that garbage collection compares: the blobs that are stored, and the messages that name them.
 
-They are about a whole installation. Blobs are listed by one task. References are read by one task for dead letters and
-queued requests, and by the others for ranges of the log; the last of these reads up to the end of the log.
+They are about a whole installation. One task lists the blobs. For the references, one task reads dead letters and
+queued requests, and each of the others a range of the log; the last of these reads up to the end of the log.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _PER_BATCH = 10_000
 
 @dataclass(frozen=True)
 class ReferencePartition(InputPartition):  # type: ignore[misc] # PySpark is untyped here
-    """The commits after log sequence `after` up to `until` (None: up to the end), or what is `queued`."""
+    """The commits after log sequence `after` up to `until` (None: the end), or `queued` requests and dead letters."""
 
     queued: bool = False
     after: int = 0

@@ -1,7 +1,7 @@
 """Reads the logs of change sets for the data source.
 
-Invariant: `commits` always returns the same commits for a range of log sequences. If part of the range was purged, it
-raises an error, unless the option `failOnDataLoss` is false.
+Invariant: `commits` returns the same commits for the same range of log sequences whenever it is called. If part of the
+range was purged, it raises an error, unless the option `failOnDataLoss` is false.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Iterable
@@ -80,12 +80,13 @@ class Logs:
             return await self._references.last()
 
     async def queued_references(self) -> list[Reference]:
-        """Return what dead letters and queued requests name, of all workspaces."""
+        """Return the references of dead letters and queued requests of all workspaces."""
         with translate_missing_stream():
             return list((await self._references.queued()).values())
 
     async def commit_references(self, after: int, until: int | None) -> list[Reference]:
-        """Return what commits of all workspaces name, after log sequence `after` up to `until` (None: to the end)."""
+        """Return the references of the commits of all workspaces after log sequence `after` up to `until` (None: the
+        end)."""
         with translate_missing_stream():
             return list((await self._references.commits(after, until)).values())
 
@@ -128,8 +129,8 @@ class Logs:
         return at
 
     async def state(self, key: ChangeSetKey, at: int | None = None) -> ChangeSetState | None:
-        """Return the state of `key` at log sequence `at` (None: now). Returns None if it did not exist then, or if
-        `_if_kept` does.
+        """Return the state of `key` at log sequence `at` (None: now). Returns None if the change set did not exist
+        then, or in the case of `_if_kept`.
         """
         if at is not None and await self._if_kept(self._reader.newest_message(key, at)) is None:
             return None
@@ -150,7 +151,7 @@ class Logs:
     async def changes(self, key: ChangeSetKey, at: int | None = None) -> BranchDiff | None:
         """Return what the branch `key` changed, and its target, as of log sequence `at` (None: now).
 
-        Returns None if it was no branch then, or if `_if_kept` does.
+        Returns None if `key` was no branch then, or in the case of `_if_kept`.
         """
         info = await self._branch(key, at)
         if info is None or info.target is None:
@@ -160,7 +161,8 @@ class Logs:
     async def conflicts(
         self, key: ChangeSetKey, at: int | None = None
     ) -> tuple[BranchInfo, tuple[BranchConflict, ...]] | None:
-        """Return the branch `key` with its conflicts as of log sequence `at` (None: now); None as `changes` does."""
+        """Return the branch `key` with its conflicts as of log sequence `at` (None: now); None in the cases of
+        `changes`."""
         info = await self._branch(key, at)
         if info is None or info.target is None:
             return None
@@ -188,10 +190,10 @@ class Logs:
     ) -> list[tuple[ChangeSetKey, Commit]]:
         """Return the commits of `keys`, or of the workspace, after log sequence `after` up to `until`.
 
-        They have their deltas, and what these replaced.
+        The deltas of these commits, and the definitions that they replaced, are loaded.
 
-        Raises `TransientError` if a commit cannot be read, or if commits after `after` were purged. The second does not
-        apply if `after` is 0 or the option `failOnDataLoss` is false.
+        Raises `TransientError` if a commit cannot be read. Also raises it if commits after `after` were purged, unless
+        `after` is 0 or the option `failOnDataLoss` is false.
         """
         commits: list[tuple[ChangeSetKey, Commit]] = []
         for name in [None] if keys is None else [key.change_set for key in keys]:

@@ -22,7 +22,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "blobs": (),
     "references": (),
 }
-"""Each table, with those of the options `POSITIONS` that it takes. `registry` says how each is read."""
+"""Each table, with the options of `POSITIONS` that it accepts. `registry` says how each table is read."""
 
 WHOLE = ("blobs", "references")  # tables that are about all workspaces
 MESSAGES = ("all", "commits", "queued")
@@ -40,7 +40,7 @@ class SourceOptions:
     """The parsed options. `RebaserDataSource` describes them.
 
     `change_sets` is None for all change sets of the workspace. `start` is a log sequence, or None for "new". `at`,
-    `from_` and `to` are None if they are not set; then, a table shows what there is now.
+    `from_` and `to` are None if they are not set; a table then shows the present state.
     """
 
     nats: str = field(repr=False)
@@ -140,7 +140,7 @@ def _positions(table: str, options: Mapping[str, str]) -> dict[str, At]:
     for name in given:
         if name not in TABLES[table]:
             others = " and ".join(other for other, names in TABLES.items() if name in names)
-            raise ConfigError(f"the table {table!r} has no option {name!r}: it is one of {others}")
+            raise ConfigError(f"the table {table!r} has no option {name!r}, which is for {others}")
     if "from" in given and options.get("start", "all") != "all":
         raise ConfigError("the options 'from' and 'start' say the same: set one of them")
     now = datetime.now(UTC)

@@ -1,6 +1,6 @@
 """The tables of the data source: the columns of each, and how a Spark task reads its part of it.
 
-A new table needs an entry in `TABLES`, and one in `options.TABLES`, which says which positions it can be read at.
+A new table needs an entry in `TABLES`, and one in `options.TABLES` with the position options that it accepts.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -53,7 +53,7 @@ Plan: TypeAlias = Callable[[BlockingLogs, SourceOptions], list[InputPartition]]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table. `columns`: as Spark's DDL. `read` yields the rows of a partition.
+    """A table. `columns`: in Spark's DDL. `read` yields the rows of a partition.
 
     `split`: True distributes the change sets over partitions. With False, a single partition reads the change sets
     named by the option `changeSet`, or the whole workspace. `partitions`: plans the partitions of a table that is not
@@ -67,7 +67,7 @@ class Table:
 
 
 def read_partition(options: SourceOptions, partition: InputPartition, schema: pa.Schema) -> Batches:
-    """Yield the rows of `partition` of the table that `options` name."""
+    """Yield the rows of `partition`, of the table that `options` name."""
     with closing(BlockingLogs(options)) as logs:
         yield from TABLES[options.table].read(logs, partition, schema)
 

@@ -1,4 +1,4 @@
-"""The data source that Spark calls: Spark plans in one of its processes, and reads in others.
+"""The data source that Spark calls. Spark plans a read in one of its processes, and reads in others.
 
 Invariant: an error is raised without its cause, as one line that says what to do, because Spark shows whole tracebacks.
 """
@@ -27,20 +27,20 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
 
     Options:
 
-    - `workspace` (required, but for the tables `blobs` and `references`, which are about all workspaces).
+    - `workspace` (required, except for the tables `blobs` and `references`, which are about all workspaces).
     - `changeSet`: one change set, or several separated by commas (default: all of the workspace).
     - `table`: `values` (default), `commits`, `change_sets`, `changes`, `conflicts`, `blobs` or `references`.
     - `nats`: the URL.
     - `at`, for tables other than commits: the position at which they are read, a log sequence (`1234`), an age (`2h`)
-      or a time (`2026-01-31T12:00Z`); default: now. All change sets are read at the same position. Those that did not
-      exist then have no rows.
+      or a time (`2026-01-31T12:00Z`); default: now. All change sets are read at the same position. Change sets that did
+      not exist then have no rows.
     - `from`, `to`, for commits: only those after the first position, up to the second one (tables only).
     - `start`, for commits and references: `all` (default), `new` (streams only), or the log sequence after which to
       start.
     - `messages`, for references: `all` (default), `commits`, or `queued` (requests and dead letters).
-    - `partitions`: at most this many (default 32). A change set is never split.
+    - `partitions`: the maximum number of partitions (default 32). A change set is never split.
     - `failOnDataLoss`: whether reading fails if commits after `start` or `from`, or those that `at` needs, were purged
-      (default true). If not, such commits or change sets are left out.
+      (default true). With false, such commits or change sets are left out.
     - `credentials` or `nkey` (files on Spark's machines), `token`, or `user` and `password`: how to log in to NATS.
     - `tlsCa`, `tlsCert`, `tlsKey` (files on Spark's machines), `tlsHostname`: as for the servers.
     - `prefix`, `blobs`, `inboxPrefix`: as for the servers.
@@ -60,9 +60,9 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
 
     Columns of change sets: `workspace`, `change_set`, `sequence` and `at` (its newest commit, and when that was
     stored), `status` (open, applied, abandoned, kept, deleted), `protected`, `origin` and `origin_sequence` (what it
-    was created from), `target` and `base_sequence` (what it branches from, and the commit up to which it contains
-    that), `behind` (whether the target was edited since), `changes` and `conflicts` (their number). Null where there is
-    no origin or no target.
+    was created from), `target` and `base_sequence` (what it branches from, and the commit of the target up to which it
+    contains the target's edits), `behind` (whether the target was edited after that commit), `changes` and `conflicts`
+    (their number). Columns about an origin or a target are null if there is none.
 
     Columns of changes, the values that a branch defines differently than its base: `workspace`, `change_set`,
     `sequence`, `target`, `base_sequence`, `target_sequence` (the commit of the target as of which `theirs` is read),
@@ -77,8 +77,9 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
     blob is stored again), `trashed` (whether garbage collection has moved it to the trash).
 
     Columns of references, the blobs that stored messages need: `address`, `message` (commit, request or dead_letter),
-    `workspace`, `change_set`, `sequence` (in the stream of that message). An address has at least one row, and not
-    always one for each message. To find what nobody needs, read all blobs first and the references afterwards.
+    `workspace`, `change_set`, `sequence` (in the stream of that message). An address has at least one row, but not
+    always one for each message. To find blobs that no message needs, read all blobs first and the references
+    afterwards.
     """
 
     @classmethod
@@ -107,7 +108,7 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc] # PySpark is untyped here
-    """Reads a table: as of the time when a task reads it, or at positions that are fixed at the time of planning."""
+    """Reads a table: as of the time when each task reads, or at positions that are fixed when Spark plans the read."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
@@ -124,7 +125,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc] # PySpark is untyped 
                 return [LogPartition(None if keys is None else tuple(keys), at=at)]
             last = logs.call(Logs.last)
             after, until = options.start or 0 if after is None else after, last if until is None else min(until, last)
-            # Without change sets, there is one empty partition: for an empty list, Spark would add one of its own.
+            # If there are no change sets, return one empty partition: for an empty list, Spark would add one of its
+            # own.
             return _partitions(logs.call(Logs.keys), options, after, until, at) or [LogPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -169,7 +171,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # PySpark is u
         return self._connected().call(Logs.last)
 
     def _connected(self) -> BlockingLogs:
-        """Return a connection that is kept, because Spark asks for the newest log sequence many times a second."""
+        """Return a connection that stays open, because Spark asks for the newest log sequence many times a second."""
         if self._logs is None:
             self._logs = BlockingLogs(self._options)
         return self._logs

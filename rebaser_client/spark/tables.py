@@ -1,6 +1,6 @@
 """The columns of the data source's tables, and Arrow batches for them.
 
-Invariant: `json` holds every value exactly. `number` and `text` repeat it in a type that Spark can compute with.
+Invariant: `json` holds every value exactly. `number` and `text` repeat the value in a type that Spark can compute with.
 """
 
 import json
@@ -36,7 +36,7 @@ _VALUES_PER_BATCH = 10_000
 _COMMITS_PER_BATCH = 100  # a commit has many changes
 _KINDS = {type(None): "null", bool: "boolean", int: "integer", float: "float", str: "text", list: "array"}
 NO_CONTENT: tuple[None, None, None, None] = (None, None, None, None)
-_BEFORE_CELLS = 7  # those of a change that come before its fault
+_BEFORE_CELLS = 7  # the cells of a change that come before its fault
 _NO_FAULT: tuple[None, None, None] = (None, None, None)
 
 
@@ -59,7 +59,7 @@ def value_batches(key: ChangeSetKey, state: ChangeSetState, schema: pa.Schema) -
 
 
 def commit_batches(commits: list[tuple[ChangeSetKey, Commit]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield commits, with their deltas and what they replaced, in the columns of `COMMITS`."""
+    """Yield commits, with their deltas and the definitions that they replaced, in the columns of `COMMITS`."""
     rows = (
         (
             key.workspace,
@@ -98,7 +98,7 @@ def _requests(commit: Commit) -> list[tuple[Any, ...]]:
 
 
 def _history(commit: Commit) -> tuple[Any, ...]:
-    """Return the cells of what the commit was created from or took over, of what it reverts, and of what it marks."""
+    """Return the cells `from_change_set` to `status`: the source of the commit, what it reverts, and its mark."""
     source, reverts, marking = commit.origin or commit.source, commit.reverts, commit.marking
     status = commit.status if marking is None else marking.status
     return (

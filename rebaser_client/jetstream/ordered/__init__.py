@@ -2,5 +2,5 @@
 
 `consumer` reads; `position` decides where the next consumer starts and has no I/O; `requests` creates and deletes
 consumers; `buffer` holds messages for a slow reader. Programs import `OrderedConsumer` from `rebaser_client.jetstream`.
-No module beside this package imports it; only `rebaser_client/jetstream/__init__.py` does.
+Only `rebaser_client/jetstream/__init__.py` imports this package.
 """

@@ -1,11 +1,12 @@
-"""An ordered consumer (push, ephemeral, in memory, no acks) that keeps the promises of ADR-17, unlike that of nats-py.
+"""An ordered consumer (push, ephemeral, in memory, no acks) with the guarantees of ADR-17, some of which nats-py
+breaks.
 
-A generation is one consumer on the server. If it misses anything, it is discarded, and the next generation starts after
+A generation is one consumer on the server. A generation that misses a message is discarded. The next one starts after
 the last queued message, or at the original start if no message was queued (`position`).
 
 Invariants: a message is queued only if its *consumer* sequence is the next one of its generation (deletes leave gaps in
 the stream sequence). Messages of different generations cannot be confused, because each generation has an inbox of its
-own (`requests`). So no message is lost, repeated or reordered, whatever is dropped on the way.
+own (`requests`). So no message is lost, repeated or reordered, even if messages are dropped on the way.
 
 Everything happens in the connection's read loop and its ticks. A task exists only while a consumer is being replaced.
 """
@@ -82,14 +83,14 @@ class OrderedConsumer:
         self._closed = False
 
     async def __aenter__(self) -> Self:
-        # Read the creation time of the stream before the consumer is created, so that a later replacement of the stream
-        # is noticed. Only the first consumer of a stream asks the server for it; the others start with one round trip.
+        # Read the creation time of the stream before the consumer is created, to notice if another stream replaces it.
+        # Only the first consumer of a stream asks the server for that time; the others start with one round trip.
         if self._position.wants_end:
             info = await self._js.stream_info(self._stream)
             self._created, self._position.snapshot = info.created, info.last_sequence
         else:
             self._created = await self._js.stream_created(self._stream)
-        self._replacing = anyio.CancelScope()  # a replacement must wait until the start is known
+        self._replacing = anyio.CancelScope()  # the first generation must not be replaced before the start is known
         await self._begin()
         self._replacing = None
         if self._generation is None and not self._full:
@@ -139,7 +140,7 @@ class OrderedConsumer:
         return self._failure
 
     async def wait(self) -> None:
-        """Return when the queue is not empty. Raises `failure` if the queue is empty and the consumer has ended."""
+        """Wait until the queue is not empty. Raises `failure` if the queue is empty and the consumer has ended."""
         while not self._queue:
             if self._failure is not None:
                 raise self._failure
@@ -277,7 +278,7 @@ class OrderedConsumer:
 
     async def _try_replace(self) -> None:
         backoff = Backoff(RETRY_MIN, RETRY_MAX)
-        # A new generation may be discarded again before its creation is answered: then there is another round.
+        # A new generation may be discarded before its creation is answered; the loop then creates another.
         while self._generation is None and not self._full:
             try:
                 await self._connection.wait_connected()

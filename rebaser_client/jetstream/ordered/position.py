@@ -1,8 +1,8 @@
-"""The position of an ordered consumer in its stream. No I/O, so that tests can show where each next consumer starts.
+"""The position of an ordered consumer in its stream. No I/O, so that tests can check where each consumer starts.
 
-Invariant: whichever messages were accepted so far, the next consumer starts where no message is skipped and none is
-repeated. A policy keeps the meaning that it had when the first consumer was created, because "new" and "last" would
-mean a different position for each later consumer.
+Invariant: the next consumer starts so that no message is skipped or repeated, whichever messages were accepted so far.
+A policy keeps the meaning that it had when the first consumer was created, because "new" and "last" would mean a
+different position for each later consumer.
 """
 
 from datetime import UTC, datetime
@@ -59,7 +59,7 @@ class Position:
         return {"deliver_policy": self._start}
 
     def created_consumer(self, info: ConsumerInfo) -> None:
-        """Note that a consumer was created. `info` describes the consumer before its first delivery."""
+        """Record that a consumer was created. `info` describes the consumer before its first delivery."""
         if self.snapshot is not None:
             if not info.num_pending:
                 self._end_snapshot(self.snapshot)

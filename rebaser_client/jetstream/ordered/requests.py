@@ -1,8 +1,8 @@
-"""The requests of an ordered consumer: create a consumer, delete it, and check that the stream is still the same.
+"""The requests of an ordered consumer: they create and delete consumers, and check that the stream is still the same.
 
 Invariants: every consumer that was created is deleted: by the client or, if the client is disconnected for longer than
-`INACTIVE`, by the server. Each consumer has its own name and its own inbox, which is subscribed to before the consumer
-is created.
+`INACTIVE`, by the server. Each consumer has its own name and its own inbox. The client subscribes to the inbox before
+it creates the consumer.
 """
 
 from collections.abc import Mapping
@@ -95,8 +95,8 @@ class ConsumerRequests:
         }
 
     async def create(self, generation: Generation, handler: Handler, policy: Mapping[str, Any]) -> ConsumerInfo:
-        """Subscribe, then create the consumer. Messages may arrive before this returns. If this fails, it deletes the
-        consumer, should it exist."""
+        """Subscribe, then create the consumer. Messages may arrive before this returns. If this fails, the consumer
+        is deleted."""
         try:
             generation.subscription = await self.js.connection.listen(generation.inbox, handler, lasting=False)
             config = self.config(generation.name, generation.inbox, policy)
@@ -118,7 +118,8 @@ class ConsumerRequests:
             connection.spawn(self.discard, generation)
 
     async def discard(self, generation: Generation) -> None:
-        """Unsubscribe and delete the consumer. Retry for `INACTIVE`; by then, the server has removed it by itself."""
+        """Unsubscribe and delete the consumer. Retry for `INACTIVE`; after that, the server removes the consumer
+        itself."""
         subscription, generation.subscription = generation.subscription, None  # no reference cycle with the handler
         if subscription is not None:
             await subscription.close()
@@ -135,7 +136,7 @@ class ConsumerRequests:
                 await anyio.sleep(backoff.next_delay())
 
     async def find_loss(self, created: str, last: int) -> TransientError | None:
-        """Return the error if the stream changed in a way that a new consumer cannot repair; None if it did not.
+        """Return an error if the stream was lost, so that a new consumer would not help; None if it was not.
 
         `created`: the stream's creation time when reading began. `last`: the sequence up to which it was read.
         """

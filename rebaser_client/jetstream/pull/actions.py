@@ -1,4 +1,4 @@
-"""The actions that `PullState` asks of a puller, and what the statuses of a server mean (ADR-37, "Status handling")."""
+"""The actions that a puller carries out for `PullState`, and the meanings of statuses (ADR-37, "Status handling")."""
 
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -17,7 +17,7 @@ class SendPull(NamedTuple):
 
 
 class PullWarning(NamedTuple):
-    """Tell the user that pulling continues, but not as it should. `status` is empty if no status caused this."""
+    """Tell the user about a problem that does not end pulling. `status` is empty if no status caused the problem."""
 
     event: str
     status: str
@@ -31,7 +31,7 @@ class ResumeAfter(NamedTuple):
 
 
 class RenewInbox(NamedTuple):
-    """Subscribe to a new inbox once everything on the old one was received, then call `PullState.renewed`."""
+    """Subscribe to a new inbox once all messages on the old one have been received, then call `PullState.renewed`."""
 
 
 class CheckConsumer(NamedTuple):
@@ -63,7 +63,7 @@ _MEANINGS: dict[str, Meaning] = {"404": "expected", "408": "expected", "423": "e
 _CONFLICTS: tuple[tuple[str, Meaning], ...] = (
     ("Message Size Exceeds MaxBytes", "expected"),
     ("Batch Completed", "expected"),
-    ("Batch-Completed", "expected"),  # as ADR-37 spells it
+    ("Batch-Completed", "expected"),  # the spelling of ADR-37
     ("Consumer Deleted", "deleted"),
     ("Consumer is push based", "final"),
     ("Leadership Change", "all_lost"),
@@ -74,7 +74,7 @@ def meaning(status: str, description: str) -> Meaning:
     """Return what to do about a status that ends a pull.
 
     `expected`: pull again. `warning`, `error`: tell the user, wait, pull again. `all_lost`: do the same, and consider
-    all other pulls as over, too. `deleted`: end, or wait until the consumer exists again. `final`: end.
+    all other pulls as ended. `deleted`: end, or wait until the consumer exists again. `final`: end.
     """
     if status == "409":
         return next((what for text, what in _CONFLICTS if description.startswith(text)), "warning")

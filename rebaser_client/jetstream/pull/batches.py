@@ -16,7 +16,7 @@ from rebaser_client.nats.parser import SizedHandler
 
 
 class _RefillingPuller(Puller):
-    """A puller that requests more as its reader takes messages."""
+    """A puller that requests more messages whenever its reader takes some."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class Messages(_RefillingPuller):
             async for message in messages: ...
 
     Iteration ends after `stop` or `drain`. It raises `ConsumerDeletedError` when the consumer is deleted, and
-    `PullRefusedError` when the consumer is a push consumer. Everything else is passed to `on_warning`, and iteration
-    continues. With `end_when_gone`, `ConsumerDeletedError` is also raised when the consumer turns out to be gone after
-    a reconnect, or because pulls get no answer.
+    `PullRefusedError` when the consumer is a push consumer. Any other problem is passed to `on_warning`, and iteration
+    continues. With `end_when_gone`, iteration also raises `ConsumerDeletedError` when a check after a reconnect, or
+    after pulls got no answer, finds that the consumer is gone.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Messages(_RefillingPuller):
         super().__init__(js, stream, consumer, limits, group, single_pull=False, **callbacks)
 
     async def drain(self) -> None:
-        """Pull no more, but keep what was delivered: iteration ends once it is taken."""
+        """Pull no more. Iteration ends once the messages that were delivered have been taken."""
         await self._finish()
 
     async def run(self, handle: Callable[[PullMessage], Awaitable[None]]) -> None:
@@ -107,9 +107,9 @@ class MessageBatch(_RefillingPuller):
 
     Iteration ends when everything requested was delivered, when time is up, or when the next message is too large.
     If the pull fails, iteration yields the messages that were delivered and then raises `PullRefusedError`,
-    `NoRespondersError`, `NoAnswerError` (not even the status for the end of the pull arrived), or
-    `NotConnectedError` (the connection was lost, or there was none for all that time). A batch that is not read to its
-    end is over when its time is up, or at the end of an `async with` block.
+    `NoRespondersError`, `NoAnswerError` (the status for the end of the pull did not arrive), or `NotConnectedError`
+    (the connection was lost, or there was none in all that time). A batch that is not read to its end ends when its
+    time is up, or at the end of an `async with` block.
     """
 
     def __init__(self, js: ApiCalls, stream: str, consumer: str, limits: PullLimits, group: PriorityGroup) -> None:
@@ -117,7 +117,7 @@ class MessageBatch(_RefillingPuller):
 
 
 class AckNextBatch(MessageBatch):
-    """The messages of a pull that also acknowledges a message: see `JetStream.ack_next`."""
+    """The messages of a pull that also acknowledges an earlier message: see `JetStream.ack_next`."""
 
     def __init__(
         self, js: ApiCalls, message: Message, limits: PullLimits, group: PriorityGroup, *, no_wait: bool

@@ -13,7 +13,7 @@ from rebaser_client.jetstream.pull.options import DEFAULT_EXPIRES, PullLimits, c
 
 
 class Consumer:
-    """A consumer that `JetStream` or `Stream` returned. `cached_info` is as old as the last call of `info`.
+    """A consumer that `JetStream` or `Stream` returned. `cached_info` is what the last call of `info` returned.
 
     All times are seconds. `consume`, `fetch` and `next` raise `ConfigError` for arguments that ADR-37 or the consumer's
     cached configuration forbids. `group`, `min_pending`, `min_ack_pending` and `priority`: see `PriorityGroup`.
@@ -57,17 +57,17 @@ class Consumer:
         on_unpinned: Callable[[], None] | None = None,
         end_when_gone: bool = False,
     ) -> Messages:
-        """Return endless messages, pulled in advance: at most `max_messages` (500) or `max_bytes` are buffered.
+        """Return the messages without end, pulled in advance: at most `max_messages` (500) or `max_bytes` are buffered.
 
-        The next pull is sent when the threshold (by default, half of that maximum) is left. A pull lasts `expires` (at
-        least 1). After two `idle_heartbeat` (by default, half of `expires`, from 0.5 to 30) without anything from the
-        server, a new pull is sent. `on_warning`, `on_pinned` and `on_unpinned` are called in the read loop: see
-        `Puller` and `PullConsumer`. `end_when_gone`: after a reconnect, and when pulls get no answer, ask whether the
-        consumer still exists, and end if it does not. Otherwise, if it disappears unnoticed, pulling waits for it to
-        come back.
+        The next pull is sent when no more than the threshold (by default, half of that maximum) is left. A pull lasts
+        `expires` (at least 1). If the server sends nothing for two `idle_heartbeat` (by default, half of `expires`,
+        from 0.5 to 30), a new pull is sent. `on_warning`, `on_pinned` and `on_unpinned` are called in the read loop:
+        see `Puller` and `PullConsumer`. `end_when_gone`: check after a reconnect, and when pulls get no answer, whether
+        the consumer still exists, and end if it does not. Without this option, a reader that was not notified of the
+        deletion waits until the consumer exists again.
 
         With `ack_policy` none, buffered messages are lost if the reader leaves early, because the server considers
-        them done. Such a reader should buffer little (`max_messages`), or drain.
+        them done. Such a reader should buffer few messages (`max_messages`), or call `drain`.
         """
         limits = PullLimits.of_consume(
             max_messages,
@@ -101,7 +101,8 @@ class Consumer:
         min_ack_pending: int | None = None,
         priority: int | None = None,
     ) -> MessageBatch:
-        """Return the next `max_messages`, or as many as fit into `max_bytes`, or as many as arrive within `expires`.
+        """Return the next `max_messages` messages, or as many as fit into `max_bytes`, or as many as arrive in
+        `expires`.
 
         Both limits may be given: the batch ends when the first is reached. With a heartbeat (the default if `expires`
         is above 30) a lost pull is noticed before its time is up.

@@ -1,11 +1,11 @@
-"""Counts what the pulls on the server may still deliver: the pending counts of ADR-37. No I/O, no clock.
+"""Counts how much the pulls on the server may still deliver: the pending counts of ADR-37. No I/O, no clock.
 
 All amounts are messages, or all are bytes, because ADR-37 allows only one of the two as the limit.
 
 The reader grants amounts: the limit at the beginning, and more whenever it has room. `outstanding` is the amount that
 pulls have requested and the server has not delivered; messages in the reader's buffer are not part of it. `free` is the
-amount that was granted and that no pull has requested yet. Invariant: everything granted is `free`, `outstanding` or
-delivered.
+amount that was granted and that no pull has requested yet. Invariant: each granted amount is either `free`,
+`outstanding` or delivered.
 
 A message does not say which pull it answers, because the server serves pulls in turn. So it is counted for the oldest
 pull. The status that ends a pull says how much the pull did not deliver; the counts are then corrected.
@@ -15,7 +15,7 @@ from collections import deque
 
 
 class SentPull:
-    """A pull on the server. `remaining`: what it may still deliver. `sent_at`: seconds of the state's clock."""
+    """A pull on the server. `remaining`: how much it may still deliver. `sent_at`: seconds of the state's clock."""
 
     __slots__ = ("pin", "remaining", "sent_at", "token")
 
@@ -44,7 +44,7 @@ class PullCounts:
         return self._floor <= token <= self._tokens
 
     def _add_pull(self, pin: str, now: float) -> int:
-        """Record a pull for everything that is free. Return its token."""
+        """Record a pull for the whole free amount. Return its token."""
         self._tokens += 1
         self._sent.append(SentPull(self._tokens, self.free, pin, now))
         self.outstanding += self.free
@@ -68,9 +68,9 @@ class PullCounts:
         self.free -= amount
 
     def _finish_pull(self, token: int, undelivered: int | None) -> int:
-        """Count the pull `token` as over; what it did not deliver becomes free.
+        """Count the pull `token` as ended; the amount that it did not deliver becomes free.
 
-        `undelivered` is the amount that the status gives; None: use our own count. Return the amount used.
+        `undelivered` is that amount according to the status; None: use our own count. Return the amount that was used.
         """
         expected = 0
         for pull in self._sent:
@@ -82,16 +82,16 @@ class PullCounts:
         self.free += expected
         if undelivered is None:
             return expected
-        # `expected - undelivered` is what this pull delivered beyond our count. It was counted for other pulls, which
-        # may still deliver that much. For instance, of two pulls of 10, the first has delivered 4 by our count, so
-        # `expected` is 6. If the server says that 2 are undelivered, it has delivered 8, and our count for the second
-        # pull is 4 too high: that pull may still deliver 4 more. Then 4 is positive, and moves from `free` to it.
+        # `expected - undelivered` is what this pull delivered beyond our count. We counted that amount as delivered by
+        # other pulls, so they may still deliver it. For instance, of two pulls of 10, the first has delivered 4 by our
+        # count, so `expected` is 6. If the status says that 2 are undelivered, the first pull has delivered 8. Then our
+        # count for the second pull is 4 too high, and 4 move from `free` to the second pull.
         self._move_to_others(expected - undelivered)
         return undelivered
 
     def _move_to_others(self, amount: int) -> None:
-        """Move `amount` from `free` to the remaining pulls. If it is negative, move that much from these pulls to
-        `free`, as far as they have it."""
+        """Move `amount` from `free` to the remaining pulls. If `amount` is negative, move as much from these pulls to
+        `free`, at most all that they have."""
         for pull in list(self._sent):
             if not amount:
                 return

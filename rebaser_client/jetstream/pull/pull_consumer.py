@@ -10,13 +10,13 @@ from rebaser_client.jetstream.pull.state import PullState
 
 
 class PullConsumer(Puller):
-    """The messages of the durable `consumer` of `stream`, never more than the reader has given credit for.
+    """The messages of the durable `consumer` of `stream`, never more than the credit that the reader has given.
 
         async with PullConsumer(js, stream, consumer) as pull:
             pull.add_credit(10)
             async for message in pull: ...
 
-    Acknowledge the messages through `JetStream`. If the consumer is deleted, the puller waits for it to come back.
+    Acknowledge the messages through `JetStream`. If the consumer is deleted, the puller waits until it exists again.
     `expires` and `idle_heartbeat` are seconds. `group`, `min_pending`, `min_ack_pending` and `priority`: see
     `PriorityGroup`; they raise `ConfigError` if no server accepts them. `on_pinned` is called, in the read loop, with
     the pin's id when the first message of a pin was delivered, `on_unpinned` when a pull was refused because the pin is

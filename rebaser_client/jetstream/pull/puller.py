@@ -1,8 +1,8 @@
 """Pulls messages: carries out the actions of `PullState`, and queues messages until a reader takes them.
 
 Invariant: whatever happens to a pull (it expires, it is refused, its heartbeats stop, the connection breaks), another
-pull requests what that pull did not deliver. After `stop` nothing is queued: messages that still arrive are returned to
-the server at once.
+pull requests what that pull did not deliver. After `stop`, no message is queued: those that still arrive are returned
+to the server at once.
 """
 
 import asyncio
@@ -145,7 +145,7 @@ class Puller:
         return self._queue.popleft()
 
     async def _wait(self) -> None:
-        """Return when something is queued. After pulling has ended, raise its error once, then `StopAsyncIteration`."""
+        """Wait until a message is queued. After pulling has ended, raise its error once, then `StopAsyncIteration`."""
         if not self._opened:
             await self._open()
         while not self._queue:
@@ -183,7 +183,7 @@ class Puller:
             self._deliver(message, 1)
 
     def _parse(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> PullMessage | None:
-        """Return the delivery; None for a status, which is handled here, and for a message that is no delivery."""
+        """Return the delivery in a message; None if it is a status, which is handled here, or anything else."""
         if headers is not None and STATUS in headers and not reply.startswith("$JS.ACK."):
             pending = headers.get("Nats-Pending-Bytes" if self._state.by_bytes else "Nats-Pending-Messages")
             token = as_int(subject[len(self._inbox) :])
@@ -230,7 +230,8 @@ class Puller:
         for action in actions:
             match action:
                 case SendPull() if not self._jobs and not self._job_running and self._send_now(action):
-                    # sent at once: by the time a task runs, everything outstanding might be delivered, the reader idle
+                    # sent at once: before a task could run, the outstanding messages might all arrive, and the reader
+                    # idle
                     pass
                 case SendPull() | RenewInbox():
                     self._add_job(action)
@@ -271,7 +272,8 @@ class Puller:
             if callback is not None:
                 callback(*args)
         except Exception:
-            # The caller is the read loop or the ticks of the connection, on which other code depends, too.
+            # The caller is the read loop or the tick of the connection, and an exception would stop these for all other
+            # code.
             log.exception("pull_callback_failed", **self._names)
 
     async def _run(self) -> None:
@@ -313,7 +315,7 @@ class Puller:
 
     async def _send(self, pull: SendPull) -> None:
         if not self._state.is_current(pull.token):
-            return  # given up because the connection was lost; the next pull requests as much
+            return  # given up because the connection was lost; the next pull requests the same amount
         try:
             await self._connection.publish(self._api, self._encode(pull), reply=f"{self._inbox}{pull.token}")
         except RebaserError as error:

@@ -39,11 +39,11 @@ MESSAGE_TOO_LARGE = "Message Size"
 class PullState(PullCounts):
     """The state of one reader's pulls.
 
-    `limit`: how much is free at the beginning, which is also the most that can be free. `threshold`: pull again when
-    what is outstanding or in the reader's buffer falls to this or below. None: pull again when no more is outstanding
-    than is free. `single_pull`: end after one pull (`fetch`). `survives_delete`: if the consumer is deleted, wait until
-    it exists again. `expires` and `heartbeat` (0: none) are seconds. `batch`: messages requested by a pull that is
-    limited in bytes; with `single_pull`, pulling also ends once that many were delivered.
+    `limit`: the amount that is free at the beginning, and the most that can be free. `threshold`: pull again when the
+    amount that is outstanding or in the reader's buffer falls to this or below. None: pull again when at least as much
+    is free as is outstanding. `single_pull`: end after one pull (`fetch`). `survives_delete`: if the consumer is
+    deleted, wait until it exists again. `expires` and `heartbeat` (0: none) are seconds. `batch`: messages requested by
+    a pull that is limited in bytes; with `single_pull`, pulling also ends once that many were delivered.
     """
 
     def __init__(
@@ -61,7 +61,8 @@ class PullState(PullCounts):
         super().__init__(limit)
         self.ended = False
         self.pin = ""
-        # How much must be free before another pull is sent. 0 (no threshold): as much as is outstanding, at least 1.
+        # The amount that must be free before another pull is sent. 0 (no threshold): the outstanding amount, at least
+        # 1.
         self.min_free = 0 if threshold is None else max(limit - threshold, 1)
         self._limit = limit
         self.by_bytes = by_bytes
@@ -72,8 +73,8 @@ class PullState(PullCounts):
         self._batch = batch
         self._messages = 0  # delivered
         self._connected = True
-        self._refused_room = 0  # bytes that the next message did not fit into
-        self._refusals = 0  # in a row
+        self._refused_room = 0  # bytes of a pull that were too few for the next message
+        self._refusals = 0  # refused pulls in a row
         self._backing_off = False  # until `resume`
         self._renewing = False
         self._received = False  # whether anything was received since the last tick
@@ -88,7 +89,7 @@ class PullState(PullCounts):
         return self.pull()
 
     def grant(self, amount: int) -> Sequence[Action]:
-        """Note that the reader has room for `amount` more, because it took that much or gave that much credit."""
+        """Note that the reader has room for `amount` more, because it took messages or gave credit."""
         self.free += amount
         return self.pull()
 
@@ -97,7 +98,8 @@ class PullState(PullCounts):
         return self._end(None)
 
     def pull(self, min_free: int = 0) -> Sequence[Action]:
-        """Return the pull to send now, if any. One is due once at least `min_free` is free; 0: the usual threshold."""
+        """Return the pull to send now, if any. A pull is due once at least `min_free` is free; 0: the usual
+        threshold."""
         amount = self.free
         usual = self.min_free if self.min_free > 0 else max(self.outstanding, 1)
         if (
@@ -182,7 +184,7 @@ class PullState(PullCounts):
     # -- time and connection ---------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> Sequence[Action]:
-        """Note that it is `now`. Call this at least once a second, also without a connection."""
+        """Note that the time is `now`. Call this at least once a second, even without a connection."""
         self._clock += min(now - self._now, MAX_STEP)
         self._now = now
         if self._received:
@@ -258,8 +260,8 @@ class PullState(PullCounts):
         return (ResumeAfter(delay),)
 
     def _lose_pin(self, token: int) -> Sequence[Action]:
-        """Forget our pin, because the server refused the pin of the pull `token`; but not if that pull named an older
-        pin."""
+        """Forget our pin, because the server refused the pin of the pull `token`. If that pull named an older pin, keep
+        it."""
         refused_pin = next((pull.pin for pull in self._sent if pull.token == token), "")
         if not self.pin or (refused_pin and refused_pin != self.pin):
             return NOTHING
