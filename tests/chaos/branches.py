@@ -47,6 +47,7 @@ ALIKE = {
     ("deleted", "moved"),
     ("deleted", "purged"),
     ("self", "target_is_open"),
+    ("self", "purged"),
     ("closed", "no_such_change_set"),
     ("not_its_target", "purged"),
 }

@@ -338,7 +338,7 @@ class World:
             for id_, conflict in book.conflicts.items():
                 untouched = book.cells.get(id_) == conflict.base and self.holds("equal to its base is not edited")
                 level = book.cells.get(id_) == book.theirs(id_)
-                if strategy != "record" or untouched or level:
+                if strategy != "record" or untouched or level or id_ in agreed:
                     theirs.setdefault(id_, book.theirs(id_))
         commit = Commit(0, "replay")
         for id_, their in theirs.items():
