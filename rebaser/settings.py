@@ -29,6 +29,7 @@ _SPARK = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|(sc|spark|k8s)://.+")
 ACCESS = (
     "nats_creds", "nats_nkey", "nats_user", "nats_password", "nats_token",
     "nats_tls_ca", "nats_tls_cert", "nats_tls_key", "nats_tls_hostname",
+    "nats_domain",
 )  # fmt: skip
 
 
@@ -57,6 +58,9 @@ class Settings(BaseModel):
     )
     nats_tls_hostname: str | None = Field(
         None, description="Host name in the certificate of NATS, if it differs from the address."
+    )
+    nats_domain: str | None = Field(
+        None, description="Domain of JetStream, for an account that imports JetStream from another one under this name."
     )
     prefix: str = Field("", description="Prefix of all stream and subject names; separates installations on one NATS.")
     inbox_prefix: str = Field("_INBOX", description="Prefix of the subjects on which this process receives answers.")
@@ -198,6 +202,11 @@ class Settings(BaseModel):
     shutdown_grace: float = Field(15.0, gt=0, description="How long a graceful shutdown may take.")
 
     # Streams
+    create_streams: bool = Field(
+        True,
+        description="Whether servers create missing streams and update existing ones; if not, `rebaser init` does, and"
+        " servers need no right to.",
+    )
     durability: Literal["memory", "fast", "safe"] | None = Field(
         None,
         description="Which failures the data survives; default: `fast` for new streams, no change to existing ones.",
@@ -313,6 +322,7 @@ class Settings(BaseModel):
             "tls_cert": self.nats_tls_cert,
             "tls_key": self.nats_tls_key,
             "tls_hostname": self.nats_tls_hostname,
+            "domain": self.nats_domain,
         }
 
     def replies_under(self) -> str:
@@ -328,8 +338,8 @@ class Settings(BaseModel):
             )
 
     def embedded(self, url: str) -> Self:
-        """Return a copy for the embedded NATS at `url`, which requires no credentials."""
-        return self.model_copy(update=dict.fromkeys(ACCESS) | {"nats_url": url})
+        """Return a copy for the embedded NATS at `url`, which requires no credentials, and has no streams at first."""
+        return self.model_copy(update=dict.fromkeys(ACCESS) | {"nats_url": url, "create_streams": True})
 
     def retention(self) -> Retention:
         """Return how much of the log of a change set is kept."""

@@ -96,6 +96,7 @@ ACCESS_OPTIONS = [
     _option(
         "nats_tls_hostname", str | None, "Host name in the certificate of NATS, if it differs from the address.", "NAME"
     ),
+    _option("nats_domain", str | None, "Domain of JetStream, where an account imports it from another one.", "NAME"),
 ]
 ACCESS_VALUES: ContextVar[dict[str, object]] = ContextVar("ACCESS_VALUES", default={})  # noqa: B039 - never mutated
 """The values of `ACCESS_OPTIONS` for the command that runs, by setting."""

@@ -116,6 +116,20 @@ def _gc() -> Function:
 
 
 @LazyGroup.command(
+    "init",
+    "Create the streams and their consumers, or update them, and end.",
+    examples(
+        "rebaser init --nats nats://nats:4222 --nats-user operator --replicas 3",
+        "rebaser init --check",
+    ),
+)
+def _init() -> Function:
+    from rebaser.cli.commands.operation.init import init
+
+    return with_access(init)
+
+
+@LazyGroup.command(
     "demo",
     "Take a tour with real data, in about a minute.",
     examples(

@@ -163,6 +163,7 @@ def source_options(settings: Settings, tasks: int) -> dict[str, str]:
         "tlsCert": access["tls_cert"],
         "tlsKey": access["tls_key"],
         "tlsHostname": access["tls_hostname"],
+        "domain": access["domain"],
     }
     return {name: str(value) for name, value in given.items() if value not in (None, "")}
 

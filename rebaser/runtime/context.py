@@ -77,7 +77,7 @@ async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncItera
         deadline = anyio.current_time() + settings.wait_for_nats
         connection = await _connect(stack, settings, deadline)
         js = JetStream(connection)
-        stream_watch = StreamWatch(js, subjects, settings.topology())
+        stream_watch = StreamWatch(js, subjects, settings.topology(), create=settings.create_streams)
         await _ensure_streams(stream_watch, deadline)
         blobs = open_blobs(settings.blobs, js, subjects.blobs_bucket)
         engine = await stack.enter_async_context(
@@ -136,7 +136,8 @@ async def _connect(stack: AsyncExitStack, settings: Settings, deadline: float) -
 
 
 async def _ensure_streams(stream_watch: StreamWatch, deadline: float) -> None:
-    """Create missing streams. While JetStream is not available, try again until `deadline`."""
+    """Create missing streams, or check that they exist. While JetStream is not available, try again until `deadline`,
+    and also while streams are missing that this server may not create."""
     backoff = Backoff(RETRY_NATS, RETRY_NATS_MAX)
     while True:
         try:

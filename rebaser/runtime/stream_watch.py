@@ -22,10 +22,10 @@ import anyio
 import structlog
 
 from rebaser.snapshot import STREAMS, StreamUsage
-from rebaser_client.admin.provisioning import ensure_topology
+from rebaser_client.admin.provisioning import ensure_topology, examine_topology
 from rebaser_client.jetstream import ApiError, JetStream, StreamInfo
 from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
-from rebaser_core.errors import RebaserError, TransientError
+from rebaser_core.errors import ConfigError, RebaserError, TransientError
 from rebaser_core.streams import topology
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import first_sequence_after
@@ -74,14 +74,18 @@ NEVER = StreamSnapshot("", 0, 0, "no time", StreamUsage(0, 0, 0.0))
 class StreamWatch:
     """Watches the streams of one installation: call `ensure` to create them, then `run` in a task group.
 
+    With `create` false, it only checks them: `rebaser init` creates and updates them, and servers need no right to.
     `problem`: why the server is not ready; empty if it is. `losses`: descriptions of what was lost while this server
     ran. `tasks`: the number of tasks that no server has, and of those that servers have.
     """
 
-    def __init__(self, js: JetStream, subjects: Subjects, options: topology.TopologyOptions) -> None:
+    def __init__(
+        self, js: JetStream, subjects: Subjects, options: topology.TopologyOptions, *, create: bool = True
+    ) -> None:
         self._js = js
         self._subjects = subjects
         self._options = options
+        self._create = create
         self._names = [config["name"] for config in topology.streams(subjects, options)]
         self._seen: dict[str, StreamSnapshot] = {}
         self._lost: frozenset[str] = frozenset()  # lost and not recreated yet
@@ -91,8 +95,18 @@ class StreamWatch:
         self.losses: deque[str] = deque(maxlen=MAX_LOSSES)
 
     async def ensure(self) -> None:
-        """Create missing streams and consumers; raises the errors of `ensure_topology`."""
-        await ensure_topology(self._js, self._subjects, self._options)
+        """Create missing streams and consumers, and update the others; raises the errors of `ensure_topology`.
+
+        With `create` false, raises `TransientError` if any is missing, and `ConfigError` if any differs.
+        """
+        if self._create:
+            await ensure_topology(self._js, self._subjects, self._options)
+        else:
+            parts = await examine_topology(self._js, self._subjects, self._options)
+            if missing := [str(part) for part in parts if not part.exists]:
+                raise _missing(missing)
+            if different := [f"{part}: {', '.join(part.differences)}" for part in parts if part.differences]:
+                raise ConfigError(f"{'; '.join(different)}: run `rebaser init` with the settings of the servers")
         self._seen = await self._snapshots()
 
     def usage(self) -> dict[str, StreamUsage]:
@@ -141,6 +155,8 @@ class StreamWatch:
             listener.streams_lost({name: first_sequence_after(self._last_seen(name).last) for name in lost})
         if gone or consumers:
             self._set_problem(self.problem or f"missing in NATS: {', '.join([*gone, *consumers])}")
+            if not self._create:
+                raise _missing([*gone, *consumers])
             ends = {name: self._last_seen(name).last for name in gone}
             await ensure_topology(self._js, self._subjects, self._options, ends)
             snapshots = await self._snapshots()
@@ -196,6 +212,12 @@ class StreamWatch:
         elif self.problem and not problem:
             log.warning("server_ready_again")
         self.problem = problem
+
+
+def _missing(parts: list[str]) -> TransientError:
+    return TransientError(
+        f"missing in NATS: {', '.join(parts)}; run `rebaser init`, because REBASER_CREATE_STREAMS is false"
+    )
 
 
 def _usage(info: StreamInfo) -> StreamUsage:

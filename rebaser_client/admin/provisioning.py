@@ -1,11 +1,51 @@
-"""Creates and updates the streams and the durable consumers that `rebaser_core.streams.topology` describes."""
+"""Creates, updates and checks the streams and the durable consumers that `rebaser_core.streams.topology` describes."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from rebaser_client.jetstream import ApiError, JetStream
+from rebaser_client.jetstream.ensure import difference_texts, differences
 from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
 from rebaser_core.streams import topology
 from rebaser_core.streams.subjects import Subjects
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stream, or a durable consumer of `stream`, and how it differs from what is wanted, as text, field by field.
+
+    `consumer` is empty for a stream. `exists` is false if it is missing; then there are no differences.
+    """
+
+    stream: str
+    consumer: str
+    exists: bool
+    differences: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"consumer {self.consumer} of {self.stream}" if self.consumer else f"stream {self.stream}"
+
+
+async def examine_topology(js: JetStream, subjects: Subjects, options: topology.TopologyOptions) -> list[Part]:
+    """Return all streams and durable consumers, compared with what `options` ask for. Changes nothing."""
+
+    async def part(stream: str, consumer: str, info: Awaitable[Any], wanted: Mapping[str, Any]) -> Part:
+        try:
+            current = (await info).config
+        except ApiError as error:
+            if error.err_code not in (STREAM_NOT_FOUND, CONSUMER_NOT_FOUND):
+                raise
+            return Part(stream, consumer, exists=False)
+        return Part(stream, consumer, exists=True, differences=tuple(difference_texts(differences(current, wanted))))
+
+    return [
+        await part(config["name"], "", js.stream_info(config["name"]), config)
+        for config in topology.streams(subjects, options, clustered=js.connection.clustered)
+    ] + [
+        await part(stream, config["name"], js.consumer_info(stream, config["name"]), config)
+        for stream, config in topology.consumers(subjects, options)
+    ]
 
 
 async def ensure_topology(

@@ -28,6 +28,7 @@ class ApiCalls:
 
     def __init__(self, connection: Connection, *, domain: str | None = None, timeout: float = 5.0) -> None:
         self.connection = connection
+        domain = domain or connection.domain
         self.prefix = f"$JS.{domain}.API." if domain else "$JS.API."
         self._timeout = timeout
 

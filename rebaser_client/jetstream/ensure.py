@@ -36,12 +36,12 @@ async def ensure_stream(call: ApiCall, config: Mapping[str, Any], beginning: Map
     else:
         return
     current = (await call(f"STREAM.INFO.{subject_tokens(name)}"))["config"]
-    if differences := _differences(current, config):
-        log.warning("stream_changed", stream=name, fields=_texts(differences))
+    if changes := differences(current, config):
+        log.warning("stream_changed", stream=name, fields=difference_texts(changes))
         try:
             await call(f"STREAM.UPDATE.{subject_tokens(name)}", {**current, **config})
         except ApiError as error:
-            raise _final(error, what, differences) from error
+            raise _final(error, what, changes) from error
 
 
 async def ensure_consumer(call: ApiCall, stream: str, config: Mapping[str, Any]) -> None:
@@ -56,12 +56,12 @@ async def ensure_consumer(call: ApiCall, stream: str, config: Mapping[str, Any])
     else:
         return
     current = (await call(f"CONSUMER.INFO.{subject_tokens(stream, name)}"))["config"]
-    if _differences(current, config):
+    if differences(current, config):
         check_update(current, {**current, **config})
         try:
             await call(*consumer_request(stream, {**current, **config}, "update"))
         except ApiError as error:
-            raise _final(error, what, _differences(current, config)) from error
+            raise _final(error, what, differences(current, config)) from error
 
 
 def consumer_request(
@@ -76,7 +76,7 @@ def consumer_request(
     return subject, {**body, "pedantic": True} if pedantic else body
 
 
-def _differences(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def differences(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return (current, wanted) by field. The server omits values that are false, empty or zero."""
     return {
         name: (current.get(name), value)
@@ -85,15 +85,16 @@ def _differences(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[
     }
 
 
-def _final(error: ApiError, what: str, differences: Mapping[str, tuple[Any, Any]] | None = None) -> Exception:
+def _final(error: ApiError, what: str, changes: Mapping[str, tuple[Any, Any]] | None = None) -> Exception:
     """Return the error to raise for the refusal `error`: a `ConfigError` if a retry cannot succeed, otherwise `error`
     itself."""
     if error.status in (404, 503) or error.err_code == NO_PEERS:
         return error
-    if not differences:
+    if not changes:
         return ConfigError(f"{what} cannot be created: {error.description}")
-    return ConfigError(f"{what} cannot be changed ({error.description}): {'; '.join(_texts(differences))}")
+    return ConfigError(f"{what} cannot be changed ({error.description}): {'; '.join(difference_texts(changes))}")
 
 
-def _texts(differences: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    return [f"{name} is {current!r}, wanted {value!r}" for name, (current, value) in differences.items()]
+def difference_texts(changes: Mapping[str, tuple[Any, Any]]) -> list[str]:
+    """Return what `differences` found as text for people, field by field."""
+    return [f"{name} is {current!r}, wanted {value!r}" for name, (current, value) in changes.items()]

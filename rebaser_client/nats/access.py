@@ -27,7 +27,8 @@ class Access(TypedDict, total=False):
     `user` and `password`, or `token`; or with a client certificate, the PEM files `tls_cert` and `tls_key` (None: the
     key is in `tls_cert`). `tls_ca` is a PEM file of the authorities that may sign the server's certificate (None: those
     of the system). `tls_hostname` is the name in that certificate, if it is not the server's address. `tls` is a
-    context that replaces these files.
+    context that replaces these files. `domain` is the domain of JetStream, which is part of the subjects of its API
+    (None: none). An account that imports this API from another account names it there.
     """
 
     creds: Path | None
@@ -40,12 +41,15 @@ class Access(TypedDict, total=False):
     tls_cert: Path | None
     tls_key: Path | None
     tls_hostname: str | None
+    domain: str | None
 
 
 def check_access(access: Access) -> None:
     """Raise `ConfigError` for options that contradict each other and for unusable files."""
     if unknown := access.keys() - Access.__annotations__.keys():
         raise TypeError(f"unknown connection options: {', '.join(sorted(unknown))}")
+    if (domain := access.get("domain")) is not None and not re.fullmatch(r"[\w-]+", domain, re.ASCII):
+        raise ConfigError(f"{domain!r} is no domain of JetStream: use letters, digits, _ and -")
     present = {name for name, value in access.items() if value is not None}
     if "user" in present and "password" not in present:
         raise ConfigError("a NATS user needs a password")

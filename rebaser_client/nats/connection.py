@@ -22,6 +22,7 @@ from rebaser_client.nats.access import Access, check_access
 from rebaser_client.nats.api_outage import ApiOutage
 from rebaser_client.nats.denials import Denials
 from rebaser_client.nats.errors import NoAnswerError, NoRespondersError
+from rebaser_client.nats.hooks import Hooks
 from rebaser_client.nats.link import Link, LinkOptions, parse_servers, translate, without_secrets
 from rebaser_client.nats.messages import STATUS, Msg
 from rebaser_client.nats.parser import Handler, SizedHandler
@@ -50,13 +51,12 @@ class Connection:
         self._link: Link | None = None
         self._linked = anyio.Event()
         self._subscriptions: dict[Subscription, None] = {}
-        self._on_reconnect: dict[Callable[[], None], None] = {}
-        self._on_tick: dict[Callable[[], None], None] = {}
-        self._on_close: dict[Callable[[], None], None] = {}
+        self._on_reconnect, self._on_tick, self._on_close = Hooks(), Hooks(), Hooks()
         self._closed, self._lost_at = False, self._loop.time()
         self._api_outage, self._denials = ApiOutage(), Denials()
         self._id, self._count = secrets.token_hex(8), 0
         self._replies = Replies(f"{options.inbox_prefix}.{self._id}.")
+        self.domain = options.access.get("domain")  # of JetStream; None: that of the account
         self.max_payload = 1024 * 1024
         self.clustered = False  # whether NATS consists of more than one server
 
@@ -286,18 +286,15 @@ class Connection:
 
     def on_reconnect(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` after each reconnect. Returns a function that removes the hook."""
-        self._on_reconnect[callback] = None
-        return lambda: self._on_reconnect.pop(callback, None)
+        return self._on_reconnect.add(callback)
 
     def on_tick(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` every `TICK` seconds while the event loop runs. Returns a function that removes the hook."""
-        self._on_tick[callback] = None
-        return lambda: self._on_tick.pop(callback, None)
+        return self._on_tick.add(callback)
 
     def on_close(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` when the connection is closed. Returns a function that removes the hook."""
-        self._on_close[callback] = None
-        return lambda: self._on_close.pop(callback, None)
+        return self._on_close.add(callback)
 
     def spawn(self, run: Callable[[*Args], Coroutine[Any, Any, None]], *args: *Args) -> None:
         """Start `run` in the background until the connection is closed. `run` must handle its own errors."""
@@ -317,7 +314,7 @@ class Connection:
             await link.close()
             raise
         self._group.start_soon(self._supervise, link)
-        self._group.start_soon(self._ticks)
+        self._group.start_soon(self._on_tick.call_every, TICK)
 
     async def _attach(self, link: Link) -> None:
         # Subscriptions may be added and removed while one is attached.
@@ -343,8 +340,7 @@ class Connection:
             link = await self._open_again(servers)
             server = link.client.connected_url
             log.info("nats_reconnected", name=self._options.name, server=server and without_secrets(server.netloc))
-            for callback in list(self._on_reconnect):
-                callback()
+            self._on_reconnect.call()
 
     def _denied(self, error: NotAllowed) -> None:
         """Pass a denial, which arrives some time after the attempt, to the caller that made the attempt, or log it."""
@@ -383,15 +379,8 @@ class Connection:
             await link.close()
         self._linked.set()
         self._replies.close_all()
-        for callback in list(self._on_close):
-            callback()
+        self._on_close.call()
         log.debug("nats_closed", name=self._options.name)
-
-    async def _ticks(self) -> None:
-        while True:
-            await anyio.sleep(TICK)
-            for callback in list(self._on_tick):
-                callback()
 
     async def _post(self, subject: str, payload: bytes) -> None:
         try:

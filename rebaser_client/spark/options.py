@@ -31,7 +31,7 @@ POSITIONS = ("at", "from", "to")
 _KNOWN = (
     "nats", "workspace", "changeSet", "table", "start", *POSITIONS, "partitions", "failOnDataLoss", "prefix", "blobs",
     "credentials", "token", "inboxPrefix", "messages", "nkey", "user", "password", "tlsCa", "tlsCert", "tlsKey",
-    "tlsHostname",
+    "tlsHostname", "domain",
 )  # fmt: skip
 
 
@@ -131,6 +131,7 @@ def _access(options: Mapping[str, str]) -> Access:
         "tls_cert": path("tlsCert"),
         "tls_key": path("tlsKey"),
         "tls_hostname": options.get("tlsHostname") or None,
+        "domain": options.get("domain") or None,
     }
 
 

@@ -42,7 +42,8 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
     - `failOnDataLoss`: whether reading fails if commits after `start` or `from`, or those that `at` needs, were purged
       (default true). With false, such commits or change sets are left out.
     - `credentials` or `nkey` (files on Spark's machines), `token`, or `user` and `password`: how to log in to NATS.
-    - `tlsCa`, `tlsCert`, `tlsKey` (files on Spark's machines), `tlsHostname`: as for the servers.
+    - `tlsCa`, `tlsCert`, `tlsKey` (files on Spark's machines), `tlsHostname`, `domain` (of JetStream): as for the
+      servers.
     - `prefix`, `blobs`, `inboxPrefix`: as for the servers.
 
     Columns of values: `workspace`, `change_set`, `sequence` (the log sequence as of which they are read, the same for

@@ -122,7 +122,14 @@ def type_of(annotation: Any) -> str:
     kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
     if kinds:
         return " or ".join(type_of(kind) for kind in kinds)
-    names = {"str": "text", "int": "integer", "float": "number", "Path": "path", "SecretStr": "secret"}
+    names = {
+        "str": "text",
+        "int": "integer",
+        "float": "number",
+        "Path": "path",
+        "SecretStr": "secret",
+        "bool": "`true` or `false`",
+    }
     return names[annotation.__name__]
 
 
@@ -139,6 +146,8 @@ def default_of(name: str, default: Any) -> str:
         return DEFAULTS[name]
     if default is None:
         return ""
+    if isinstance(default, bool):
+        return "`true`" if default else "`false`"
     if isinstance(default, str):
         return f"`{default}`" if default else "empty"
     return f"{default:,g}" if isinstance(default, float) else f"{default:,}"

@@ -263,6 +263,7 @@ async def test_that_one_server_refuses_us_says_more_than_that_another_is_away(tm
         ({"nkey": "secret"}, "is not a file with the seed of an nkey"),
         ({"creds": "secret"}, "is not a NATS credentials file"),
         ({"creds": "."}, "cannot be read"),
+        ({"domain": "a.b"}, "'a.b' is no domain of JetStream"),
     ],
 )
 async def test_options_that_cannot_be_are_refused_before_anybody_is_asked(
@@ -270,7 +271,10 @@ async def test_options_that_cannot_be_are_refused_before_anybody_is_asked(
 ) -> None:
     folder = files.ca.parent
     (folder / "secret").write_text(SECRET)
-    access = {name: value if name in ("user", "password", "token") else folder / value for name, value in given.items()}
+    access = {
+        name: value if name in ("user", "password", "token", "domain") else folder / value
+        for name, value in given.items()
+    }
     with pytest.raises(ConfigError, match=says) as refused:
         await works(f"nats://127.0.0.1:{unused_port}", **access)
     assert SECRET not in refused.value.message

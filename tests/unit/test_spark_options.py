@@ -69,7 +69,14 @@ def test_tables_of_the_whole_installation_need_no_workspace() -> None:
 
 
 def test_all_ways_to_log_in_are_passed_on_and_not_shown() -> None:
-    given = {"user": "joe", "password": "s3same", "tlsCa": "/ca", "tlsHostname": "nats", "nkey": "/seed"}
+    given = {
+        "user": "joe",
+        "password": "s3same",
+        "tlsCa": "/ca",
+        "tlsHostname": "nats",
+        "nkey": "/seed",
+        "domain": "hub",
+    }
     options = SourceOptions.read({"workspace": "shop", **given})
     assert "s3same" not in repr(options)
     assert {name: value for name, value in options.access().items() if value is not None} == {
@@ -78,4 +85,5 @@ def test_all_ways_to_log_in_are_passed_on_and_not_shown() -> None:
         "tls_ca": Path("/ca"),
         "tls_hostname": "nats",
         "nkey": Path("/seed"),
+        "domain": "hub",
     }

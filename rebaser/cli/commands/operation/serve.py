@@ -158,6 +158,15 @@ WaitForNats = Annotated[
         show_default="0",
     ),
 ]
+CreateStreams = Annotated[
+    bool | None,
+    typer.Option(
+        "--create-streams/--no-create-streams",
+        envvar="REBASER_CREATE_STREAMS",
+        help="Create missing streams and update existing ones, or leave that to `rebaser init`.",
+        show_default="--create-streams",
+    ),
+]
 
 
 def serve(
@@ -177,6 +186,7 @@ def serve(
     overflow_ack_pending: OverflowAckPending = None,
     sweep_interval: SweepInterval = None,
     replicas: Replicas = None,
+    create_streams: CreateStreams = None,
     http: Http = None,
     wait_for_nats: WaitForNats = None,
     log_level: LogLevel = None,
@@ -210,6 +220,7 @@ def serve(
         overflow_ack_pending=overflow_ack_pending,
         sweep_interval=sweep_interval,
         replicas=replicas,
+        create_streams=create_streams,
         http=http,
         wait_for_nats=wait_for_nats,
         log_level=log_level,
