@@ -1,6 +1,6 @@
 """Runs the lifecycle of one owner: feeds it events, and performs the effects that it returns.
 
-Invariant: `step` is never called while another call of it is running. `run` returns only when the lifecycle is done and
+Invariant: calls of `step` never overlap. `run` returns only when the lifecycle is done and
 every task that it started has ended. An event is handled within the call that posts it, so that there is only one task
 switch between the arrival of a request and its commit.
 """
@@ -19,13 +19,13 @@ from rebaser.change_set.lifecycle import INITIAL_EFFECTS, Effect, Event, OwnerSt
 class Actor:
     """Holds the `lifecycle` and the timer of one owner. A subclass performs the effects.
 
-    `changed` is called with True when the owner takes a slot of the server, with False when it frees its slot. While
-    `run` runs, effects start their tasks in `group` and open their resources in `resources`.
+    `changed` is called with True when the owner takes a slot of the server, and with False when it frees the slot.
+    While `run` runs, effects start their tasks in `group` and open their resources in `resources`.
     """
 
     def __init__(self, now: Callable[[], float], timing: Timing, changed: Callable[[bool], None]) -> None:
         self.lifecycle = OwnerState(active_at=now())
-        self._holds_slot = self.lifecycle.holds_slot  # what `changed` was last told
+        self._holds_slot = self.lifecycle.holds_slot  # the argument of the last call of `changed`
         self.group: TaskGroup | None = None
         self.resources = AsyncExitStack()
         self._now = now
@@ -85,10 +85,10 @@ class Actor:
         self._set_timer(self.lifecycle.next_tick(self._timing))
 
     def _set_timer(self, deadline: float | None) -> None:
-        """Have the timer fire at `deadline` at the latest.
+        """Make the timer fire at `deadline` at the latest.
 
-        A timer that fires earlier is kept, because every commit moves the deadline further away. A tick that comes too
-        early changes nothing, and sets the timer again.
+        A timer that is set for an earlier time stays, because every commit moves the deadline further away. A tick that
+        comes too early changes nothing, and sets the timer again.
         """
         if deadline is None or self._done or (self._timer is not None and self._timer[0] <= deadline):
             return
@@ -102,8 +102,8 @@ class Actor:
             self._timer = None
 
     def _fire_timer(self) -> None:
-        """Make `run` post a tick. This callback cannot post it, because it runs outside any task, and effects start
-        tasks."""
+        """Make `run` post a tick. This callback cannot do so itself, because effects start tasks, and it runs in no
+        task."""
         self._tick_due = True
         self._wake.set()
 

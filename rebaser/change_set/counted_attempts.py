@@ -1,4 +1,4 @@
-"""Counts attempts at work that may kill or hang its owner, but that cannot be rejected: updates, and pulls.
+"""Counts attempts at updates and pulls: work that may kill or hang its owner, but cannot be rejected.
 
 An owner whose task was redelivered records its attempts until one of them succeeds (see `poison`). Work that killed or
 hung `max_deaths` servers is deferred, longer each time, while requests are applied as usual.
@@ -55,7 +55,7 @@ class CountedAttempts:
         delay = exponential_delay(excess, DEFERRAL, DEFERRAL_MAX)
         # The delay counts from the last attempt of any owner. A clock that is behind does not make the delay longer.
         delay = min(max(delay - (context.now_ms() - attempt.first_ms) / 1000, 0.0), delay)
-        reason = f"{attempt.deaths} of the servers that ran it died or hung"
+        reason = f"{attempt.deaths} of the servers that tried it died or hung"
         error = DvuError(f"{self._what} of {self._commits.key} is deferred: {reason}")
         context.health.record(context.now(), error, delay)
         self._commits.logger.error(self._deferred, deaths=attempt.deaths, seconds=round(delay, 1))
@@ -71,7 +71,7 @@ class CountedAttempts:
         before = replace(self._last(), first_ms=self._context.now_ms())
         async with AsyncExitStack() as stack:
             if before.deaths:
-                try:  # a process makes one suspected attempt at a time, so that its death counts against no other
+                try:  # one suspected attempt at a time in a process, so that its death counts against that one only
                     self._context.suspect_dvu_lock.acquire_nowait()
                 except anyio.WouldBlock:
                     raise DvuError(

@@ -16,7 +16,7 @@ from rebaser_core.updates import Recompute
 
 
 async def heal(commits: CommitLog) -> None:
-    """Ask for a recompute of the values whose function was unknown and is known now.
+    """Append a request to recompute the values whose function was unknown and is known now.
 
     Raises the errors of `CommitLog.append`.
     """

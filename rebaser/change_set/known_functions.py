@@ -16,7 +16,7 @@ async def load_functions() -> None:
 
 
 def missing_functions(state: ChangeSetState) -> tuple[str, ...]:
-    """Return the functions of values in `state` that this server lacks, as many as a header may name."""
+    """Return the functions of values in `state` that this server lacks, at most as many as a header may name."""
     room = MAX_NAMED_CHARACTERS
     names: list[str] = []
     for name in sorted(state.cells.unknown_functions(registry().functions)):

@@ -28,8 +28,8 @@ RETRY_LOAD_MAX = 5.0  # seconds
 def retry_delay(delivered: int) -> float:
     """Return the seconds until a task that failed is redelivered; `delivered` counts its deliveries, from 1.
 
-    After the first failure there is no delay. Then it grows, so that in a long outage the server does not load every
-    change set again and again.
+    After the first failure, there is no delay. Then the delay grows, so that the server does not load every change set
+    again and again in a long outage.
     """
     if delivered <= 1:
         return 0.0
@@ -53,7 +53,7 @@ class Task:
         await self.js.ack_sync(self.message)
 
     async def nak(self, delay: float) -> None:
-        """Have the task redelivered to any server after `delay` seconds."""
+        """Ask NATS to deliver the task again, to any server, after `delay` seconds."""
         await self.js.nak(self.message, delay)
 
     async def progress(self) -> None:
@@ -62,7 +62,7 @@ class Task:
 
 
 class Lease:
-    """An owner's hold on its task. `lost` is True once the owner no longer has the hold. `task` is replaced when the
+    """An owner's right to its task. `lost` is True once the owner no longer has this right. `task` is replaced when the
     task is redelivered to the owner.
 
     The methods log failures instead of raising them: NATS redelivers a task that was not acknowledged.
@@ -81,8 +81,8 @@ class Lease:
     async def release(self) -> None:
         """Ack the task; return when NATS has confirmed it and the stream's leader reports that the message is gone.
 
-        Gives up after `ACK_ATTEMPTS` attempts. Once the task is acked, this waits even if the lease is lost meanwhile:
-        no other task can be published while the message is there.
+        Gives up after `ACK_ATTEMPTS` attempts. Once the task is acked, this waits even if the lease is lost meanwhile,
+        because no other task can be published while the message exists.
         """
         task, subjects, acked = self.task, self._subjects, False
         backoff = Backoff(ACK_RETRY)
@@ -101,7 +101,7 @@ class Lease:
             await anyio.sleep(backoff.next_delay())
 
     async def give_back(self, delay: float) -> None:
-        """Have the task redelivered to any server after `delay` seconds."""
+        """Ask NATS to deliver the task again, to any server, after `delay` seconds."""
         if not self.lost:
             try:
                 await self.task.nak(delay)

@@ -44,7 +44,7 @@ class Reason(Enum):
     SHUTDOWN = "shutdown"
     YIELD = "yield"
     HANDED_OVER = "handed_over"  # its last commit replaced the state, which the next owner has to load
-    QUEUE_BLOCKED = "queue_blocked"  # the first queued request has to wait; a running DVU may continue for a while
+    QUEUE_BLOCKED = "queue_blocked"  # the first queued request has to wait; a running DVU may go on for a while
     TRANSIENT = "transient"
     FENCED = "fenced"  # the log refuses its appends
     TASK_LOST = "task_lost"  # NATS may have delivered the task to another owner, or the task is gone
@@ -102,7 +102,7 @@ class DvuFailed:
 
 @dataclass(frozen=True, slots=True)
 class JobStarted:
-    """A job began that must end before a release: to publish a dead letter, to write a checkpoint, or to pull."""
+    """A job began that must end before a release: publishing a dead letter, writing a checkpoint, or a pull."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Pulled:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Loading, waiting for requests, or deciding failed. Nothing is in flight.
+    """Loading, waiting for requests, or deciding failed. No commit is in flight.
 
     `delay`: seconds until a nak'd task is redelivered. `grace`: seconds for which a running DVU may continue if the
     queue is blocked.
@@ -132,19 +132,19 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Loading or deciding was cancelled. Nothing is in flight."""
+    """Loading or deciding was cancelled. No commit is in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The server has the owner end: for a shutdown, to yield, or because its streams or its task were lost."""
+    """The server makes the owner end: for a shutdown, to yield, or because its streams or its task were lost."""
 
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The task was acked and its message is gone, or the ack failed and NATS will redeliver the task."""
+    """The task was acked and its message is gone; or the ack failed, and NATS will redeliver the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,11 +231,12 @@ class OwnerState(NamedTuple):
     active_at: float = 0.0
     stopping: Reason | None = None
     delay: float = 0.0
-    cancel_at: float | None = None  # when running work is cancelled, if the queue is blocked
+    cancel_at: float | None = None  # if the queue is blocked: when running work is cancelled
 
     @property
     def holds_slot(self) -> bool:
-        """Whether the owner takes a slot of the server: not while it only waits for its DVU or releases its task."""
+        """Whether the owner takes a slot of the server. It takes none while it only waits for its DVU or releases its
+        task."""
         ending = self.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE)
         return not ending and (self.busy or self.queued or self.dvu is Dvu.IDLE)
 
@@ -264,7 +265,7 @@ INITIAL_EFFECTS: tuple[Effect, ...] = (Command.LOAD,)
 
 
 def step(state: OwnerState, event: Event, now: float, timing: Timing) -> Step:
-    """Return the next state and the effects. Every event is accepted; one that comes too late changes nothing."""
+    """Return the next state and the effects. Every event is accepted; an event that comes too late changes nothing."""
     state = _record(state, event, now, timing)
     if isinstance(event, Stop):
         return _stop(state, event.reason)
@@ -336,7 +337,7 @@ def _advance(state: OwnerState, now: float, timing: Timing) -> Step:
 
 
 def _stop(state: OwnerState, reason: Reason, delay: float = 0.0, cancel_at: float | None = None) -> Step:
-    """Begin to end. A later reason replaces an earlier one only if it is graver."""
+    """Begin to end. A later reason replaces an earlier one only if the later one is graver."""
     if state.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE):
         return state, ()  # the owner is ending already; its recheck hands over any work that remains
     if state.stopping is None or _SEVERITY.index(reason) > _SEVERITY.index(state.stopping):
@@ -350,7 +351,7 @@ def _stop(state: OwnerState, reason: Reason, delay: float = 0.0, cancel_at: floa
 
 
 def _settle(state: OwnerState) -> Step:
-    """End as soon as nothing of this owner is in flight."""
+    """End as soon as no work of this owner is in flight."""
     if state.busy or state.jobs or state.dvu is Dvu.RUNNING:
         return state, ()
     match state.stopping:

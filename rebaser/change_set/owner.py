@@ -1,6 +1,6 @@
 """Performs the effects of the lifecycle as I/O, and turns the results of I/O into events.
 
-Invariant: this module decides nothing. An effect for which the lifecycle names events ends by posting one of them. I/O
+Invariant: this module decides nothing. An effect for which `Command` lists events ends by posting one of them. I/O
 runs in child tasks of `run`; `AWAIT` and `DECIDE` only set a flag for a task that is waiting.
 """
 
@@ -56,9 +56,9 @@ from rebaser_core.errors import FencedError, RebaserError, UnsupportedVersion
 
 log = structlog.get_logger(__name__)
 
-DEAD_LETTER_RETRY = 0.1  # seconds until a dead letter that could not be stored is sent again; doubled each time
+DEAD_LETTER_RETRY = 0.1  # seconds until a dead letter that NATS did not store is sent again; doubled each time
 DEAD_LETTER_RETRY_MAX = 5.0  # seconds
-LARGE = 100_000  # values; a change set with more of them is kept out of garbage collections
+LARGE = 100_000  # values; Python's garbage collector skips change sets with more of them
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class Owner(Actor):
         self.key = task.key
         self.lease = Lease(task, context.subjects)
         self.log = log.bind(workspace=task.key.workspace, change_set=task.key.change_set)
-        self.since = math.inf  # when its turn began: after loading, which may take longer than a turn
+        self.since = math.inf  # when its turn began: at the end of loading, which may take longer than a turn
         self.scope = anyio.CancelScope(shield=True)
         self._context = context
         self._awaiting = False
@@ -92,7 +92,7 @@ class Owner(Actor):
 
     @property
     def ending(self) -> bool:
-        """Whether the task is being given back. A task that is delivered from then on needs a new owner."""
+        """Whether the task is being released. A task that is delivered from then on needs a new owner."""
         return self.lifecycle.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE)
 
     @property
@@ -111,7 +111,7 @@ class Owner(Actor):
 
     @property
     def debt_age(self) -> float:
-        """Seconds since an update became due; 0 if none is."""
+        """Seconds since an update became due; 0 if no update is due."""
         return self._commits.debt.age() if self._commits is not None else 0.0
 
     def drop_resources(self) -> None:
@@ -134,12 +134,12 @@ class Owner(Actor):
         self.post(Stop(Reason.TASK_LOST))
 
     def log_loss(self, recreated_from: int) -> None:
-        """Log what the change set held when its log was lost with the stream; see `CommitLog.log_loss`."""
+        """Log which state was lost with the stream of all logs; see `CommitLog.log_loss`."""
         if self._commits is not None:
             self._commits.log_loss(recreated_from)
 
     def save_full_checkpoint(self) -> None:
-        """Write a full checkpoint: the last one is lost, and the log alone may not go back to the first commit."""
+        """Write a full checkpoint, because the last one is lost, and the log may not go back to the first commit."""
         if self.lifecycle.phase is Phase.ACTIVE:
             self._full_checkpoint_due = True
             self._start_checkpoint()
@@ -180,7 +180,7 @@ class Owner(Actor):
         self._awaiting = False
         group.start_soon(self.resources.aclose)
         if self._puller is not None:
-            self._puller.wake()  # a pull that waits for requests ends
+            self._puller.wake()  # ends a pull that waits for requests
 
     # -- effects ---------------------------------------------------------------------------------------------------
 
@@ -197,8 +197,8 @@ class Owner(Actor):
         try:
             with self.cancelled_with_work():
                 self._commits = await open_log(context, key)
-                # After the log: otherwise, a request that another owner decided meanwhile could be beyond the end of
-                # the stream, which would then look as if it had been restored from a backup.
+                # This is read after the log. Otherwise, a request that another owner decided in between could be beyond
+                # the end of the stream, and the stream would look as if it had been restored from a backup.
                 stream = await context.requests_info.read()
                 await heal(self._commits)
                 state = self._commits.state
@@ -224,7 +224,7 @@ class Owner(Actor):
                 )
                 self._consumer = await self.resources.enter_async_context(consumer)
                 if len(state.cells) > LARGE:
-                    gc.freeze()  # otherwise each full collection walks through all values
+                    gc.freeze()  # otherwise, each full garbage collection visits all values
                 event = Loaded(state.owes, self._dvu.deferral())
                 self.since = context.now()
                 self.log.info("change_set_owned", seq=state.last, values=len(state.cells), owes=state.owes)
@@ -284,7 +284,7 @@ class Owner(Actor):
         if self._puller is not None:
             self._puller.wake()
         if commits.handed_over:  # the next owner loads the state, if there is anything to do
-            # A request that stays in the queue without a task looks stranded, and the sweeper would wake an owner.
+            # Delete the decided request now: the sweeper would wake an owner for a queued request without a task.
             await self._context.deleter.flush()
             self.post(Stop(Reason.HANDED_OVER))
             return Decided(owes=False, more=False)
@@ -356,7 +356,7 @@ class Owner(Actor):
             with self.cancelled_with_work():
                 await checkpointer.write(self._context, commits, full=full)
         except FencedError as error:
-            if not commits.handed_over:  # else this owner ends anyway, and acks its task
+            if not commits.handed_over:  # otherwise, this owner ends anyway and acks its task
                 self.post(self._failure_of("checkpoint_fenced", error))
         except RebaserError as error:
             self._full_checkpoint_due |= full
@@ -364,7 +364,7 @@ class Owner(Actor):
             self.log.warning("checkpoint_failed", reason=error.message)
         finally:
             self._checkpointing = False
-            if self._full_checkpoint_due and self.lifecycle.phase is Phase.ACTIVE:  # this failed, or it is due again
+            if self._full_checkpoint_due and self.lifecycle.phase is Phase.ACTIVE:  # this one failed, or another is due
                 self._start_checkpoint()
             self.post(JobEnded())
 
@@ -375,7 +375,7 @@ class Owner(Actor):
             self.post(Released())
 
     async def _recheck(self) -> None:
-        """Look for requests that arrived while the owner was ending, and for an update that is still owed."""
+        """Look for requests that arrived while the owner was ending, and for an update that is still due."""
         context, commits, processor = self._context, self._commits, self._processor
         work_left = True  # if the check fails, another owner has to look
         try:

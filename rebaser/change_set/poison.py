@@ -2,20 +2,20 @@
 
 Invariant: a death counts against a request only if its owner recorded the attempt in the log, and no later commit
 records that the attempt ended. An owner that is stopped, is fenced, or meets an outage takes its attempt back. An owner
-that stalled until its lease ran out does not take it back, because that is a hang, even if no other server is running
-that could take over.
+that stalled until its lease ran out does not take its attempt back: that is a hang, even if no other server runs that
+could take over.
 
-Taking an attempt back appends a commit, too. If the stream of all logs is full, the owner keeps its task and tries
-again until there is room. It does not give the task back, because the next owner might find room to record another
-attempt, but not to decide the request. Each owner would then leave one more death in the log, until a good request
-counted as poison only because the stream is full.
+Taking an attempt back appends a commit, so it fails while the stream of all logs is full. The owner then keeps its task
+and tries again until there is room. It does not give the task back, because the next owner might find room to record
+another attempt, but not to decide the request. Each owner would then leave one more death in the log, until a good
+request counted as poison just because the stream is full.
 
-If a task is redelivered, its previous owner may have died. The request that killed that owner is among those that it
-had taken: at most one batch, from the front of the queue. The next owner decides these requests one by one, and appends
-an `attempt` commit before each of them. Requests behind them, and all that arrive later, are batched as usual. A
-message that repeats a decided request is not counted among that batch: answering it leaves no trace in the log, so each
-next owner would count it again, and would examine fewer of the requests behind it. A process attempts only one request
-with a recorded death at a time, so that its own death does not count against another such request.
+If a task is redelivered, its previous owner may have died. The request that killed it is among the requests that it had
+taken: at most one batch, from the front of the queue. The next owner decides these requests one by one, and appends an
+`attempt` commit before each of them. Requests behind them, and all that arrive later, are batched as usual. A message
+that repeats a decided request does not count towards that batch: answering it leaves no trace in the log, so each
+further owner would count it again, and would examine fewer of the requests behind it. A process attempts only one
+request with a recorded death at a time, so that its own death does not count against another such request.
 
 The attempt that killed the first owner was not recorded, because recording every attempt would double the writes. So a
 request has killed or hung one more owner than the log counts against it.
@@ -39,8 +39,8 @@ from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import sequence_id
 from rebaser_core.record import record
 
-POISON = "poison"  # the error code of a request that is rejected because it killed or hung its owners
-TAKE_BACK_RETRY = 0.1  # seconds until a refused commit that takes an attempt back is tried again; doubled each time
+POISON = "poison"  # error code of a request that is rejected because it killed or hung its owners
+TAKE_BACK_RETRY = 0.1  # seconds until an owner retries the refused commit that takes an attempt back; doubled each time
 TAKE_BACK_RETRY_MAX = 5.0  # seconds
 
 
@@ -48,9 +48,8 @@ TAKE_BACK_RETRY_MAX = 5.0  # seconds
 class Suspicion:
     """What the detector knows about messages that are about to be decided.
 
-    Both fields are keyed by request sequence. `rejections`: requests that must be rejected without being read, in the
-    form in which they are decided. `deaths`: the deaths that count against each request, without the attempt that is
-    under way.
+    Both fields are keyed by request sequence. `rejections`: the requests to decide in place of messages that must be
+    rejected unread. `deaths`: the deaths that count against each request, without the attempt that is under way.
     """
 
     rejections: Mapping[int, QueuedRequest] = field(default_factory=dict)
@@ -58,7 +57,7 @@ class Suspicion:
 
 
 class PoisonDetector:
-    """Decides for one owner which requests are attempted alone, and which ones are rejected.
+    """Decides for one owner which requests are attempted alone, and which are rejected.
 
     `redelivered`: the task had an owner before, which may have died. `after`: the highest request sequence that is
     decided. `until`: the last sequence of the request stream when this owner loaded. `hung` returns whether this owner
@@ -86,7 +85,7 @@ class PoisonDetector:
         self._poison_ids = {decision.request_id for decision in poison}
         self._decided = {decision.sequence for decision in poison if decision.sequence <= after}
         recorded = any(attempt.deaths for attempt in state.attempts.values() if attempt.sequence > after)
-        # How many requests are still to be attempted alone.
+        # The number of requests that are still to be attempted alone.
         self._suspects = context.settings.batch_max_requests if redelivered or recorded else 0
 
     def batchable_prefix(self, messages: Sequence[Message]) -> int:
@@ -108,7 +107,8 @@ class PoisonDetector:
 
     @asynccontextmanager
     async def attempt_alone(self, message: Message) -> AsyncIterator[Suspicion]:
-        """Decide `message` alone within this context. The attempt is recorded, unless the request has no attempts left.
+        """A context in which to decide `message` alone. It records the attempt, unless the request has no attempts
+        left.
 
         Raises the errors of `CommitLog.append`.
         """
@@ -136,8 +136,9 @@ class PoisonDetector:
     def _known_poison(self, messages: Sequence[Message]) -> dict[int, QueuedRequest]:
         """Return a rejection for each of `messages` whose request was rejected as poison before, by request sequence.
 
-        Such a request is delivered again if its client resends it, or if an owner died before it deleted the message. A
-        request that was redriven since its rejection is not rejected here, because the cause may be fixed.
+        Such a request may be in the queue because its client sent it again, or because an owner died before it deleted
+        the message. A request that was redriven since its rejection is not rejected here, because the cause may be
+        fixed.
         """
         rejections = {}
         for message in messages if self._poison_ids else ():
@@ -163,10 +164,10 @@ class PoisonDetector:
 async def recorded_attempt(
     context: Context, commits: CommitLog, before: Attempt, hung: Callable[[], bool]
 ) -> AsyncIterator[None]:
-    """Record one more attempt than `before` counts, and take it back if the body ends in an expected way.
+    """Record one attempt more than `before` counts, and take it back if the body ends in an expected way.
 
-    The expected ways are to return, to raise a `RebaserError`, and to be cancelled. After any other exception the
-    attempt stays recorded. While the commit that takes it back is refused, this waits, until it is cancelled.
+    The expected ways are to return, to raise a `RebaserError`, and to be cancelled. After any other exception, the
+    attempt stays recorded. While NATS refuses the commit that takes it back, this waits until it is cancelled.
 
     An attempt that is cancelled because its owner `hung` is not taken back. Raises the errors of `CommitLog.append`.
     """
@@ -187,9 +188,9 @@ async def _write(commits: CommitLog, attempt: Attempt) -> None:
 
 
 async def _take_back(context: Context, commits: CommitLog, before: Attempt) -> None:
-    """Record that the attempt ended, unless the log no longer has it because the attempt succeeded.
+    """Record that the attempt ended, unless the log no longer counts the attempt because it succeeded.
 
-    Tries again while the commit is refused. An owner that is cancelled tries once.
+    Tries again while NATS refuses the commit. If the owner is cancelled, it tries once.
     """
     backoff = Backoff(TAKE_BACK_RETRY, TAKE_BACK_RETRY_MAX)
     while (recorded := commits.state.attempts.get(before.sequence)) is not None and recorded.deaths > before.deaths:

@@ -2,7 +2,7 @@
 
 Invariant: a request is answered only from a commit that is in the log, and deleted only after it was answered. The only
 answer that no commit records is the refusal of a request that reuses the id of another (`request_id_reused`). A request
-that cannot be decided yet (of a newer version, or with a blob that is unavailable) blocks the queue for a bounded time.
+that cannot be decided yet (because of a newer version, or an unavailable blob) blocks the queue for a bounded time.
 """
 
 import time
@@ -33,7 +33,7 @@ from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.record import record
 
-BLOCKED_RETRY = 0.5  # seconds until a blocked queue is tried again; doubled after each attempt
+BLOCKED_RETRY = 0.5  # seconds until the owner tries a blocked queue again; doubled after each attempt
 BLOCKED_RETRY_MAX = 5.0  # seconds
 LOOK_AFTER = 0.001  # seconds between two reads of the processor time, each of which is a system call
 
@@ -42,8 +42,8 @@ LOOK_AFTER = 0.001  # seconds between two reads of the processor time, each of w
 class PendingDeadLetter:
     """A request that was decided `dead`, but is not yet copied to the dead letters, answered and deleted.
 
-    `commit`: log sequence of the decision on it or, if it reuses the id of another request, of the decision on that
-    request. `duplicates`: messages that repeat the request. They are answered only after the copy is stored.
+    `commit`: log sequence of the commit that decided the request or, if it reuses the id of another request, that other
+    one. `duplicates`: messages that repeat the request. They are answered only after the copy is stored.
     """
 
     message: Message
@@ -54,17 +54,17 @@ class PendingDeadLetter:
 
 @record
 class Processed:
-    """The result of a batch: `dead` requests, yet to be published, and `rest`, which did not fit into the commit."""
+    """The result of a batch: `dead` requests, still to be published, and `rest`, messages that are still undecided."""
 
     dead: list[PendingDeadLetter]
     rest: Sequence[Message]
 
 
 class QueueBlocked(TransientError):  # noqa: N818 - a state of the queue
-    """The first queued request cannot be decided yet. This error has the code of the request's error.
+    """The first queued request cannot be decided yet. The code of this error is that of the request's error.
 
     `delay`: seconds until the next attempt. `time_left`: seconds for which the request may still block the queue.
-    `dead`: requests in front of it that were decided dead and are not copied yet.
+    `dead`: earlier requests that were decided dead and are not copied yet.
     """
 
     def __init__(self, error: RebaserError, delay: float, time_left: float, dead: list[PendingDeadLetter]) -> None:
@@ -93,7 +93,7 @@ class Processor:
         self._log = commits.logger
         self.applied = applied
         self._detector = detector
-        self._freshness = Freshness()  # of the blobs that were read or put for the commit that is being made
+        self._freshness = Freshness()  # of the blobs that were read or put for the next commit
         self._reader = RequestReader(context, commits.key)
         outcomes = [*commits.state.outcomes.values(), *commits.state.redriven.values()]
         self._budget = RetryBudget(int(context.settings.retry_for * 1000), outcomes)
@@ -104,8 +104,8 @@ class Processor:
     async def process(self, messages: Sequence[Message]) -> Processed:
         """Decide, commit and answer `messages`, in order, as many as one commit may hold.
 
-        Raises `QueueBlocked`, after everything in front of the blocking request is done. Raises `FencedError` if
-        another owner has taken over, and `TransientError` in an outage, with nothing decided.
+        Raises `QueueBlocked` if a request cannot be decided yet, after the requests before it are done. Raises
+        `FencedError` if another owner has taken over, and `TransientError` in an outage; then nothing is decided.
         """
         count = self._detector.batchable_prefix(messages)
         if count:
@@ -126,7 +126,7 @@ class Processor:
         except BaseMoved:
             return Processed([], messages)
         except UnstorableCommit as error:
-            if len(requests) > 1:  # these may be too many; or one is at fault, and the others must not wait for it
+            if len(requests) > 1:  # there are too many, or one is at fault and must not hold up the others
                 half = len(requests) // 2
                 first = await self._process(messages[:half], suspicion)
                 return Processed(first.dead, [*first.rest, *messages[half:]])
@@ -155,8 +155,8 @@ class Processor:
                     until = await cooperate()
             try:
                 request = suspicion.rejections.get(message.stream_sequence) or await self._reader.read(message)
-                if request.action is not None:  # it is decided in a commit of its own
-                    if requests:  # the requests before it come first, and it is read again in the next batch
+                if request.action is not None:  # a request with an action is decided in a commit of its own
+                    if requests:  # decide the requests before it first; the next batch reads it again
                         return requests, None
                     return [await self._with_sources(request)], None
                 requests.append(request)
@@ -170,8 +170,8 @@ class Processor:
         return requests, None
 
     async def _with_sources(self, request: QueuedRequest) -> QueuedRequest:
-        """Return `request`, which has an action, with what the action needs from logs, unless the request is decided
-        already."""
+        """Return `request`, which has an action, with what the action needs from logs. A decided request needs
+        nothing."""
         state = self._commits.state
         recorded = recorded_outcome(state, self.applied, request.request_id, request.sequence, request.redrive)
         if recorded is not None or request.sequence <= self.applied.sequence:
@@ -180,7 +180,8 @@ class Processor:
         return await self._reader.with_sources(request, self._commits)
 
     async def _merged(self, request: QueuedRequest) -> QueuedRequest:
-        """Return the request with its patch merged into the current state. Call within the append lock."""
+        """Return the request with the result of merging its patch into the current state. Call within the append
+        lock."""
         merged, step = Merged(), thresholds.now.overlay_merge_step
         for start in range(0, len(request.patch), step):
             await cooperate()
@@ -246,14 +247,15 @@ class Processor:
         return await self._answer_all(messages, decided.answers, sequence)
 
     async def _settle(self, request: QueuedRequest, decision: Decision, earlier: int | None, sequence: int) -> None:
-        """If the request applied a branch, ask the branch to take that over. `earlier`: as in `DecidedBatch`."""
+        """If the request applied a branch, send the branch a request to take over the apply. `earlier`: the commit of
+        an earlier decision, as in `DecidedBatch.answers`."""
         if isinstance(request.action, Apply) and decision.outcome is Outcome.SUCCESS and decision.position:
             branch = ChangeSetKey.of(self._key.workspace, request.action.source)
             commit = sequence if earlier is None else earlier
             await request_settling(self._context, branch, decision.position, commit)
 
     async def _with_result(self, decided: DecidedBatch) -> DecidedBatch:
-        """Store the conflicts of the reply if they have sides. Only a request that is decided alone can have such."""
+        """Store the conflicts of the reply if they have sides, which only a request that is decided alone can have."""
         if not (self._commits.history and len(decided.decisions) == 1):
             return decided
         (decision,) = decided.decisions
@@ -264,13 +266,13 @@ class Processor:
         return replace(decided, decisions=(stored,), answers=tuple(answers))
 
     async def _replayed(self, request: QueuedRequest) -> QueuedRequest:
-        """Return the request with the target's edits compared with the current state. Call within the append lock.
+        """Return the request with the target's edits compared to the current state. Call within the append lock.
 
         Raises `BaseMoved` if a pull came first.
         """
         branch, theirs, action = self._commits.state.branch, request.theirs, request.action
         if branch is None or theirs is None or not isinstance(action, Rebase):
-            return request  # it is refused
+            return request  # `decide` refuses it
         if not theirs.fits(branch):
             raise BaseMoved
         return replace(request, replayed=await compared(self._commits.state, branch, theirs, action.strategy))
@@ -303,8 +305,8 @@ class Processor:
     def answer(self, message: Message, decision: Decision, commit: int) -> bool:
         """Send the reply if the client asked for one and its inbox is allowed.
 
-        A failure is only logged, because the decision is in the log already. Return False if so much waits to be sent
-        that the caller should await `Connection.flush`.
+        A failure is only logged, because the decision is in the log already. Return False if the caller should await
+        `Connection.flush`, because much is unsent.
         """
         inbox = (message.headers or {}).get(REPLY_INBOX)
         if inbox is None:
@@ -328,7 +330,7 @@ class Processor:
         await context.dead_letters.publish(self._key, pending.message, decision, context.now_ms())
         fields = {"seq": decision.sequence, "id": decision.request_id, "code": decision.code}
         self._log.warning("request_dead", **fields, reason=decision.message)
-        self._pending_dead.pop(decision.sequence, None)  # from now on, messages that repeat it are answered at once
+        self._pending_dead.pop(decision.sequence, None)  # from now on, repetitions are answered at once
         for message in (pending.message, *pending.duplicates):
             if not self.answer(message, decision, pending.commit):
                 await context.connection.flush()
@@ -344,9 +346,10 @@ class Processor:
         return Attempt(message.stream_sequence, 0, waiting_since)
 
     def _expired(self, held: HeldRequest, message: Message) -> QueuedRequest | None:
-        """Return the request if it is decided already, or has blocked the queue for too long and is to be decided dead.
+        """Return the request if it is decided already; if it has blocked the queue for too long, return it to be
+        decided dead.
 
-        None if it may still wait. No request is given up because of an outage or a deployment.
+        Return None if it may still wait. A request is never given up because of an outage or a deployment.
         """
         state, settings, error, request = self._commits.state, self._context.settings, held.error, held.request
         if recorded_outcome(state, self.applied, request.request_id, request.sequence, request.redrive) is not None:
@@ -365,13 +368,13 @@ class Processor:
     async def _block(
         self, held: HeldRequest, message: Message, suspicion: Suspicion, dead: list[PendingDeadLetter]
     ) -> QueueBlocked:
-        """Record one more attempt, so that the time for which a request blocks is bounded across owners.
+        """Record one more attempt, so that all owners together bound the time for which a request blocks the queue.
 
         Return the error to raise.
         """
         commits, settings, sequence = self._commits, self._context.settings, message.stream_sequence
         first = self._first_attempt(held, message)
-        # If this clock is behind that of the owner that recorded the first attempt, the wait begins now.
+        # If the clock of this server is behind that of the owner that recorded the first attempt, the wait begins now.
         count, first_ms = first.count + 1, min(first.first_ms, self._context.now_ms())
         async with commits.append_lock():
             attempt = Attempt(sequence, count, first_ms, suspicion.deaths.get(sequence, 0))

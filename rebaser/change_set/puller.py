@@ -1,18 +1,18 @@
 """Brings a branch up to date with its target without a request, if the branch follows its target.
 
-A pull is a rebase that nobody asked for. The owner of a branch looks at the newest commit of the target, whose headers
-say whether the target was edited after the base of the branch. It looks when it has loaded the branch and after it has
-decided requests, at most once a second. A branch without an owner costs nothing: no server looks at its target. When
-the branch is loaded, one commit brings in all that the target did meanwhile.
+A pull is a rebase that no request asked for. The owner of a branch looks at the newest commit of the target, whose
+headers say whether the target was edited after the base of the branch. The owner looks when it has loaded the branch
+and after it has decided requests, at most once a second. A branch without an owner costs nothing, because no server
+looks at its target. When the branch is loaded, one commit brings in all edits that the target got meanwhile.
 
 Invariants:
 
-- A pull comes behind every request that was in the queue when it began. So an edit is never decided against values
-  that its author could not have seen, and a pull never overtakes a request to rebase.
-- It is decided against the base for which the target was read. If a request moved the base meanwhile, or is about to,
-  nothing is committed, and the pull begins anew behind that request.
-- An apply of the branch is left to the request that the target's owner sends (see `settling`). Otherwise a pull could
-  close the branch in front of edits that are queued before that request.
+- A pull is committed after every request that was in the queue when the pull began. So an edit is never decided against
+  values that its author could not have seen, and a pull never overtakes a request to rebase.
+- A pull is committed only while the branch has the base for which the target was read. If a request moved the base
+  meanwhile, or is about to do so, nothing is committed, and the pull begins again after that request.
+- An apply of the branch is left to the request that the target's owner sends (see `settling`). Otherwise, a pull could
+  close the branch before edits that are queued in front of that request.
 - A failed pull does not end the owner: requests and updates go on, and the pull is retried after a delay, while the
   branch is loaded.
 """
@@ -39,16 +39,17 @@ from rebaser_core.errors import FencedError, RebaserError, TransientError, Unpro
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import read_edited
 
-LOOK_EVERY = 1.0  # seconds between two looks at the target, at least
+LOOK_EVERY = 1.0  # minimum seconds between two looks at the target
 RETRY = 0.5  # seconds until a pull that failed is retried; doubled each time
 RETRY_MAX = 30.0  # seconds
-SETTLED_IN = 60.0  # seconds within which the request that follows an apply arrives; a pull settles an older apply
+SETTLED_IN = 60.0  # seconds; a younger apply is left to the request that follows it
 
 
 class BranchPuller:
-    """Pulls for the branch whose log is `commits`, one pull at a time. `processor`: decides its requests.
+    """Pulls for the branch whose log is `commits`, one pull at a time. `processor` decides the requests of the branch.
 
-    `redelivered` and `hung`: as for `CountedAttempts`. `owed`: whether this owner still has to look for the first time.
+    `redelivered` and `hung`: as in `CountedAttempts`. `owed`: whether a look at the target is still due; if so, an
+    owner that ends publishes its task again.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class BranchPuller:
         return branch if follows and refuse_rebase(state) is None and not self._commits.handed_over else None
 
     def wake(self) -> None:
-        """Make `run` look at the target, at the earliest a second after the last look; or end, if the owner ends.
+        """Make `run` look at the target, at the earliest a second after the last look. If the owner ends, `run` ends.
 
         To be called when requests were decided, and when the owner ends. If they opened the branch, or ended its
         protection, it looks at once: the owner may end within that second.
@@ -103,20 +104,20 @@ class BranchPuller:
     ) -> None:
         """Pull whenever it is due, until the owner is not `active` any more.
 
-        `post`: tells the lifecycle of the owner. `appended`: called after a look during which the log grew.
+        `post`: posts an event to the lifecycle of the owner. `appended`: called after a look during which the log grew.
         """
         self._active = active
         while True:
             await self._wait()
             if not active():
                 return
-            post(JobStarted())  # so that the owner releases nothing meanwhile
+            post(JobStarted())  # so that the owner does not release its task meanwhile
             try:
                 if await self.pull():
                     post(Pulled(self._commits.state.owes))
                     appended()
             except FencedError:
-                if not self._commits.handed_over:  # else this owner ends anyway, and acks its task
+                if not self._commits.handed_over:  # otherwise, this owner ends anyway and acks its task
                     post(Failed(Reason.FENCED))
                 return
             finally:
@@ -148,13 +149,13 @@ class BranchPuller:
             while newest := await self._look():
                 if not await self._behind_queue():
                     return False  # the next owner looks
-                newest = await self._look()  # what was waited for may have moved the base
+                newest = await self._look()  # the requests decided meanwhile may have moved the base
                 if not newest or await self._try():
                     break
             self._failures = 0
         except FencedError:
             raise
-        except UnprocessableError as error:  # another try gives the same, until the target changes
+        except UnprocessableError as error:  # refused again until the target changes
             self._refused = 0 if self.branch is None else newest
             self._log.info("branch_pull_refused", target_sequence=newest, code=error.code, reason=error.message)
         except RebaserError as error:
@@ -186,7 +187,7 @@ class BranchPuller:
         return message.sequence if read_edited(message.headers, message.sequence) > base else 0
 
     async def _behind_queue(self) -> bool:
-        """Wait until the requests that are in the queue now are decided; return False if the owner ends before that."""
+        """Wait until all requests now in the queue are decided; return False if the owner ends before that."""
         context, processor = self._context, self._processor
         stream, subject = context.subjects.requests_stream, context.subjects.requests(self._commits.key)
         newest = await context.js.last(stream, subject)
@@ -198,12 +199,13 @@ class BranchPuller:
             with anyio.move_on_after(LOOK_EVERY):
                 await self._changed.wait()
                 continue
-            following = await context.js.next(stream, subject, done + 1)  # they may have been deleted undecided
+            following = await context.js.next(stream, subject, done + 1)  # requests may be deleted undecided
             until = until if following is not None and following.sequence <= until else 0
         return True
 
     async def _try(self) -> bool:
-        """Read the target, and append the commit; return False if a request moved the base meanwhile, or may do so."""
+        """Read the target, and append the commit. Return False if a request moved the base meanwhile, or is about
+        to."""
         async with AsyncExitStack() as stack:
             if self._attempts.recording:
                 await stack.enter_async_context(self._attempts.recorded())

@@ -1,8 +1,8 @@
 """Builds answers to requests from the recorded decisions, and checks the inboxes to which they are sent.
 
-A reply may name conflicts. They are stored in a blob, so that a repeated reply has them, too.
+The conflicts of a reply are stored in a blob, so that a repeated reply also has them.
 
-Invariant: the client chooses its reply inbox. It is used only if it is one literal subject under the reply prefix;
+Invariant: a reply inbox, which the client chooses, is used only if it is one literal subject under the reply prefix;
 otherwise a client could make the server write to the log, the tasks or the JetStream API.
 """
 
@@ -45,7 +45,8 @@ def inbox_allowed(inbox: str, prefix: str) -> bool:
 def reply(
     request_headers: Mapping[str, str] | None, key: ChangeSetKey, decision: Decision, commit: int
 ) -> tuple[dict[str, str], bytes]:
-    """Return the headers and the payload of the reply to a request, in its content type and with its id."""
+    """Return the headers and the payload of the reply to a request, in the content type of the request and with its
+    id."""
     content = response(request_headers, key, decision, commit)
     headers, payload = encode(content, content_type_of(request_headers))
     if content.id:
@@ -78,7 +79,7 @@ async def with_result_stored(blobs: BlobStore, decision: Decision) -> Decision:
 
 
 async def with_result_read(blobs: BlobStore, decision: Decision) -> Decision:
-    """Return `decision` with the conflicts that its blob keeps. A reply goes without them if they cannot be read."""
+    """Return `decision` with the conflicts from its blob. If the blob cannot be read, the reply has no conflicts."""
     if decision.result is None or decision.conflicts:
         return decision
     try:

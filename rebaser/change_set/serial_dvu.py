@@ -1,13 +1,13 @@
 """Runs the dependent values updates (DVUs) of one owner: each is planned at a commit, computed on Spark, and committed.
 
 Invariant: an update appends one commit. `covers` of that commit is the log sequence at which the update was planned, or
-the sequence of the commit itself if the commits in between owe no update. The commit holds no result for a value whose
-definition changed since the plan.
+the sequence of the commit itself if the commits in between owe no update. The commit has no result for a value whose
+definition changed after the planning.
 
 An update may kill or hang its owner, for instance because it needs more memory than there is. Attempts are counted as
 for requests (see `poison`): an owner whose task was redelivered records its updates as attempts until one is committed,
-and the log counts the recorded attempts that never ended. Unlike a request, an update cannot be rejected. So an update
-that killed or hung `max_deaths` servers is deferred, longer each time, while requests are applied as usual.
+and the log counts recorded attempts whose end it does not record. Unlike a request, an update cannot be rejected. So an
+update that killed or hung `max_deaths` servers is deferred, longer each time, while requests are applied as usual.
 """
 
 from collections.abc import Callable, MutableMapping
@@ -27,7 +27,7 @@ from rebaser_core.errors import DvuError, RebaserError
 from rebaser_core.state.change_set import View
 from rebaser_core.state.computed_table import ComputedTable
 
-CRASHED_NAMED = 10  # values of one update that are logged because their function killed a process
+CRASHED_NAMED = 10  # maximum values of one update that are logged because their function killed a process
 
 
 class SerialDvu:
@@ -45,14 +45,14 @@ class SerialDvu:
         self._attempts = CountedAttempts(context, commits, DVU_ATTEMPT, "dvu", redelivered=redelivered, hung=hung)
 
     def deferral(self) -> float:
-        """Return the seconds until the first update may start. A deferral is logged, and shown in the status."""
+        """Return the seconds until the first update may start. A deferral is logged and shown in the status."""
         return self._attempts.deferral() if self._commits.state.owes else 0.0
 
     async def run(self) -> None:
         """Bring the derived values up to date as of the newest commit.
 
-        Raises `DvuError` if they could not be computed in time, `TransientError` if a commit could not be written, and
-        `FencedError` if another owner appended first. In each case nothing has changed.
+        Raises `DvuError` if the values could not be computed in time, `TransientError` if a commit could not be
+        written, and `FencedError` if another owner appended first. In each case, nothing has changed.
         """
         async with AsyncExitStack() as stack:
             if self._attempts.recording:
@@ -79,7 +79,7 @@ class SerialDvu:
             raise DvuError(f"Spark was not available within {seconds:g} s", code="late") from None
 
     async def _run(self, told: MutableMapping[str, object]) -> None:
-        """Run an update; `told` gets what its event tells."""
+        """Run an update, and add to `told` the fields of its log event."""
         commits = self._commits
         async with AsyncExitStack() as lock:
             async with commits.view() as view:
@@ -89,7 +89,7 @@ class SerialDvu:
                 # Results refer to rows by id, and the id of a row may change once the view is closed.
                 valid = still_valid(commits.state, computed, view.sequence)
                 debt = commits.state.debt_after(view.sequence)
-                # Commits in between that owe nothing are covered as well, because no other update would cover them.
+                # If the commits since then owe no update, this one covers them, because no other update would.
                 covers = view.sequence if debt else None
                 encoded = await commits.encode(commits.draft(Kind.DVU, covers=covers, delta=valid, debt=debt))
                 self._log_crashed(valid)

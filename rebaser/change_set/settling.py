@@ -1,4 +1,5 @@
-"""Asks a branch that was applied to take over the commit that applied it: it continues from there, or is closed.
+"""Asks a branch that was applied to take over the commit that applied it. The branch then continues from there, or is
+closed.
 
 Invariant: the request is stored before the apply is answered, and again for each message that repeats the apply. It has
 the same id each time, so it is decided once.
@@ -21,8 +22,8 @@ log = structlog.get_logger(__name__)
 async def request_settling(context: Context, branch: ChangeSetKey, applied: int, commit: int) -> None:
     """Store a request to rebase `branch`, which its target has applied as of log sequence `applied` in `commit`.
 
-    Raises `TransientError` if the request cannot be stored now. If NATS refuses it for longer, because the stream is
-    full or this user may not send requests, this only logs it: the next rebase of the branch does the same.
+    Raises `TransientError` if the request cannot be stored now. If the stream is full, or this user may not send
+    requests, this only logs the refusal, because the next rebase of the branch has the same effect.
     """
     request_id = RequestId(f"settle-{commit}")
     action = Rebase(upto=commit, settles=applied)

@@ -1,4 +1,4 @@
-"""The fields of a commit that tell the readers of its headers about its branch and its edits."""
+"""The fields of a commit that describe the branch and its edits to readers of headers."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,9 +12,10 @@ from rebaser_core.state.change_set import ChangeSetState
 def about_branch(
     state: ChangeSetState, kind: Kind, checkpoint: CheckpointRef | None, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the fields about the branch and its edits, for a commit that follows `state`, or that results in it.
+    """Return the fields about the branch and its edits for a commit that follows `state`. If the commit replaces the
+    state, `state` is the new one.
 
-    `checkpoint`: the one that the commit names. `fields`: its other fields.
+    `checkpoint`: that which the commit names. `fields`: the other fields of the commit.
     """
     if kind is Kind.CREATE:
         return {}

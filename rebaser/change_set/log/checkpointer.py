@@ -1,7 +1,7 @@
 """Writes checkpoints, so that the cost of loading a change set depends on the size of its state, not of its log.
 
 Invariant: all parts of a checkpoint are stored and verified before a commit names it. The log is never purged beyond
-the previous checkpoint, so that a reader that started from that one still finds the messages after it.
+the previous checkpoint, so that a reader that started from the previous checkpoint still finds the messages after it.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ from rebaser_core.commit import BlobRef, CheckpointRef, Kind
 from rebaser_core.history import purge_through
 
 SHARE = 16  # a log of 1/16 of the size of a checkpoint takes about as long to read as the checkpoint
-CROWDED = 0.8  # share of the limit of the stream of all logs; while more is used, no history is kept
-CONCURRENT = 8  # parts looked for at once
+CROWDED = 0.8  # share of the limit of the stream of all logs, above which no history is kept
+CONCURRENT = 8  # parts that are looked up concurrently
 ROW = 100  # bytes of a row, roughly
 
 
@@ -40,7 +40,9 @@ async def write(context: Context, commits: CommitLog, *, full: bool = False) -> 
     await store(context.blobs, commits, full=full)
     through = await _purge_through(context, commits)
     parts = [part.address for part in commits.chain.base + commits.chain.deltas]
-    if through and not full and not await all_stored(context.blobs, parts):  # a reader will need them
+    if (
+        through and not full and not await all_stored(context.blobs, parts)
+    ):  # a reader of the new checkpoint needs these parts
         commits.logger.error("checkpoint_incomplete", seq=commits.chain.last)
         await store(context.blobs, commits, full=True)
     if through:
@@ -70,7 +72,7 @@ async def _purge_through(context: Context, commits: CommitLog) -> int:
 
 
 def is_crowded(logs: StreamInfo) -> bool:
-    """Whether the stream of all logs is too full to keep history. If it became full, requests would have to wait."""
+    """Whether the stream of all logs is too full to keep history. If the stream became full, requests would wait."""
     bound = as_int(logs.config.get("max_bytes"))
     return 0 < bound < logs.bytes / CROWDED
 

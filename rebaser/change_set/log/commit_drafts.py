@@ -1,4 +1,4 @@
-"""Drafts the commits that decide an action alone: those that mark or create a change set, or replay a target."""
+"""Drafts the commits that mark or create a change set, or replay a target. Each decides one request, or none."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from rebaser_core.updates import Update
 
 
 async def marked(blobs: BlobStore, commits: CommitLog, message: Message, decided: DecidedBatch) -> Commit:
-    """Return the commit that protects, closes or deletes the change set, or ends any of these."""
+    """Return the commit that protects, closes or deletes the change set, or that takes one of these back."""
     state = commits.state
     named: dict[str, Any] = {}
     if decided.marking is not None and decided.marking.deletes:

@@ -1,7 +1,7 @@
-"""Appends the commits of an owner to its log, one at a time, and detects when another owner has taken over.
+"""Appends the commits of an owner to its log, and detects when another owner has taken over.
 
 Invariants: commits are appended one at a time, each on condition that the log still ends at the sequence that this
-owner knows from loading or from its own last append. The state is folded from a commit after the commit was appended.
+owner knows from loading or from its own last append. A commit is folded into the state after it was appended.
 An append whose answer is lost is repeated, with the same bytes and the same expected sequence, until it is answered. No
 other commit is built meanwhile.
 """
@@ -48,9 +48,9 @@ PINNED_CHECK = 0.05  # seconds between checks for threads that still read the st
 
 
 class UnstorableCommit(RebaserError):  # noqa: N818 - a state of the commit
-    """A commit that cannot be stored. Nothing of it was stored, and another attempt would fail again.
+    """A commit cannot be stored. Nothing was appended, and another attempt would fail again.
 
-    It is larger than NATS accepts, or it does not decode to what was encoded, which is a bug in Rebaser.
+    Either the commit is larger than NATS accepts, or it does not decode to what was encoded, which is a bug in Rebaser.
     """
 
     default_code = "unstorable_commit"
@@ -58,8 +58,8 @@ class UnstorableCommit(RebaserError):  # noqa: N818 - a state of the commit
 
 @record
 class EncodedCommit:
-    """A commit and its bytes, verified by decoding them. `blob_size`: bytes of its parts that are folded from blobs.
-    `freshness`: that of the blobs that it names, None if it names none."""
+    """A commit and its bytes, verified by decoding them. `blob_size`: bytes of the blobs that folding it reads.
+    `freshness`: that of the blobs that it names; None if it names none."""
 
     commit: Commit
     headers: dict[str, str]
@@ -109,18 +109,18 @@ class CommitLog:
         self._now_ms = now_ms
         self._new_id = new_id
         self._on_stream_error = on_stream_error
-        self._lock = asyncio.Lock()  # a tenth of the cost of anyio's, and every commit takes it
+        self._lock = asyncio.Lock()  # costs a tenth of a lock of anyio, and every commit takes it
         self._viewing = anyio.Lock()
-        self._folded: anyio.Event | None = None  # while a commit is being folded: set when it is
+        self._folded: anyio.Event | None = None  # exists while a commit is being folded, and is set afterwards
         self._settling = anyio.CancelScope(shield=True)
         self._abandoned = False
         self.handed_over = False  # this owner appended a commit that replaces the state, and must not append another
         self.debt = feeds.DebtClock(owes=loaded.state.owes)
-        self.left_debt = False  # a DVU is due after that commit
+        self.left_debt = False  # whether a DVU is due after that commit
 
     @property
     def tail_max(self) -> int:
-        """The most bytes that copies of commits, or addresses of blobs, may take in a message."""
+        """The maximum bytes that copies of commits, or addresses of blobs, may take in a message."""
         return self._inline_max // 4
 
     def append_lock(self) -> asyncio.Lock:
@@ -131,7 +131,7 @@ class CommitLog:
     async def view(self) -> AsyncIterator[View]:
         """Open a view of the current state. Only one view is open at a time; a second caller waits."""
         async with self._viewing:
-            while self.state.pinned:  # noqa: ASYNC110 - pinned by an abandoned thread, which cannot set an event
+            while self.state.pinned:  # noqa: ASYNC110 - an abandoned thread pins it, and cannot set an event
                 await anyio.sleep(PINNED_CHECK)
             while self._folded is not None or self.state.merge_overlay(thresholds.now.overlay_merge_step):
                 await (anyio.lowlevel.checkpoint() if self._folded is None else self._folded.wait())
@@ -141,7 +141,8 @@ class CommitLog:
             await anyio.lowlevel.checkpoint()
 
     def abandon(self) -> None:
-        """Stop repeating an unanswered append, which then raises `FencedError`. Used if a shutdown runs out of time.
+        """Stop repeating an unanswered append; the append then raises `FencedError`. For a shutdown that runs out of
+        time.
 
         An attempt under way ends at once if its caller is cancelled too, otherwise after `APPEND_TIMEOUT`.
         """
@@ -149,8 +150,8 @@ class CommitLog:
         self._settling.cancel()
 
     def log_loss(self, recreated_from: int) -> None:
-        """Log what the change set held when its log was lost with the stream. A state that was already read from the
-        recreated stream, whose sequences begin at `recreated_from`, is not lost."""
+        """Log which state was lost when the stream of all logs was lost. A state that was read from the recreated
+        stream, whose sequences begin at `recreated_from`, is not lost."""
         state = self.state
         if 0 < state.last < recreated_from:
             checkpoint = state.checkpoint.address if state.checkpoint is not None else None
@@ -163,8 +164,9 @@ class CommitLog:
         `state`: the state after the commit, if the commit replaces the current state.
 
         `stored_ms`: when NATS stored the last request that the commit decides (Unix ms). The time of the commit is
-        never earlier. Outcomes are forgotten by `stored_ms`, never by a server's clock. So a request that was stored
-        twice finds the outcome of its first copy, however late the second copy is decided, even if a clock is wrong.
+        never earlier than that. Outcomes are forgotten by `stored_ms`, never by a server's clock. So if a request was
+        stored twice, the second copy finds the outcome of the first, however late it is decided, and even if a clock is
+        wrong.
         """
         state = state or self.state
         checkpoint = fields.pop("checkpoint", state.checkpoint)
@@ -205,10 +207,10 @@ class CommitLog:
         return await self.publish(await self.encode(commit, freshness))
 
     async def encode(self, commit: Commit, freshness: Freshness | None = None) -> EncodedCommit:
-        """Encode `commit` as it will be stored, with its parts in blobs if they are too large for a message.
+        """Encode `commit` as it will be stored. Parts that are too large for a message go to blobs.
 
-        `freshness` must have started before the first blob that the commit names was put, and before any other log was
-        read from which the commit takes addresses. None: the commit names only blobs that are put here.
+        `freshness` must have started before the first blob that the commit names was put, and before the commit's
+        addresses were read from any other log. None: the commit names only blobs that this call puts.
 
         Results that name rows of a view must be encoded while that view is open. Raises `UnstorableCommit` if the bytes
         do not decode to the commit, `TransientError` if a blob cannot be stored.
@@ -224,7 +226,7 @@ class CommitLog:
             if commit.replay and len(commit.replay.bases) > limits.inline_max_updates:
                 commit = await with_replay_in_blob(self._blobs, commit)
             headers, payload = encode_commit(commit)
-            # Folding does not need the replaced definitions, so they are the first to go to a blob.
+            # The replaced definitions go to a blob first, because folding does not need them.
             for move in (with_before_in_blob, with_delta_in_blob, with_replay_in_blob):
                 if len(payload) > min(self._inline_max, limits.inline_max_bytes):
                     commit = await move(self._blobs, commit)
@@ -248,14 +250,15 @@ class CommitLog:
     async def publish(self, encoded: EncodedCommit) -> int:
         """Append and fold an encoded commit; returns its log sequence. Call within the same `append_lock`.
 
-        Raises `FencedError` if another owner appended, the append was abandoned, or it may have landed and its blobs
-        may be gone. Raises `TransientError` if the commit certainly did not land, `UnstorableCommit` if it is larger
-        than NATS accepts. A cancelled caller still waits until the append is answered or abandoned.
+        Raises `FencedError` if another owner appended, if the append was abandoned, or if the commit may have been
+        stored but its blobs may be gone. Raises `TransientError` if the commit was certainly not stored, and
+        `UnstorableCommit` if it is larger than NATS accepts. A cancelled caller still waits until the append is
+        answered or abandoned.
         """
         try:
             sequence = await self._publish(encoded, may_have_landed=False)
         except anyio.get_cancelled_exc_class():
-            sequence = await self._settle(encoded)  # the cancellation is delivered again at the caller's next await
+            sequence = await self._settle(encoded)  # the caller is cancelled again at its next await
         weight = len(encoded.payload) + encoded.blob_size + COMMIT_OVERHEAD
         if self.state.replaced_by(encoded.commit):
             self._hand_over(sequence, encoded.commit)
@@ -266,7 +269,7 @@ class CommitLog:
         return sequence
 
     async def _fold(self, sequence: int, commit: Commit, weight: int) -> None:
-        """Fold a commit. If it is large, this takes several slices of time, in which no view is opened."""
+        """Fold a commit. A large commit is folded in several time slices; until then, no view is opened."""
         steps = self.state.fold_in_steps(sequence, commit, weight)
         if next(steps, steps) is steps:  # nearly all commits take one step
             return
@@ -278,13 +281,13 @@ class CommitLog:
             folded.set()
 
     def _hand_over(self, sequence: int, commit: Commit) -> None:
-        """Leave the change set to the next owner, which has to load the state: the commit replaced it."""
+        """Leave the change set to the next owner, which has to load the state, because the commit replaced it."""
         self.handed_over, self.left_debt = True, commit.debt > 0
         self.state = ChangeSetState()
         self.state.last, self.state.applied = sequence, commit.applied
 
     async def _settle(self, encoded: EncodedCommit) -> int:
-        """Repeat an append until it is answered. Its caller was cancelled while it waited for the answer.
+        """Repeat an append, whose caller was cancelled while it waited for the answer, until it is answered.
 
         Only a cancelled append enters a shield, because entering one takes a twentieth of the time of a request.
         """
@@ -303,7 +306,7 @@ class CommitLog:
     def _check_fresh(self, encoded: EncodedCommit, *, may_have_landed: bool) -> None:
         """Raise an error if the blobs that the commit names may have been deleted as garbage since they were put.
 
-        Another owner, or another attempt of this one, then begins anew, and puts them again.
+        Another owner, or another attempt of this owner, then puts the blobs again and makes a new commit.
         """
         if encoded.freshness is None or encoded.freshness.lasts:
             return
@@ -364,7 +367,7 @@ class CommitLog:
                 if decode_commit(stored.headers, stored.data).id == commit_id:
                     return stored.sequence
             except UnprocessableError:
-                pass  # a foreign message fences this owner like any other
+                pass  # a message that is no commit fences this owner, too
         text = f"the log of {self.key} does not end at commit {self.state.last} any more: another owner has appended"
         raise FencedError(f"{text}, or its stream was created again or restored from a backup")
 

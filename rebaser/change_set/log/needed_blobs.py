@@ -14,15 +14,15 @@ ADDRESS_BYTES = 72  # bytes that one address takes in a header
 
 
 def needs_blobs(commit: Commit) -> bool:
-    """Return whether `commit` has parts in blobs, or says that the log needs certain blobs from this commit on."""
+    """Return whether `commit` has parts in blobs, or lists blobs that the log needs from this commit on."""
     return bool(commit.blobs or _parts(commit))
 
 
 async def with_blobs_named(blobs: BlobStore, commit: Commit, max_bytes: int) -> Commit:
-    """Return `commit`, which needs blobs, with the addresses of all of them.
+    """Return `commit`, which needs blobs, with the addresses of all these blobs.
 
-    If they are too many for a header, or would take more than `max_bytes` there, they are listed in a blob, and the
-    header names that blob. Raises `TransientError` if the blob cannot be stored.
+    If there are too many addresses for a header, or they would take more than `max_bytes` there, a blob lists them, and
+    the header names that blob. Raises `TransientError` if the blob cannot be stored.
     """
     addresses = dict.fromkeys([*commit.blobs, *(part.address for part in _parts(commit))])
     if len(addresses) > min(MAX_ADDRESSES, max_bytes // ADDRESS_BYTES):
@@ -31,7 +31,7 @@ async def with_blobs_named(blobs: BlobStore, commit: Commit, max_bytes: int) -> 
 
 
 def _parts(commit: Commit) -> list[BlobRef]:
-    """The blobs that `commit` itself refers to, but for its checkpoint."""
+    """The blobs that `commit` itself refers to, except those of its checkpoint."""
     parts = [commit.delta_blob, commit.before_blob, commit.origin.tail_blob if commit.origin else None]
     parts += [commit.replay.blob] if commit.replay else []
     parts += [decision.result for decision in commit.requests]

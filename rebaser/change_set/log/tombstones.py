@@ -1,8 +1,8 @@
-"""Deletes change sets, and brings them back: reads and stores the states that replace the present one.
+"""Deletes change sets, and brings them back: reads and stores the state that replaces the present one.
 
-The commit that deletes a change set names a checkpoint without values, and the one that brings it back names a
-checkpoint of what stood before. So whoever loads the change set needs nothing that is older than that checkpoint, and
-the log below may be purged at any time.
+The commit that deletes a change set names a checkpoint without values. The commit that brings it back names a
+checkpoint of the state before the deletion. So a reader needs nothing older than that checkpoint to load the change
+set, and the log before it may be purged at any time.
 
 Invariant: the outcomes of decided requests are in both checkpoints. No request is decided a second time because its
 change set was deleted, or was brought back.
@@ -23,10 +23,10 @@ from rebaser_core.state.change_set import ChangeSetState
 
 
 async def read_deleted(reader: StateLoader, key: ChangeSetKey) -> Restored:
-    """Return what the deleted change set `key` was before its deletion.
+    """Return the state that the deleted change set `key` had before its deletion.
 
-    Raises `UnprocessableError` (`purged`) if that is no longer readable, and `TransientError` if the log or a blob
-    cannot be read.
+    Raises `UnprocessableError` (`purged`) if that state is no longer readable, and `TransientError` if the log or a
+    blob cannot be read.
     """
     async for commit in reader.back(key):
         if commit.marking is not None and commit.marking.deletes:
@@ -38,7 +38,7 @@ async def read_deleted(reader: StateLoader, key: ChangeSetKey) -> Restored:
 
 
 async def store_emptied(blobs: BlobStore, state: ChangeSetState) -> tuple[ChangeSetState, dict[str, Any]]:
-    """Store what is left of `state` once the change set is deleted.
+    """Store a checkpoint of what remains of `state` when the change set is deleted.
 
     Return that state, and the fields of the commit that name its checkpoint. Raises `TransientError`.
     """
@@ -49,9 +49,9 @@ async def store_emptied(blobs: BlobStore, state: ChangeSetState) -> tuple[Change
 async def store_restored(
     blobs: BlobStore, restored: Restored, deleted: ChangeSetState
 ) -> tuple[ChangeSetState, dict[str, Any]]:
-    """Store what was `restored`, to continue the log whose state is `deleted`. Returns and raises as `store_emptied`.
+    """Store a checkpoint of `restored`, which continues the log and the queue of `deleted`. See `store_emptied`.
 
-    `restored` is changed. If the commit is not appended, it has to be read again.
+    This changes `restored`: if the commit is not appended, `restored` has to be read again.
     """
     restored.state.restore(deleted)
     return restored.state, await _store(blobs, restored.state, restored.chain)

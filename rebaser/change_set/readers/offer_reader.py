@@ -1,7 +1,7 @@
 """Reads what a branch offers its target: its changes as of one position, from its own log.
 
-Invariant: the offer is complete, and of one position. The owner of the branch is not asked, and no client is trusted
-with the changes.
+Invariant: the offer contains all changes as of one position. It is read from the log, not from the owner of the branch
+or from a client.
 """
 
 from rebaser.runtime.context import Context
@@ -43,7 +43,7 @@ async def read_offer(context: Context, key: ChangeSetKey, apply: Apply) -> Offer
 
 
 async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply: Apply) -> Offer | None:
-    """Return the offer; None if a commit that is needed is gone, or does not say what it replaced."""
+    """Return the offer; None if a needed commit is gone, or does not say what it replaced."""
     reader, limits = context.reader, context.settings.limits
     newest = await reader.newest_commit(branch)
     named = newest if apply.at is None else await reader.newest_commit(branch, apply.at)
@@ -88,7 +88,7 @@ def birth_of(message: StoredMessage, commit: Commit) -> int:
 
 
 async def _patch_of_state(context: Context, branch: ChangeSetKey, sequence: int) -> tuple[PatchEntry, ...]:
-    """Return the changes of the branch from its whole state, which takes longer than to read its commits."""
+    """Return the changes of the branch from its whole state, which takes longer than reading its commits."""
     state = (await context.reader.load(branch, sequence)).state
     assert state.branch is not None  # noqa: S101 - it has a target
     changes = state.branch.changes

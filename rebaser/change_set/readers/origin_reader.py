@@ -1,7 +1,8 @@
 """Reads what a new change set is created from: a commit of the parent, its checkpoint, and the commits between them.
 
-Invariant: what is read is one position of the parent's log, without a gap. The parent's owner is not asked, and its log
-is not pinned: from then on, the new change set needs the blobs that its first commit names, and nothing else.
+Invariant: the reader returns one position of the parent's log, without a gap. It does not involve the parent's owner,
+and does not keep the parent's log from being purged: the new change set only needs the blobs that its first commit
+names.
 """
 
 from dataclasses import replace
@@ -35,9 +36,9 @@ from rebaser_core.messages import (
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
 
 _Copied: TypeAlias = tuple[CheckpointRef | None, tuple[TailRow, ...], BlobRef | None, tuple[str, ...]]
-"""A checkpoint, copies of the commits after it, as rows or as a blob, and the blobs that all of this needs."""
+"""A checkpoint; copies of the commits after it, as rows or as a blob; and the blobs that both of these need."""
 
-MAX_CARRIED = 1000  # outcomes recorded before a `create` commit, which has to repeat them
+MAX_CARRIED = 1000  # recorded outcomes that a `create` commit has to repeat
 
 
 async def read_fork(
@@ -70,9 +71,9 @@ async def read_fork(
 
 
 def _check_new(key: ChangeSetKey, state: ChangeSetState) -> None:
-    """Raise `UnprocessableError` (`exists`) if `key` has had edits, was created, or remembers too many requests.
+    """Raise `UnprocessableError` (`exists`) if `key` was edited or created before, or has too many recorded outcomes.
 
-    A deleted change set is as good as none.
+    A deleted change set counts as none.
     """
     name, branch = f"{key.workspace}/{key.change_set}", state.branch
     if state.status is BranchStatus.DELETED:
@@ -127,7 +128,7 @@ class _Parent:
         return Fork(summary, origin, checkpoint, commit.covers, commit.unknown, needed)
 
     async def _newest(self) -> tuple[StoredMessage, Commit]:
-        """Return the newest commit at the position; raises `UnprocessableError` if no edit was applied by then."""
+        """Return the newest commit at the position; raises `UnprocessableError` if no edit had been applied by then."""
         reader, at = self._reader, self._create.at
         message = await reader.newest_message(self._parent, at)
         while message is not None:
@@ -143,7 +144,8 @@ class _Parent:
         raise UnprocessableError(f"there is no change set {name}{when}", code="no_such_change_set")
 
     async def _check_same(self, message: StoredMessage, commit: Commit) -> None:
-        """Raise `UnprocessableError` (`purged`) if `commit` is of a deleted change set that had the parent's name."""
+        """Raise `UnprocessableError` (`purged`) if `commit` belongs to a deleted change set that had the parent's
+        name."""
         newest = None if self._create.at is None else await self._reader.newest_commit(self._parent)
         if newest is not None and birth_of(*newest) != birth_of(message, commit):
             name = f"{self._parent.change_set}@{commit.sequence}"
@@ -163,7 +165,7 @@ class _Parent:
         raise UnprocessableError(f"{wanted} is not the target of {parent}, {other}", code="not_its_target")
 
     async def _tail(self, message: StoredMessage, commit: Commit, checkpoint: CheckpointRef | None) -> _Copied | None:
-        """Return `checkpoint`, which is that of `commit`, with copies of the commits after it.
+        """Return `checkpoint`, which `commit` names, with copies of the commits after it.
 
         Returns None if the commits are too large to be copied.
         """
@@ -175,9 +177,11 @@ class _Parent:
         return checkpoint, rows, blob, await self._all_needed(checkpoint, tail.needed)
 
     async def _after_made(self, message: StoredMessage, commit: Commit, sibling: bool) -> _Copied | None:
-        """Return the checkpoint that was made for another change set, with copies of the commits after it.
+        """Return the checkpoint of this parent that was made for an earlier change set, with copies of the commits
+        after it.
 
-        Returns None if there is none, if commits after it cannot be copied, or if one of its blobs is gone.
+        Returns None if there is no such checkpoint, if the commits after it cannot be copied, or if one of its blobs is
+        gone.
         """
         made = self._context.tails.made(self._parent, sibling, commit.checkpoint)
         if made is None or self._create.at is not None:
@@ -202,11 +206,11 @@ class _Parent:
         """Return the copied commits, as rows or as a blob."""
         if len(tail.data) <= self._inline_tail_max:
             return decode_tail(tail.data) if tail.rows is None else tail.rows, None
-        # It is stored again even if it is kept here: the store may have lost it meanwhile.
+        # The blob is stored again even if this server has stored it before: the store may have lost it meanwhile.
         return (), BlobRef(await self._context.blobs.put(tail.data), len(tail.data))
 
     async def _all_needed(self, checkpoint: CheckpointRef | None, needed: tuple[str, ...]) -> tuple[str, ...]:
-        """Return `needed` with the blobs of the checkpoint, which the headers of older servers do not name."""
+        """Return `needed` with the blobs of the checkpoint, which headers written by older servers do not name."""
         if checkpoint is None or checkpoint.address in needed:
             return needed
         newest = await self._context.blobs.get(checkpoint.address, max_bytes=MAX_BLOB)

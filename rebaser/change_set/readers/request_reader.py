@@ -1,8 +1,8 @@
 """Reads one queued request: its headers, its payload, and the blob that holds its updates.
 
-Invariant: reading ends for any message. The result is a request, or the reason why the message is not one.
-`HeldRequest` is raised if the message may become readable later, `TransientError` in an outage. An attempt that
-takes longer than `apply_timeout` fails.
+Invariant: reading ends for any message. The result is a request, or the reason why the message is none. `HeldRequest`
+is raised if the message may become readable later, `TransientError` in an outage. An attempt that takes longer than
+`apply_timeout` fails.
 """
 
 from collections.abc import Callable
@@ -40,12 +40,15 @@ Ts = TypeVarTuple("Ts")
 
 log = structlog.get_logger(__name__)
 
-CHECKED_HERE = 1000  # updates; more than these are checked in a thread, not on the event loop
-INTERNAL_CODES = ("internal", "too_slow")  # errors that time does not fix: their attempts are bounded, not their time
+CHECKED_HERE = 1000  # more updates than this are checked in a thread instead of on the event loop
+INTERNAL_CODES = (
+    "internal",
+    "too_slow",
+)  # errors that waiting does not fix: attempts are bounded, not time
 
 
 class HeldRequest(Exception):  # noqa: N818 - a state of a request
-    """A request that cannot be read or committed now because of `error`; `request` is what could be read."""
+    """A request that cannot be read or committed now because of `error`; `request` has the parts that could be read."""
 
     def __init__(self, request: QueuedRequest, error: RebaserError) -> None:
         super().__init__(error.message)
@@ -54,7 +57,7 @@ class HeldRequest(Exception):  # noqa: N818 - a state of a request
 
 
 class RequestReader:
-    """Reads the requests of `key`. `room`: how many bytes of blobs the current batch may still load."""
+    """Reads the requests of `key`. `room`: the bytes of blobs that the current batch may still load."""
 
     def __init__(self, context: Context, key: ChangeSetKey) -> None:
         self.room = 0
@@ -65,7 +68,7 @@ class RequestReader:
         """Return the request in `message`; raises `HeldRequest`, or `TransientError` in an outage."""
         sequence, redrive = message.stream_sequence, read_redrive(message.headers)
         limits = self._context.settings.limits
-        # If the message has no valid id, it is recorded under an id that no request can have.
+        # A message without a valid id is recorded under an id that no request can have.
         request_id = sequence_id(sequence)
         digest = b""
         try:

@@ -1,7 +1,6 @@
 """Reads the commits that a revert takes back, and builds the patch that undoes them.
 
-Invariant: the patch is complete, or there is none. It is built only if each commit follows the one before it and says
-what it replaced.
+Invariant: a patch is complete. It is built only if each commit follows the one before it and says what it replaced.
 """
 
 from rebaser.runtime.context import Context
@@ -24,8 +23,8 @@ async def read_own_patch(
     """Return the patch that takes back the edits of `reverts`. `state`: the state of `key`.
 
     Raises the errors of `read_patch`, and `UnprocessableError` (`before_creation`) if commits from before the change
-    set was created would be taken back. If they are those of the target, raises it with code `not_its_target`, or
-    `moved` if the change set does not contain them yet.
+    set was created would be taken back. For commits of a target, the code is `not_its_target`, or `moved` if the change
+    set does not contain them yet.
     """
     branch = state.branch
     if reverts.of is not None:
@@ -43,8 +42,8 @@ async def read_own_patch(
 async def _read_target_patch(
     context: Context, key: ChangeSetKey, reverts: Reverts, branch: Branch | None
 ) -> tuple[PatchEntry, ...]:
-    """Return the patch that takes back commits of the target. What the branch contains of the target are its commits up
-    to the base."""
+    """Return the patch that takes back commits of the target. The branch contains the target's commits up to its
+    base."""
     of, name = str(reverts.of), key.change_set
     if branch is None or branch.target != of:
         raise UnprocessableError(f"{of} is not the target of {name}", code="not_its_target")
@@ -59,7 +58,7 @@ async def _read_target_patch(
 async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newest: int) -> tuple[PatchEntry, ...]:
     """Return the patch that takes back the edits of `reverts`.
 
-    `newest`: log sequence of the newest commit of `key`, or of one that is not older than `reverts.last`.
+    `newest`: log sequence of the newest commit of `key`, or of any commit that is not older than `reverts.last`.
 
     Raises `UnprocessableError` with the code `no_such_position` if the log has not reached `reverts.last`, or has no
     commit in the range; `no_such_request` if no commit decided the request; `purged` if a commit is gone or does not
@@ -115,7 +114,7 @@ def _check_follows(reverts: Reverts, sequence: int, commit: Commit | None, previ
 
 
 def _edits(commit: Commit, reverts: Reverts) -> tuple[tuple[Update, ...], tuple[Update, ...]]:
-    """What `commit` replaced, and its edits: all of them, or those of the request that `reverts` names."""
+    """The definitions that `commit` replaced, and its edits: all, or those of the request that `reverts` names."""
     delta: tuple[Update, ...] = tuple(commit.delta)  # type: ignore[arg-type] # it is a `rebase` commit
     before = commit.before
     if before is None and delta:
@@ -127,7 +126,7 @@ def _edits(commit: Commit, reverts: Reverts) -> tuple[tuple[Update, ...], tuple[
     for decision in commit.requests:
         end = first + (decision.performed if decision.outcome is Outcome.SUCCESS else 0)
         if decision.request_id == reverts.request:
-            stood = {update.id: update for update in (*before, *delta[:first])}  # later ones replace earlier ones
+            stood = {update.id: update for update in (*before, *delta[:first])}  # later edits replace earlier ones
             return tuple([update for update in stood.values() if type(update) is not Remove]), delta[first:end]
         first = end
     raise UnprocessableError(

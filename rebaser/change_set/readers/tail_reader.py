@@ -1,7 +1,7 @@
 """Copies the commits of a parent's log after its checkpoint, for a change set that is created from it.
 
-Invariant: a copy is of one log without a gap, whether it was just read, was kept (`TailCache`), or is a kept one with
-newer commits behind it. A kept copy is used only if the message that it ends with is still in the log, unchanged.
+Invariant: a copy is a part of one log without a gap, whether it was just read, comes from `TailCache`, or is a cached
+copy with newer commits added. A cached copy is used only if its last message is still in the log, unchanged.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,7 +40,7 @@ class TailReader:
         """Return the commits after the checkpoint that `commit` names, up to `commit`, which is in the message
         `newest`. Return None if they are too large to be copied.
 
-        `may_be_purged`: `newest` is not the newest message of the log, so older messages may be gone.
+        `may_be_purged`: the log has a message after `newest`, so older messages may be gone.
 
         Raises `BrokenChain` if messages are missing, and `TransientError` if the log or a blob cannot be read.
         """
@@ -93,7 +93,7 @@ class TailReader:
         return await self._encoded(Tail(after, messages[0][0], newest, size, b"", rows, ()), rows, named, after)
 
     async def _extended(self, shorter: Tail, newest: StoredMessage, commit: Commit) -> Tail | None:
-        """Return `shorter` with the commits after it, up to `newest`; None if they take too much room.
+        """Return `shorter` with the commits after it, up to `newest`; None if these take too much room.
 
         Raises `BrokenChain` if the log does not hold the first and the last commit of `shorter` any more.
         """
@@ -118,8 +118,8 @@ class TailReader:
         return await self._encoded(longer, rows, named, until)
 
     async def _encoded(self, tail: Tail, added: tuple[TailRow, ...], named: tuple[str, ...], after: int) -> Tail:
-        """Return `tail` with its rows encoded, and with the blobs that they need. `added` are the newest of these rows:
-        they follow log sequence `after`, and their headers name the blobs `named`.
+        """Return `tail` with its rows encoded, and with the blobs that the rows need. `added` are the newest rows: they
+        follow log sequence `after`, and their headers name the blobs `named`.
 
         Raises `BrokenChain` if a commit is missing among `added`.
         """
@@ -129,7 +129,7 @@ class TailReader:
         except UnprocessableError as error:
             raise BrokenChain(error.message) from error
         parts = [part.address for each in commits for part in (each.delta_blob, each.before_blob) if part is not None]
-        needed = tuple(dict.fromkeys([*tail.needed, *named, *parts]))  # older servers do not name the parts in headers
+        needed = tuple(dict.fromkeys([*tail.needed, *named, *parts]))  # older servers did not name the parts in headers
         data = await run_offloaded(tail.size, _encode, rows)
         kept = rows if len(data) <= thresholds.now.inline_tail_max_bytes else None
         return Tail(tail.after, tail.first, tail.newest, tail.size, data, kept, needed)
@@ -156,8 +156,8 @@ class TailReader:
     async def _rows(self, messages: Iterable[_Message]) -> tuple[tuple[TailRow, ...], tuple[str, ...]]:
         """Return copies of `messages`, and the addresses of the blobs that their headers name.
 
-        If the parent was itself created from a change set, the rows that it copied then come first. So the result never
-        refers to other copies, however many change sets were created one from another.
+        If the parent was itself created from a change set, the rows that its `create` commit copied come first. So the
+        result never refers to other copies, however long the chain of parents is.
         """
         rows: list[TailRow] = []
         needed: dict[str, None] = {}

@@ -1,8 +1,9 @@
 """Reads what the target of a branch did after the base of the branch: from the target's log, or by comparing states.
 
-Invariant: what is read is complete, up to one position of the target. The owner of the target is not asked. The log is
-used only if it has every commit after the base. If it does not, or if its commits are heavier than a state, the state
-of the target is loaded and compared with that of the branch, so no branch is ever too old to be rebased.
+Invariant: the result contains all edits of the target up to one position. It does not involve the owner of the target.
+The log is used only if it has every commit after the base. If a commit is gone, or if the commits are heavier than a
+state, the state of the target is loaded and compared with that of the branch. So no branch is ever too old to be
+rebased.
 """
 
 from contextlib import aclosing
@@ -25,14 +26,14 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import read_branch
 from rebaser_core.state.comparison import definitions_that_differ
 
-UPDATE_BYTES = 100  # what an update within a commit counts for, when commits are compared with a state
+UPDATE_BYTES = 100  # bytes that each update counts for when commits are compared with a state
 
 
 async def read_theirs(context: Context, commits: CommitLog, rebase: Rebase) -> Theirs:
-    """`commits` is the log of a branch. Return what changed in the branch's target since the base.
+    """Return what changed in the target of a branch since its base. `commits` is the log of the branch.
 
-    The branch may change meanwhile: the result is of use only if it still `fits`. The caller must not hold the append
-    lock: this function takes it to compare states.
+    The branch may change meanwhile, so the caller must check whether the result still `fits`. The caller must not hold
+    the append lock, because this function takes it to compare states.
 
     Raises `UnprocessableError` with the codes of `refuse_rebase` and `check_moves`, or `deleted`, `no_such_change_set`,
     `no_such_position`, `not_its_target`, `target_is_open`, `self`, `too_large`, or `purged` if the position `upto` is
@@ -59,7 +60,7 @@ class _Target:
         self._commits = commits
         self._key = key = commits.key
         self._rebase = rebase
-        self._branch = replace(branch)  # as it is now: other commits may move its base during the read
+        self._branch = replace(branch)  # a copy, because other commits may move the base during the read
         self._target = ChangeSetKey.of(key.workspace, branch.target if rebase.onto is None else rebase.onto)
         self._taken = 0  # the newest commit that applied the branch, if the state of the target was loaded
 
@@ -93,7 +94,7 @@ class _Target:
         return Theirs(source, branch.base, definitions, apply.applied, agreed, apply.applied_ms)
 
     async def _check_onto(self) -> None:
-        """Raise `UnprocessableError` unless the new target is that of the present one, which is closed."""
+        """Raise `UnprocessableError` unless the present target is closed, and the new target is the target of it."""
         onto, present = self._target.change_set, ChangeSetKey.of(self._key.workspace, self._branch.target)
         if onto == self._key.change_set:
             raise UnprocessableError("a change set cannot be rebased onto itself", code="self")
@@ -109,7 +110,8 @@ class _Target:
             )
 
     async def _by_commits(self, newest: Commit) -> TargetCommits | None:
-        """Return what the commits after the base did, up to `newest`; None if one is gone, or if they are too heavy."""
+        """Return what the commits after the base did, up to `newest`; None if a commit is gone, or they are too
+        heavy."""
         checkpoint = 0 if newest.checkpoint is None else newest.checkpoint.size
         limits = thresholds.now
         room = min(limits.replay_max_bytes, max(limits.replay_min_bytes, checkpoint))
@@ -137,7 +139,8 @@ class _Target:
             commits.add_updates(delta[start : start + STEP])
 
     async def _by_state(self, newest: Commit) -> dict[str, Definition]:
-        """Return the definitions as of `newest` that are not those at the base, by loading the state of the target."""
+        """Return the definitions as of `newest` that differ from those at the base, by loading the state of the
+        target."""
         state, branch = self._commits.state, self._branch
         target = (await self._reader.load(self._target, newest.sequence)).state
         self._taken = target.taken.get(self._key.change_set, 0)
@@ -145,15 +148,15 @@ class _Target:
         async with self._commits.append_lock():
             present = state.branch
             if present is None or present.base != branch.base:
-                return found  # what is read does not fit the branch any more
+                return found  # the base moved, so the result will not fit
             for some in definitions_that_differ(state, present.changes, target, STEP):
                 found |= some
                 await cooperate()
         return found
 
     async def _newest_apply(self) -> TargetCommits:
-        """Return what is known of the commit by which the target applied the branch last, if that is after the base and
-        the commit is not gone."""
+        """Return the newest commit by which the target applied the branch, if it is after the base and still in the
+        log."""
         commits = TargetCommits(self._key.change_set, self._branch.birth)
         taken = self._taken
         if taken > self._branch.base:
@@ -168,8 +171,9 @@ class _Target:
     async def _agreed(self, applied: Source | None, applied_in: int) -> dict[str, Definition]:
         """Return the changes of the branch as of the position that the target applied.
 
-        If the log of the branch does not reach back that far, return only the edits of the commit that applied it. A
-        value that both sides had changed in the same way is then compared with the older base, and may be in conflict.
+        If the log of the branch does not reach back that far, return only the edits of the target's commit that applied
+        it. A value that both sides had changed in the same way is then compared with the older base, and may be in
+        conflict.
         """
         if applied is None:
             return {}
