@@ -55,7 +55,7 @@ class CountedAttempts:
         delay = exponential_delay(excess, DEFERRAL, DEFERRAL_MAX)
         # The delay counts from the last attempt of any owner. A clock that is behind does not make the delay longer.
         delay = min(max(delay - (context.now_ms() - attempt.first_ms) / 1000, 0.0), delay)
-        reason = f"{attempt.deaths} of the servers that tried it died or hung"
+        reason = f"{attempt.deaths} of the servers that ran it died or hung"
         error = DvuError(f"{self._what} of {self._commits.key} is deferred: {reason}")
         context.health.record(context.now(), error, delay)
         self._commits.logger.error(self._deferred, deaths=attempt.deaths, seconds=round(delay, 1))

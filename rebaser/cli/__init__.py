@@ -23,7 +23,7 @@ def main() -> None:
     # ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit_at_once)
-    gc.disable()  # until `runner` runs: imports create many objects, and no garbage
+    gc.disable()  # off until `runner` runs: imports create many objects, but no garbage
     from rebaser.cli import lazy_modules
 
     lazy_modules.install()
@@ -32,7 +32,7 @@ def main() -> None:
     code = run(sys.argv[1:])
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit_at_once)
-    gc.freeze()  # otherwise the interpreter searches all that was imported for garbage before it ends
+    gc.freeze()  # otherwise, the interpreter searches all imported objects for garbage before it ends
     sys.exit(code)
 
 

@@ -1,6 +1,6 @@
-"""Completes names in a shell: workspaces, change sets, branches, and values in conflict, as the installation has them.
+"""Completes names in a shell: the workspaces, change sets, branches, and values in conflict of an installation.
 
-Invariant: a completion never fails and never takes long. Without an installation that answers, it offers nothing.
+Invariant: a completion never fails and never takes long. If no installation answers, it offers nothing.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rebaser_client import RebaserClient
 
-SECONDS = 2.0  # without an answer, after which a completion offers nothing
+SECONDS = 2.0  # if there is no answer after this time, a completion offers nothing
 OFFERED = 100  # names
 
 
@@ -46,7 +46,7 @@ def complete_branch(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_conflict(context: typer.Context, incomplete: str) -> list[str]:
-    """Offer the values in conflict of the branch, but for those that are given already."""
+    """Offer the values of the branch that are in conflict, except those that are given already."""
     workspace, branch = _given(context, "workspace"), _given(context, "branch")
     given = context.params.get("ids") or ()
 
@@ -70,13 +70,13 @@ def complete_side(context: typer.Context, incomplete: str) -> list[str]:
 def _offered(
     context: typer.Context, names: "Callable[[RebaserClient], Awaitable[Sequence[str]]]", incomplete: str
 ) -> list[str]:
-    """Return the names that begin with what is typed, sorted, each once."""
+    """Return the names that begin with the text typed so far, sorted, each once."""
     import anyio
 
     found: list[str] = []
 
     async def ask() -> None:
-        connected = _client(context)  # which imports the client, before the time begins
+        connected = _client(context)  # this also imports the client, before the time starts to count
         with anyio.move_on_after(SECONDS):
             async with connected as client:
                 found.extend(await names(client))
@@ -108,9 +108,9 @@ def _client(context: typer.Context) -> "AbstractAsyncContextManager[RebaserClien
 
 
 def _given(context: typer.Context, name: str) -> str:
-    """Return the value of a parameter that stands before what is completed; empty if there is none."""
+    """Return the value of a parameter given before the completed word; empty if it is not given."""
     value = context.params.get(name)
-    if value is None and context.args:  # at an option without its value, the parser gave up and left all arguments
+    if value is None and context.args:  # after an option without a value, the parser leaves all arguments unparsed
         names = [param.name for param in context.command.params if param.param_type_name == "argument"]
         value = dict(zip(names, context.args, strict=False)).get(name)
     return str(value or "")

@@ -66,7 +66,7 @@ async def open_stores(settings: "Settings") -> AsyncIterator["Stores"]:
 async def ping_servers(nats: str, prefix: str, server: str | None, timeout: float) -> list["ServerInfo"]:  # noqa: ASYNC109 - no answer within `timeout` is a result
     """Return the servers that answer a ping. Waits for the first answer, or for that of `server` if given.
 
-    Returns an empty list if there is none within `timeout` seconds.
+    Returns an empty list if there is no answer within `timeout` seconds.
     """
     from rebaser.cli.options import ACCESS_VALUES
     from rebaser.settings import load_settings

@@ -8,7 +8,7 @@ from typing import Any
 PREFIX = "REBASER_"
 _OURS = frozenset(
     {"REBASER_TEST_THRESHOLDS", "REBASER_STRUCTURES", "REBASER_SEED"}  # read by tests and by Spark's workers
-    | {"REBASER_AUTHOR"}  # an option, listed here so that no modules of commands are imported to recognize it
+    | {"REBASER_AUTHOR"}  # an option, listed here so that recognizing it imports no commands
 )
 _KUBERNETES = re.compile(
     r"REBASER_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\w+)?)"
@@ -22,12 +22,12 @@ def unknown_variables(environment: Iterable[str], root: Any) -> list[str]:
         return []
     settings = _settings()
     if candidates <= settings:
-        return []  # the usual case; below, the modules of all commands are imported
+        return []  # the usual case, which saves importing the modules of all commands below
     known = settings.union(_of_options(root, "REBASER"))
     lines = []
     for name in sorted(candidates - known):
         if name.startswith("REBASER_LIMITS__") or _KUBERNETES.fullmatch(name):
-            continue  # loading the settings already fails for an unknown limit
+            continue  # for an unknown limit, loading the settings fails
         close = get_close_matches(name, known, 1, cutoff=0.75)
         lines.append(f"{name} is not a setting and is ignored" + (f"; did you mean {close[0]}?" if close else ""))
     return lines

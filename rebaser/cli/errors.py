@@ -35,7 +35,7 @@ EXTRAS = {
     "pyspark": "spark",
 }
 
-# What to do about a rejected request, by error code. `name`: the change set that it is about.
+# What to do about a rejected request, by error code. `name`: the change set that the request is about.
 _ADVICE = {
     "closed": "`rebaser reopen {workspace} {name}` opens it again",
     "deleted": "`rebaser branches {workspace} --all` lists what is deleted",
@@ -58,8 +58,8 @@ class CommandFailed(Exception):  # noqa: N818 - reads as a sentence where it is 
 def refusal(outcome: str, error: "RequestRejected", key: "ChangeSetKey", advice: Mapping[str, str]) -> CommandFailed:
     """Return the failure of a command whose request was rejected: why, and what to do.
 
-    `outcome`: what was not done ("nothing was rebased"). `key`: the change set that rejected
-    it, or that it is about. `advice`: what to do, by error code, where that differs from `_ADVICE`.
+    `outcome`: what was not done ("nothing was rebased"). `key`: the change set that rejected the request, or that the
+    request is about. `advice`: by error code, advice that replaces that in `_ADVICE`.
     """
     workspace, name = key.workspace, key.change_set
     what = advice.get(error.code) or _ADVICE.get(error.code, "").format(workspace=workspace, name=name)

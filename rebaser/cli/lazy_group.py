@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-Function: TypeAlias = Callable[..., int]  # a command as typer takes it: its parameters are the options
+Function: TypeAlias = Callable[..., int]  # a function that typer makes a command of; its parameters are the options
 Command: TypeAlias = Any  # typer does not export the class
 
 
@@ -40,7 +40,7 @@ class LazyCommands(MutableMapping[str, Command]):
 
 
 class LazyGroup(TyperGroup):
-    """The commands that `command` and `group` registered, and after them those of the application itself.
+    """A group of the commands that `command` and `group` registered, followed by those of the application itself.
 
     `summary` is the first sentence of a command's help, which the list of commands and shell completion show.
     """

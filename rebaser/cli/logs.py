@@ -1,7 +1,7 @@
 """Configures logging: events go to stderr, as lines for people or as JSON.
 
-Invariant: no event goes to stdout, which is for results, and no traceback shows local variables. structlog, which
-imports rich, is imported only by commands that log, and by others when there is an error to show.
+Invariant: no event goes to stdout, which is for results, and no traceback shows local variables. Commands that log
+import structlog, which imports rich; other commands import it only when there is an error to show.
 """
 
 import logging
@@ -15,7 +15,7 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 def configure(level: str, format_: str, *, counted: bool = False) -> None:
     """Configure structlog. `format_`: `console`, `json`, or `auto`: `console` on a terminal, `json` elsewhere.
 
-    With `counted`, events of level info and above are counted for metrics, also those below `level`.
+    With `counted`, events of level info and above are counted for metrics, even those below `level`.
     """
     import structlog
 

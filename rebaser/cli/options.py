@@ -1,4 +1,4 @@
-"""Defines the options that several commands share, so that each has the same name, help and behaviour everywhere."""
+"""Defines the options that several commands share, so that they have the same name, help and behaviour everywhere."""
 
 import inspect
 from collections.abc import Callable
@@ -45,12 +45,12 @@ Prefix = Annotated[
     str, typer.Option("--prefix", envvar="REBASER_PREFIX", help="Prefix of all stream and subject names.")
 ]
 Author = Annotated[
-    str, typer.Option("--author", metavar="NAME", envvar="REBASER_AUTHOR", help="Who makes the edits, for the log.")
+    str, typer.Option("--author", metavar="NAME", envvar="REBASER_AUTHOR", help="Author of the edits, for the log.")
 ]
 Message = Annotated[
     str,
     typer.Option(
-        "--message", "-m", metavar="TEXT", help="Why the edits are made, for the log.", allow_from_autoenv=False
+        "--message", "-m", metavar="TEXT", help="Reason for the edits, for the log.", allow_from_autoenv=False
     ),
 ]
 AnswerTimeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the answer.")]

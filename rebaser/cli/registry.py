@@ -144,7 +144,7 @@ def _blame() -> Function:
     examples(
         "rebaser branch shop draft                           # from main, as it is now",
         "rebaser branch shop draft --from main@2h            # as it was two hours ago",
-        "rebaser branch shop v1 --from main --closed         # a name for this state, which nobody edits",
+        "rebaser branch shop v1 --from main --closed         # a name for this state, which accepts no edits",
         "rebaser branch shop retry --from draft --target main    # with all changes of draft",
         "rebaser branch shop frozen --follow manual          # main comes in only with rebase and apply",
     ),
@@ -174,10 +174,10 @@ def _branches() -> Function:
     "diff",
     "Show what a branch changed, or how two positions of a change set, or two change sets, differ.",
     examples(
-        "rebaser diff shop draft                             # what the branch draft changed, beside its target",
+        "rebaser diff shop draft                             # what the branch draft changed since its base",
         "rebaser diff shop draft@2h                          # what has changed in two hours",
         "rebaser diff shop draft@1200 draft@1234",
-        "rebaser diff shop draft --derived                   # and what follows from it",
+        "rebaser diff shop draft --derived                   # and the derived values that changed with it",
     ),
 )
 def _diff() -> Function:
@@ -261,7 +261,7 @@ def _protect() -> Function:
 
 @LazyGroup.command(
     "close",
-    "Have a change set refuse all edits, until it is reopened.",
+    "Make a change set refuse all edits, until it is reopened.",
     examples(
         "rebaser close shop dearer",
         "rebaser close shop dearer --applied -m 'landed by hand'",
@@ -275,7 +275,7 @@ def _close() -> Function:
 
 @LazyGroup.command(
     "reopen",
-    "Have a closed change set accept edits again, or bring a deleted one back.",
+    "Make a closed change set accept edits again, or bring a deleted one back.",
     examples("rebaser reopen shop dearer"),
 )
 def _reopen() -> Function:
@@ -304,7 +304,7 @@ def _delete() -> Function:
     examples(
         "rebaser revert shop draft 1234",
         "rebaser revert shop draft 1234..1240 --author ann -m 'wrong currency'",
-        "rebaser revert shop draft --to 2h                   # everything of the last two hours",
+        "rebaser revert shop draft --to 2h                   # all edits of the last two hours",
     ),
 )
 def _revert() -> Function:

@@ -1,4 +1,4 @@
-"""Registers the commands that show and examine an installation, behind those of `registry`, as `registry` does."""
+"""Registers further commands, as `registry` does: those that show, examine or measure an installation."""
 
 import typer
 
@@ -43,7 +43,7 @@ def _tail() -> Function:
     "Show servers, change sets, tasks, streams and their durability.",
     examples(
         "rebaser status",
-        "rebaser status shop draft                           # what its history costs, and how far back it reaches",
+        "rebaser status shop draft                           # its state, and how long its history is",
         "rebaser status --values --limit 20 --after shop/draft",
         "rebaser status --workspace shop --json | jq '.changeSets[] | select(.debt)'",
     ),
@@ -101,7 +101,7 @@ def _doctor() -> Function:
 
 @LazyGroup.command(
     "gc",
-    "Delete the blobs that nothing needs any more.",
+    "Delete the blobs that are no longer needed.",
     examples(
         "rebaser gc --dry-run                                # show what a run would delete",
         "rebaser gc",

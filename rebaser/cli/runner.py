@@ -28,7 +28,7 @@ def run_async(work: Work, *, daemon: bool = False) -> int:
     With `daemon`, SIGTERM is the normal way to stop, and the exit code is 0.
     """
     logs.show_errors()
-    gc.freeze()  # what was imported so far stays
+    gc.freeze()  # no collection needs to visit imported objects, which stay
     gc.enable()  # `rebaser.cli.main` has disabled it
     code = anyio.run(
         partial(_supervised, work), backend="asyncio", backend_options={"use_uvloop": find_spec("uvloop") is not None}
@@ -38,7 +38,8 @@ def run_async(work: Work, *, daemon: bool = False) -> int:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause Python's cycle collector while many objects without cycles are made; it would take a third of the time."""
+    """Pause Python's cycle collector, which would take a third of the time while many objects without cycles are
+    made."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -29,8 +29,8 @@ def functions(
     These are the built-in functions and the plug-ins installed here (entry points of the group rebaser.functions).
     Plug-ins that cannot be loaded are reported on stderr.
 
-    The columns inputs and params show the names that a function accepts. "any" means all names, as for a plug-in
-    that declares none (`Function(…, inputs=…, params=…)`). "?" means an older server, which does not report
+    The columns inputs and params show the names that a function accepts. "any" means all names, for instance of a
+    plug-in that declares no names (`Function(…, inputs=…, params=…)`). "?" means an older server, which does not report
     them.
     """
     if servers:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rebaser_core.values import Fault, State
     from rebaser_core.values import Json as JsonValue
 
-MAX_ROWS = 500  # of a table on a terminal; rich takes minutes for very long tables
+MAX_ROWS = 500  # in a table on a terminal: rich takes minutes for very long tables
 
 
 def get(
@@ -47,7 +47,7 @@ def get(
     error and, with --with-definitions, the definition, separated by tabs. With --json, it prints one object per line;
     if a position is given, each object also has the log sequence of the commit whose state is shown.
 
-    At a position, derived values have the results that were stored then; those that were not up to date are stale.
+    At a position, derived values have the results that were stored then; values that were not up to date are stale.
 
     In a pattern, * matches any characters except /, and ** any characters. The exit code is 1 if an id does not exist
     or a pattern matches nothing.
@@ -120,7 +120,7 @@ def _show_values(
     with_definitions: bool,
     more: dict[str, Any] | None = None,
 ) -> None:
-    """Show the values of the ids `selected`, or all. With `as_json`, each object ends with the fields `more`."""
+    """Show the values of the ids `selected` (None: all). With `as_json`, each object ends with the fields `more`."""
     from rebaser_core.state.rows import all_rows
 
     chosen = all_rows(state) if selected is None else _selected_rows(state, selected)
@@ -155,7 +155,7 @@ def _selected_rows(state: "ChangeSetState", ids: list[str]) -> "Iterator[Row]":
 def _object_line(id_: str, value: "JsonValue", state: "State", fault: "Fault | None", fields: dict[str, Any]) -> str:
     """Return a value as a line of JSON, with `fields` at its end.
 
-    The line is put together here, because the JSON encoder takes several times as long for an object as for its parts.
+    The line is assembled here, because the JSON encoder takes several times as long for an object as for its parts.
     """
     text = console.json_text
     error = "null"

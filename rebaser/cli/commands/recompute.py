@@ -1,4 +1,4 @@
-"""`rebaser recompute`: requests that derived values be computed again although their inputs did not change."""
+"""`rebaser recompute`: sends a request to compute derived values again, although their inputs did not change."""
 
 from functools import partial
 from typing import Annotated
@@ -33,8 +33,8 @@ def recompute(
     """Compute the derived values of a change set again.
 
     Use it after the code of a function has changed: otherwise, values that are up to date are not computed again. Until
-    they are computed, the values show as stale. If one turns out different, the values that depend on it are computed
-    again, too.
+    they are computed, the values are shown as stale. If a result differs from before, the values that depend on it are
+    computed again.
     """
     from rebaser.cli.runner import run_async
 

@@ -1,7 +1,7 @@
-"""The last scene of the demo: a branch. Edit it, see what follows, meet a conflict, settle it, apply the branch, undo.
+"""The last scene of the demo: edits a branch, shows what follows, settles a conflict, applies the branch, and undoes
+that.
 
-Invariant: the change set of the demo has its own values, and not those of the branch, until the branch is applied, and
-again after the undo.
+Invariant: the change set of the demo has its own values, not those of the branch, before the apply and after the undo.
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,8 @@ IN_BRANCH, MEANWHILE = 100_000_000, 50_000_000  # bytes that the distribution gr
 Check = Callable[[str, str, Environment], Awaitable[dict[str, str]]]
 """Compares all values of a change set with independently computed ones, and returns texts of some, by id.
 
-It takes the name of the change set for messages, the change set, and the environment that it should show.
+Its arguments are a description of the change set for messages, the name of the change set, and the environment that its
+values should show.
 """
 
 
@@ -71,7 +72,7 @@ class BranchScene:
         )
 
     async def _covered(self, response: EnqueueUpdatesResponse) -> None:
-        """Return when derived values are up to date as of the commit of the answer."""
+        """Wait until derived values are up to date as of the commit that the answer names."""
         assert isinstance(response.status, Success)  # noqa: S101 - any other status is raised as an error
         commit = response.status.commit
         await self.client.wait_covered(self.workspace, self.change_set, commit, timeout=self.timeout)
@@ -81,5 +82,5 @@ class BranchScene:
         sizes = [side.value for one in conflicts for side in (one.base, one.theirs, one.ours) if isinstance(side, Set)]
         grown = [self.environment[self.name].size + growth for growth in (0, MEANWHILE, IN_BRANCH)]
         if len(conflicts) != 1 or sizes != grown:
-            raise CommandFailed(f"the rebase should have found one conflict of sizes, and found {sizes}")
+            raise CommandFailed(f"the rebase should have found one conflict, with the sizes {grown}, but found {sizes}")
         return grown[0], grown[1], grown[2]

@@ -1,4 +1,4 @@
-"""Computes every value of the demo again, directly from `importlib.metadata` and by other means than the system.
+"""Computes every value of the demo again, directly from `importlib.metadata` and without Rebaser.
 
 It shares no code with `environment` and `model`: it reads sizes and requirements itself, a closure is plain
 reachability, a depth is the longest path, and a distribution is on a cycle if it can be reached from itself.

@@ -34,7 +34,7 @@ def read_environment() -> dict[str, Distribution]:
     environment: dict[str, Distribution] = {}
     for installed in distributions():
         if "Name" not in installed.metadata:
-            continue  # what remains of a broken installation
+            continue  # remains of a broken installation
         name = canonicalize_name(installed.metadata["Name"])
         if name not in environment:
             environment[name] = Distribution(name, _size(installed), _requires(installed))
@@ -47,7 +47,7 @@ def _size(installed: Installed) -> int:
         try:
             total += file.locate().stat().st_size  # type: ignore[attr-defined]  # a Path, though the protocol does not say so
         except OSError:
-            continue  # recorded, but deleted later
+            continue  # a recorded file that was deleted later
     return total
 
 
@@ -57,7 +57,7 @@ def _requires(installed: Installed) -> tuple[str, ...]:
         try:
             requirement = Requirement(text)
         except InvalidRequirement:
-            continue  # installers cannot read it, either
+            continue  # installers cannot read this requirement, either
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             names.add(canonicalize_name(requirement.name))
     return tuple(sorted(names))

@@ -61,7 +61,7 @@ class Player:
         return not self._differences
 
     async def _branch(self, number: int, environment: Environment, name: str) -> None:
-        """Play the scene of a branch, about the distribution `name`."""
+        """Play the scene on a branch, about the distribution `name`."""
 
         async def check(title: str, change_set: str, wanted: Environment) -> dict[str, str]:
             values = await self._client.values(WORKSPACE, change_set)

@@ -26,7 +26,7 @@ from rebaser.settings import Settings
 async def play(data: Path, settings: Settings, jvm: Jvm | None, screen: Screen) -> int:
     """Run the demo on the Spark that is starting (`jvm`); returns the exit code.
 
-    Raises `ConfigError` if a package that it needs is not installed.
+    Raises `ConfigError` if a package that the demo needs is not installed.
     """
     started = time.perf_counter()
     screen.opening(data)

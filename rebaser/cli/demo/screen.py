@@ -38,7 +38,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class BranchFacts:
-    """What happened in the scene of a branch, about the distribution `name`.
+    """The results of the scene on a branch, about the distribution `name`.
 
     `change_set` and `branch`: their names. `follows`: derived values that the edit of the branch changed there.
     `conflict`: the sizes at the base, in the change set and in the branch. `before` to `after_undo`: texts of some

@@ -16,7 +16,7 @@ LONGEST_CYCLE = 6  # members
 class Edit:
     """One step of the demo.
 
-    `after`: the environment after it. `watch`: ids whose values are shown before and after it.
+    `after`: the environment after the step. `watch`: ids whose values are shown before and after it.
     """
 
     title: str
@@ -40,7 +40,7 @@ def edits(environment: Environment) -> list[Edit]:
     pair = _new_requirement([name for name in sound if name != grown], reach, users)
     if pair is not None:
         environment = _require(out, environment, *pair, users[pair[0]])
-    seen = {grown, *(pair or ())}  # the cycle is shown among packages that no other scene has used
+    seen = {grown, *(pair or ())}  # for the cycle, prefer packages that no other scene has used
     ring = _ring(environment, _reach(environment), seen)
     if ring is not None:
         _cycle(out, environment, *ring)

@@ -48,7 +48,7 @@ def definition_json(definition: "Definition | None") -> dict[str, Any] | None:
 
 
 def change_json(change: "Change") -> dict[str, Any]:
-    """Return a change as an object; `beforeKnown` is false if the log does not say what it replaced."""
+    """Return a change as an object; `beforeKnown` is false if the log does not record what the change replaced."""
     known = {} if change.known else {"beforeKnown": False}
     return {
         "id": change.id,
@@ -104,7 +104,7 @@ def reverts_text(reverts: "Reverts") -> str:
 
 
 def origin_json(commit: "Commit") -> dict[str, Any] | None:
-    """Return what a commit was created from, or which branch it applied, as an object."""
+    """Return what a change set was created from, or which branch a commit applied, as an object."""
     origin = commit.origin or commit.source
     return None if origin is None else {"changeSetId": origin.change_set, "position": origin.sequence}
 
@@ -142,7 +142,7 @@ def authors_text(entry: "LogEntry") -> str:
 
 
 def entry_text(entry: "LogEntry") -> str:
-    """Return what a commit is, in a few words: its requests, what it reverts or applies, and the first message."""
+    """Return a summary of a commit in a few words: its requests, what it reverts or applies, and the first message."""
     parts = []
     if entry.kind == "create":
         origin = entry.commit.origin

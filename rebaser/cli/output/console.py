@@ -43,7 +43,7 @@ def _console() -> "type[Console]":
 
     class Plain(Console):
         def on_broken_pipe(self) -> None:
-            """Raise the error, as any other write does; by default, rich would end the process."""
+            """Raise the error, as other writes do; by default, rich would end the process."""
             raise BrokenPipeError
 
     return Plain
@@ -53,8 +53,8 @@ def prepare_streams() -> None:
     """Set the encoding of the standard streams, and replace those that the caller closed (`>&-`).
 
     Files and pipes get UTF-8, as JSON requires (RFC 8259). On a terminal, a character that it cannot show is written as
-    an escape. A closed stream is opened on the null device in the wrong direction. So no socket or file can get its
-    descriptor, and using stdin or stdout still fails.
+    an escape. A closed stream is opened on the null device in the wrong direction. So its descriptor is not given to a
+    socket or a file, and using stdin or stdout still fails.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -124,7 +124,7 @@ def write_json(value: Any) -> None:
 
 
 def write_line(text: str = "") -> None:
-    """Write one line to stdout and flush it, because a reader may be waiting at the other end of a pipe."""
+    """Write one line to stdout and flush it, because a program may be waiting for it at the other end of a pipe."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

@@ -76,7 +76,7 @@ def entry_line(entry: Entry, columns: bool) -> str:
 def progress_object(progress: DvuProgress, time_ns: int) -> dict[str, Any]:
     """Return a progress report, received at `time_ns`, as an object. No stream stores it, so it has no sequence.
 
-    `covers` is that of the commit that the update will append.
+    `covers` is the field of the commit that the update will append.
     """
     return {
         "sequence": None,

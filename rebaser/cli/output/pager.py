@@ -1,7 +1,7 @@
 """Shows long output on a terminal in a pager, as git does.
 
-Invariant: there is no pager unless stdout is a terminal. The pager gets the output as the terminal would have got it,
-colours included.
+Invariant: there is no pager unless stdout is a terminal. The pager gets the same output as the terminal would, colours
+included.
 """
 
 import io
@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 
 from rebaser.cli.output import console
 
-# Show colours, end at once if all fits on the screen, and leave the output on the screen; as in git.
+# As git does: show colours, end at once if all output fits on the screen, and leave it on the screen.
 LESS = "FRX"
 
 

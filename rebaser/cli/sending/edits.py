@@ -66,7 +66,7 @@ def _set(text: str) -> Set:
 
 
 def parse_value(raw: str, option: str) -> Json:
-    """Return the value that `raw`, which is JSON, stands for. `option`: what is written before it.
+    """Return the value of the JSON text `raw`. `option`: the part of the command line before it, for messages.
 
     Raises a usage error that says how to write text.
     """

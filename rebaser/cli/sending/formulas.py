@@ -14,7 +14,7 @@ from rebaser_core.updates import Derive, Input, Match
 FreeNames = Callable[[str], Sequence[str]]
 NamedInputs = Mapping[str, Input | tuple[Input, ...]]
 
-# In this order: a comment, raw text, text, a quoted field (`a.`b-c``, which is CEL syntax), an id in backticks.
+# The alternatives are: a comment, raw text, text, a quoted field (`a.`b-c``, which is CEL syntax), an id in backticks.
 _QUOTED_ID = re.compile(
     r"""//[^\n]*
     | \b[bB]?[rR] (?: '''.*?''' | \"{3}.*?\"{3} | '[^'\n]*' | "[^"\n]*" )

@@ -1,8 +1,8 @@
 """Decodes many JSON texts at once with msgspec, which takes a tenth of the time of `loads`.
 
-Invariant: what is accepted here is what `rebaser_core.encoding.payload.loads` and `parse_update` accept together.
-msgspec accepts some texts that `loads` refuses. For most of them, `loads_each` returns None, and `loads` decides. Only
-values that are nested too deeply, and integers beyond 64 bits, are left to `parse_update`, which refuses them.
+Invariant: this module accepts the texts that `rebaser_core.encoding.payload.loads` and `parse_update` together accept.
+msgspec accepts some texts that `loads` refuses. For most of these, `loads_each` returns None, and `loads` decides. The
+others have values that are nested too deeply, or integers beyond 64 bits, and `parse_update` refuses them.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-# `loads` refuses numbers of more than 1100 characters. Here the limit is one lower, so that they are left to `loads`.
+# `loads` refuses numbers of more than 1100 characters. The limit here is lower by one, so that `loads` decides.
 _LONG = 1100
 _LONG_NUMBER = re.compile(rb"[-+.0-9Ee]{%d}" % _LONG)
 
@@ -27,7 +27,7 @@ def loads_each(texts: Sequence[bytes]) -> list[Any] | None:
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
         return None
     joined = b"\n".join(texts)
-    if _quotes(joined) != _quotes(encoded):  # a key came twice in a map, and one of its values is lost
+    if _quotes(joined) != _quotes(encoded):  # a map has a key twice, and msgspec dropped one of the values
         return None
     if max(map(len, texts), default=0) >= _LONG and _LONG_NUMBER.search(joined):
         return None

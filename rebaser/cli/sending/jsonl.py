@@ -32,18 +32,18 @@ class JsonLinesParser:
     """Parses chunks of bytes into updates. Raises `UnprocessableError` with the line number for a bad line."""
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS, check: Check | None = None) -> None:
-        """`check` is called with each update, and may raise `UnprocessableError` as well."""
+        """`check` is called with each update, and may also raise `UnprocessableError`."""
         self._limits = limits
         self._check = check
-        self._parts: list[bytes] = []  # of the incomplete line
+        self._parts: list[bytes] = []  # the parts of the incomplete line
         self._buffered = 0  # bytes in `_parts`
-        self._number = 0  # of the last complete line
+        self._number = 0  # number of the last complete line
 
     def feed(self, chunk: bytes) -> Iterator[UpdateLine]:
         """Return the updates whose lines `chunk` completes."""
         start = 0
         end = chunk.rfind(b"\n")
-        if end >= 0 and self._buffered + end <= self._limits.max_request_bytes:  # so no line is too long
+        if end >= 0 and self._buffered + end <= self._limits.max_request_bytes:  # short enough that no line is too long
             block = b"".join([*self._parts, chunk[:end]])
             lines = self._read_block(block)
             if lines is not None:
@@ -96,7 +96,7 @@ class JsonLinesParser:
     def _read_block(self, block: bytes) -> list[UpdateLine] | None:
         """Return the updates of complete lines, read all at once; None if they have to be read one by one.
 
-        That is the case if a line is blank or bad. Reading it by itself tells what is wrong with it.
+        That is the case if a line is blank or bad; reading each line by itself then gives the error.
         """
         texts = block.split(b"\n")
         raws = loads_each(texts)

@@ -20,7 +20,8 @@ def tally_text(tally: "Tally") -> str:
 
 
 def failure_lines(tally: "Tally") -> list[str]:
-    """Return a line for each of the first values that failed by themselves, and lines that count the others."""
+    """Return a line for each of the first values that failed by themselves, and lines with the numbers of the
+    others."""
     lines = [f"error {id_}: {fault.code}: {fault.message}" for id_, fault in tally.causes]
     more = tally.failing - len(tally.causes)
     if more:
@@ -40,7 +41,7 @@ def tally_object(tally: "Tally") -> dict[str, Any]:
 
 
 def unknown_input_warnings(updates: Sequence[Update], state: "ChangeSetState") -> list[str]:
-    """Return a line for each formula among `updates` that names ids which `state` does not have."""
+    """Return a line for each formula among `updates` that names ids missing from `state`."""
     lines = []
     for update in updates:
         if isinstance(update, Derive) and update.function == "cel":

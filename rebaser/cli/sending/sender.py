@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class WaitUntil(StrEnum):
-    """What the command waits for before it ends."""
+    """The event that the command waits for before it ends."""
 
     NONE = "none"
     APPLIED = "applied"
@@ -45,8 +45,8 @@ class EditSender:
     """Sends the edits of one command and records the result.
 
     `timeout`: seconds to wait for each answer. `batch`: maximum number of updates of a file in one request.
-    `recompute`: what to recompute, instead of edits. `request_id`: id of the only request, None to make one.
-    `fail_on_error`: fail if any value of the change set is an error. `author`, `message`: of all requests.
+    `recompute`: what to recompute, instead of edits. `request_id`: id of the only request; None for a new id.
+    `fail_on_error`: fail if any value of the change set is an error. `author`, `message`: those of all requests.
     """
 
     key: ChangeSetKey
@@ -68,7 +68,7 @@ class EditSender:
     applied_after: float = 0.0  # seconds
     derived_after: float | None = None  # seconds
     error: RebaserError | None = None
-    tally: "Tally | None" = None  # of all values of the change set, once they are derived
+    tally: "Tally | None" = None  # counts the values of the change set, once they are derived
     warnings: list[str] = field(default_factory=list)
     _location: str = ""  # where in the input an error occurred, as a prefix of its message
     _last_line: int = 0  # the last accepted line of the file
@@ -76,7 +76,8 @@ class EditSender:
     _started: float = field(default_factory=time.perf_counter)
 
     async def run(self, nats: str, prefix: str, edits: list[Update], source: UpdateSource | None) -> None:
-        """Send all edits. An expected failure is stored in `error`; the counts then cover only what came before it."""
+        """Send all edits. An expected failure is stored in `error`; the counts then cover only the requests before
+        it."""
         from rebaser.cli.connect import connect_client
 
         async with connect_client(nats, prefix, content_type=self.content_type) as client:
@@ -95,7 +96,7 @@ class EditSender:
                     await self._wait_derived(client, self.commit)
                     await self._count_values(await self._load_state(client, edits))
                 elif self.wait is WaitUntil.APPLIED and any(isinstance(edit, Derive) for edit in edits):
-                    with suppress(RebaserError):  # the edits are applied; only the warnings are lost
+                    with suppress(RebaserError):  # the edits are applied all the same; only the warnings are missing
                         await self._load_state(client, edits)
             except RebaserError as error:
                 self.error = error
@@ -238,7 +239,7 @@ class EditSender:
             raise CommandFailed(f"{count:,} value{' is an error' if count == 1 else 's are errors'}")
 
     def error_line(self) -> str:
-        """Return what went wrong, where in the input, and what was sent before that."""
+        """Return the error, its place in the input, and what was sent before it."""
         assert self.error is not None  # noqa: S101 - called only after a failure
         line = self._location + self.error.message
         if self._last_line:

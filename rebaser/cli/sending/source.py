@@ -26,16 +26,16 @@ BATCH_BYTES = 4 * 1024 * 1024  # bytes of lines in one request; as CBOR, numbers
 
 @dataclass(slots=True)
 class UpdateSource:
-    """Where lines come from. `size` (bytes) is None for a pipe or terminal.
+    """The input of lines. `size` (bytes) is None for a pipe or terminal.
 
-    `checked`: whether formulas are checked, too.
+    `checked`: whether formulas are also checked.
     """
 
     name: str
     descriptor: int
     size: int | None
     checked: bool = True
-    _spool: "BatchSpool | None" = None  # what `check` has read
+    _spool: "BatchSpool | None" = None  # the batches that `check` has read
     _resources: ExitStack = field(default_factory=ExitStack)
 
     def check(self, max_updates: int) -> None:
@@ -77,7 +77,7 @@ class UpdateSource:
             yield batch
 
     def close(self) -> None:
-        """Free what `check` keeps."""
+        """Free the batches that `check` has kept."""
         self._resources.close()
 
     def _builder(self, max_updates: int) -> "BatchBuilder":
@@ -130,6 +130,6 @@ def _source(name: str, descriptor: int, checked: bool) -> UpdateSource:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         return UpdateSource(name, descriptor, None, checked)
-    # The shell may have advanced standard input past the beginning of a file.
+    # If standard input is a file, the shell may have advanced it past the beginning.
     start = os.lseek(descriptor, 0, os.SEEK_CUR)
     return UpdateSource(name, descriptor, max(0, status.st_size - start), checked)

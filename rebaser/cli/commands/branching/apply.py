@@ -1,7 +1,7 @@
-"""`rebaser apply`: brings the changes of a branch into its target.
+"""`rebaser apply`: applies the changes of a branch to its target.
 
-Invariant: unless `--yes` is given, the changes are shown before they are applied. Exactly the position that was shown
-is applied, even if the branch is edited meanwhile.
+Invariant: unless `--yes` is given, the changes are shown before they are applied. The command applies exactly the
+position that it has shown, even if the branch is edited meanwhile.
 """
 
 import sys
@@ -88,15 +88,15 @@ def apply(
 
     First, the branch is rebased if its target was edited after its base. If a value was edited on both sides, to
     different definitions, that is a conflict: the command shows it, applies nothing, and ends with the exit code 1.
-    `rebaser resolve` settles conflicts. If there are none, it shows the changes and asks for confirmation. It applies
-    exactly what it has shown; if the target is edited meanwhile, it rebases and asks again.
+    `rebaser resolve` settles conflicts. Without conflicts, the command shows the changes and asks for confirmation. It
+    applies exactly what it has shown; if the target is edited meanwhile, it rebases and asks again.
 
-    It waits until the derived values of the branch are up to date. They are not applied: the target computes its own.
-    Then the branch is closed, unless it was edited meanwhile, or --keep is given. `rebaser revert` takes an applied
-    branch back. With --at, the branch is applied as it was at a position, and is not rebased.
+    The command waits until the derived values of the branch are up to date. They are not applied: the target computes
+    its own. Then the branch is closed, unless it was edited meanwhile, or --keep is given. `rebaser revert` takes an
+    applied branch back. With --at, the branch is applied as it was at a position, and is not rebased.
 
     With --check, nothing is applied if a value is an error in the branch, but not in the target. The check reads all
-    values of both. Together with --strict it is exact, because the target then becomes what the branch is.
+    values of both. Together with --strict it is exact, because the target then becomes equal to the branch.
     """
     if check and allow_stale:
         raise usage_error("needs derived values that are up to date: leave out --allow-stale", "--check")
@@ -207,7 +207,7 @@ class _Apply:
             show_changes(self.found, self.json)
 
     async def _rebase(self, client: "RebaserClient") -> None:
-        """Rebase the branch; if it was closed meanwhile, the rest says so."""
+        """Rebase the branch, unless it was closed meanwhile; the steps after this one report that."""
         from rebaser_client import RequestRejected
 
         workspace, name = self.key.workspace, self.key.change_set

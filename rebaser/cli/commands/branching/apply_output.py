@@ -1,4 +1,4 @@
-"""What `rebaser apply` shows: the changes of a branch, what is in the way, and what to do about it."""
+"""What `rebaser apply` shows: the changes of a branch, what prevents the apply, and what to do about it."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -50,7 +50,8 @@ def nothing_to_apply(info: "BranchInfo") -> str:
 
 
 def show_refused_conflicts(info: "BranchInfo", target: str, conflicts: "Sequence[Conflict]", json: bool) -> None:
-    """Show the conflicts for which `target` refused the branch: there, `theirs` is the branch."""
+    """Show the conflicts because of which `target` refused the branch. Their `theirs` is the definition in the
+    branch."""
     from rebaser.cli.commands.branching.conflicts import conflict_json, show_rows
 
     sides = [(one.id, one.sides) for one in conflicts if one.sides is not None]

@@ -42,10 +42,12 @@ def branch(
     ] = "main",
     target: Annotated[
         str | None,
-        typer.Option(metavar="CS", help="What the branch is compared with: the parent (the default), or its target."),
+        typer.Option(
+            metavar="CS", help="What the branch is compared with: the parent (default), or the parent's target."
+        ),
     ] = None,
     closed: Annotated[
-        bool, typer.Option("--closed", help="Accept no edits, so that NAME stands for one state of the parent.")
+        bool, typer.Option("--closed", help="Accept no edits, so that NAME keeps one state of the parent.")
     ] = False,
     follow: Annotated[
         str,
@@ -66,12 +68,12 @@ def branch(
 ) -> int:
     """Create a change set with all values of another one. Both can then be edited independently.
 
-    This takes the same time however many values the parent has. Without --from, the parent is main.
+    This takes the same time for any number of values. Without --from, the parent is main.
 
-    A branch follows its target: a server that has loaded the branch, or decided requests to it, also brings in what the
-    target got meanwhile, as `rebaser rebase` does. If a value was edited on both sides, that is a conflict. A
-    branch that nobody uses stays as it is until its next request. With --follow manual, only `rebaser rebase` and
-    `rebaser apply` bring in what the target got.
+    A branch follows its target: a server that has loaded the branch, or decided requests to it, also brings in the
+    edits that the target got meanwhile, as `rebaser rebase` does. If a value was edited on both sides, that is a
+    conflict. A branch that nobody uses stays as it is until its next request. With --follow manual, only `rebaser
+    rebase` and `rebaser apply` bring in the edits of the target.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async

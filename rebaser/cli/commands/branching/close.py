@@ -1,4 +1,4 @@
-"""`rebaser close` and `rebaser reopen`: have a change set refuse all edits, or accept them again."""
+"""`rebaser close` and `rebaser reopen`: make a change set refuse all edits, or accept them again."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -44,7 +44,7 @@ def close(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Have a change set refuse all edits, until it is reopened.
+    """Make a change set refuse all edits, until it is reopened.
 
     It also refuses reverts, recomputes and the changes of branches, and cannot itself be applied. Its values can still
     be read, and change sets can be created from it.
@@ -71,7 +71,7 @@ def reopen(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Have a closed change set accept edits again, or bring a deleted one back."""
+    """Make a closed change set accept edits again, or bring a deleted one back."""
     key = checked_key(workspace, change_set)
 
     async def mark(client: "RebaserClient") -> "EnqueueUpdatesResponse":
@@ -91,8 +91,8 @@ def send_mark(
     *,
     json: bool,
 ) -> int:
-    """Send the request of `mark` to NATS at `place` (URL and prefix), and say what `key` is now: `shown`, or `state` in
-    JSON. Returns the exit code.
+    """Send the request of `mark` to NATS at `place` (URL and prefix), and print the new state of `key`: `shown`, or
+    `state` as JSON. Returns the exit code.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async

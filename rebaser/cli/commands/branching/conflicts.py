@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rebaser_client.log.changes import Definition
 
 STYLES = {1: "dim", 2: "red", 3: "green"}
-COMMANDS = 3  # conflicts for which a terminal shows the command that settles each
+COMMANDS = 3  # conflicts for which a terminal shows the command that settles them
 
 
 def conflicts(
@@ -34,8 +34,8 @@ def conflicts(
     """Show the values that a branch and its target defined differently, and the commands that settle these conflicts.
 
     Each line has an id, the definition that both sides replaced, the definition in the target, and the one in the
-    branch; - means that the value does not exist there. Rebases record conflicts: this command does not look at what
-    the target did since the last one. With --json, it prints one object per line.
+    branch; - means that the value does not exist there. The command shows the conflicts that rebases have recorded. It
+    does not look at edits of the target after the last rebase. With --json, it prints one object per line.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.options import checked_position
@@ -65,7 +65,7 @@ def conflicts(
     elif info.behind:
         console.note(
             f"no conflicts as of {info.target}@{info.base}; {info.target} was edited since: "
-            f"`rebaser rebase {workspace} {branch}` shows whether that brings any"
+            f"`rebaser rebase {workspace} {branch}` shows whether these edits cause any"
         )
     else:
         console.note(f"no conflicts: {info.change_set} has all edits of {info.target}@{info.base}")

@@ -1,4 +1,4 @@
-"""`rebaser rebase`: brings what the target of a branch changed into the branch."""
+"""`rebaser rebase`: brings the changes of a branch's target into the branch."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,9 +54,8 @@ def rebase(
     edited meanwhile, and its derived values are computed, but it cannot be applied. Conflicts do not make this command
     fail: the exit code is 0.
 
-    `rebaser apply` rebases by itself. So does a server that works on a branch, unless the branch was created with
-    --follow manual: it does so when it has loaded the branch, and after requests to it. At any other time, use this
-    command to bring the branch up to date.
+    `rebaser apply` rebases by itself. Unless the branch was created with --follow manual, a server also rebases it,
+    after loading it and after requests to it. At any other time, use this command to bring the branch up to date.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async

@@ -1,7 +1,7 @@
 """`rebaser resolve`: settles conflicts of a branch with its target.
 
-Invariant: what is resolved was read by this command, and shown if stdout is a terminal. The request is refused if a
-value was edited, or came into conflict again, after that.
+Invariant: the command settles only conflicts that it has read, and shown if stdout is a terminal. The request is
+refused if a value was edited, or came into conflict again, after that.
 """
 
 from dataclasses import dataclass
@@ -63,9 +63,9 @@ def resolve(
 ) -> int:
     """Settle conflicts of a branch with its target: take the definition of one side, or give a new one.
 
-    `rebaser conflicts` shows the conflicts. Settling one is an edit of the branch; its target stays as it is until the
-    branch is applied. All named conflicts are settled, or none. If one of the values was edited meanwhile, none is, and
-    the exit code is 1.
+    `rebaser conflicts` shows the conflicts. Settling a conflict is an edit of the branch; its target stays as it is
+    until the branch is applied. Either all named conflicts are settled, or none. If one of the values was edited
+    meanwhile, none is settled, and the exit code is 1.
     """
     key = checked_key(workspace, branch)
     if bool(ids) == all_:
@@ -122,11 +122,11 @@ class _Resolve:
                 self.left = 0 if info is None else info.conflicts
             except RequestRejected as error:
                 advice = {
-                    "moved": f"`rebaser conflicts {self.key.workspace} {self.key.change_set}` shows what there is now"
+                    "moved": f"`rebaser conflicts {self.key.workspace} {self.key.change_set}` shows the conflicts"
                 }
                 raise refusal("nothing was settled", error, self.key, advice) from None
             except UnprocessableError as error:
-                more = f"; `rebaser conflicts {workspace} {name}` shows those there are"
+                more = f"; `rebaser conflicts {workspace} {name}` shows the conflicts"
                 text = f"nothing was settled: {error.message}"
                 raise CommandFailed(text + (more if error.code == "no_conflict" else "")) from None
 

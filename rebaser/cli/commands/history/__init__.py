@@ -1,1 +1,1 @@
-"""The commands that show the history of a change set, and that take parts of it back."""
+"""The commands that show the history of a change set, and that take edits back."""

@@ -27,7 +27,7 @@ def diff(
         str | None,
         typer.Argument(
             metavar="CS[@POSITION]",
-            help="What to compare it with. Default: the same change set as it is now; for a branch, its base.",
+            help="What to compare with. Default: the same change set as it is now; for a branch, its base.",
         ),
     ] = None,
     *,
@@ -41,9 +41,9 @@ def diff(
 ) -> int:
     """Show what a branch changed, or how two positions of a change set, or two change sets, differ.
 
-    With one change set and no position, it shows what this branch changed since its base. Where the target was edited,
-    too, it shows what the target has now; "landed" marks what it has from the branch already. With --derived, it also
-    shows what follows from the edits of the branch: derived values, at the base and in the branch.
+    With one change set and no position, it shows what this branch changed since its base. If the target edited one of
+    these values, its present definition is shown, too; "landed" means that it is that of the branch. With --derived, it
+    also shows the derived values that the edits of the branch changed, at the base and in the branch.
 
     Each line has an id, and its value or formula on the first side and on the second; - means that the value does not
     exist there. Derived values are compared by their formulas; with --derived, also by their results. With --json, it

@@ -76,7 +76,7 @@ def log(
 
 @dataclass(slots=True)
 class _Row:
-    """A line: the commit `entry`, or `count` commits without requests, of which `entry` is the newest.
+    """A line of output: the commit `entry`, or `count` commits without requests, of which `entry` is the newest.
 
     `oldest`: the log sequence of the oldest of them; 0 for a single commit.
     """

@@ -43,7 +43,7 @@ def revert(
     *,
     to: Annotated[
         str | None,
-        typer.Option(metavar="P", help="Take back everything after this position: a log sequence, an age or a time."),
+        typer.Option(metavar="P", help="Take back all edits after this position: a log sequence, an age or a time."),
     ] = None,
     request: Annotated[
         str | None, typer.Option(metavar="ID", help="Take back only the edits of this request in the commit P.")
@@ -166,7 +166,7 @@ async def _source(client: "RebaserClient", key: "ChangeSetKey", commit: int) -> 
 
 
 def show_success(response: "EnqueueUpdatesResponse", json: bool) -> None:
-    """Show which commit took edits back."""
+    """Show the commit that took edits back."""
     from rebaser_core.response import Success
 
     status = response.status
@@ -179,7 +179,7 @@ def show_success(response: "EnqueueUpdatesResponse", json: bool) -> None:
 
 
 def show_way_on(key: "ChangeSetKey", source: "Source | None") -> None:
-    """After an apply was taken back: show how to go on with the branch. `source`: what the apply took."""
+    """After an apply was taken back, show how to go on with the branch. `source`: the branch that was applied."""
     if source is not None:
         branch, target = f"{source.change_set}@{source.sequence}", key.change_set
         command = f"rebaser branch {key.workspace} NAME --from {branch} --target {target}"
@@ -187,7 +187,7 @@ def show_way_on(key: "ChangeSetKey", source: "Source | None") -> None:
 
 
 def show_conflicts(error: "RequestConflicts", json: bool) -> None:
-    """Show the definitions that were edited again, which is why nothing was taken back."""
+    """Show the values that were edited again, because of which nothing was taken back."""
     from rebaser.cli.output.change_format import definition_json, definition_text
 
     sides = [(one.id, one.sides) for one in error.conflicts if one.sides is not None]

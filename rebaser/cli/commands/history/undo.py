@@ -1,7 +1,7 @@
-"""`rebaser undo` and `rebaser redo`: take back one's own newest request, or the newest undo.
+"""`rebaser undo` and `rebaser redo`: take back the user's newest request, or newest undo.
 
 Invariant: unless `--yes` is given, the request is shown before it is taken back. Exactly that request is taken back,
-even if there is a newer one by then.
+even if the user has sent a newer one by then.
 """
 
 import sys
@@ -51,11 +51,10 @@ def undo(
 ) -> int:
     """Take back your newest request: each value it edited gets its earlier definition back.
 
-    Your requests are those of the given author, or, without one, those that name no author. The command shows the
-    request and asks for confirmation. Requests that are reverts, or that are already reverted, are passed over, so the
-    next undo takes back an earlier request. `rebaser redo` takes an undo back. If one of the values has been edited
-    again since, nothing is taken back; the command shows the conflicts as `rebaser revert` does, and the exit code
-    is 1.
+    Your requests are those of the given author or, without --author, those that name no author. The command shows the
+    request and asks for confirmation. It skips reverts, and requests that were reverted already, so the next undo takes
+    back an earlier request. `rebaser redo` takes an undo back. If one of the values has been edited again since,
+    nothing is taken back; the command shows the conflicts as `rebaser revert` does, and the exit code is 1.
     """
     return _TakeBack("undo", checked_key(workspace, change_set), yes, author, message, timeout, json).run(nats, prefix)
 
@@ -74,8 +73,8 @@ def redo(
 ) -> int:
     """Take back your newest undo: the request that it took back is applied again.
 
-    Your undos are those of the given author, or, without one, those that name no author. The command shows the undo and
-    asks for confirmation. Once you have sent another edit, there is nothing to redo.
+    Your undos are those of the given author or, without --author, those that name no author. The command shows the undo
+    and asks for confirmation. Once you have sent another edit, there is nothing to redo.
     """
     return _TakeBack("redo", checked_key(workspace, change_set), yes, author, message, timeout, json).run(nats, prefix)
 
@@ -155,7 +154,7 @@ class _TakeBack:
         return f"nothing to {self.verb} in {self.key.workspace}/{self.key.change_set}: no {what} {whose} is left"
 
     async def _show(self, client: "RebaserClient", step: "UndoStep") -> None:
-        """Show the request, and what taking it back does if none of its values has been edited again."""
+        """Show the request, and what an undo changes if none of its values has been edited again."""
         from rebaser.cli.output.change_format import time_text
 
         shown = await client.show(self.key.workspace, self.key.change_set, step.entry.sequence)

@@ -1,7 +1,8 @@
 """Generates the load of `rebaser bench`, and checks afterwards that no request was lost, duplicated or reordered.
 
-Every worker writes its own counter, so the last value of a counter shows whether its requests were applied in order.
-The log shows that each was applied once. Nothing is sent after the time limit, and every wait has a timeout.
+Every worker writes its own counter, so the last value of a counter shows whether the requests of its worker were
+applied in order. The log shows that each request was applied once. Nothing is sent after the time limit, and every wait
+has a timeout.
 """
 
 import math
@@ -28,7 +29,7 @@ REPLY_TIMEOUT = 60.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """The load. `requests` and `derived` are totals over all change sets; `in_flight` is per change set."""
+    """The load to generate. `requests` and `derived` are totals over all change sets; `in_flight` is per change set."""
 
     workspace: str
     change_sets: int

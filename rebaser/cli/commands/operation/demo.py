@@ -21,9 +21,10 @@ def demo(
 
     The demo starts nats-server, a server and Spark, and turns the Python distributions installed here into a graph of
     values: sizes and requirements are set, closures and totals are derived. Then it edits the graph: a package grows, a
-    requirement is added, a cycle is made and removed. It tries out an edit on a branch, shows what follows, settles a
-    conflict, applies the branch, and takes it back. It checks every value against one computed directly from
-    importlib.metadata; the exit code is 1 if any differs. At the end, it stops everything it started.
+    requirement is added, a cycle is made and removed. It tries out an edit on a branch, shows the derived values that
+    follow, settles a conflict, applies the branch, and takes the apply back. It compares every value with one computed
+    directly from importlib.metadata; the exit code is 1 if any differs. At the end, it stops everything that it
+    started.
     """
     from rebaser.cli import logs
     from rebaser.cli.spark_prestart import prestarted_spark

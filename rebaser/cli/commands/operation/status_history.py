@@ -15,8 +15,8 @@ MAX_TAKEN = 10  # applied branches that are shown
 
 
 def show_history(key: "ChangeSetKey", json: bool, nats: str, prefix: str) -> int:
-    """Show the status of the change set, what it branches from, the size of its log, since when that is readable, and
-    which branches were applied.
+    """Show the status of the change set, its target, the size of its log, the oldest readable position, and which
+    branches were applied.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
@@ -77,7 +77,7 @@ def _show(key: "ChangeSetKey", history: "HistoryStatus") -> None:
 
 
 def status_lines(info: "BranchInfo") -> Iterator[str]:
-    """Yield what a change set is: its status, what it branches from, and what keeps it from being applied."""
+    """Yield lines about a change set: its status, its origin and target, and what prevents applying it."""
     name, target = info.change_set, info.target
     yield {
         "open": "status: open",
