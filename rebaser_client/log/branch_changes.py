@@ -28,8 +28,12 @@ class GapError(Exception):
 
 
 class UnknownEdit(GapError):  # noqa: N818 - a state of the log
-    """A rebase gave a new base to a value that had been edited back to its old base. The checkpoint before the rebase
-    does not list such a value, so only the state has its definition."""
+    """Only the state has the changes of a branch: all commits exist, but do not suffice.
+
+    A commit does not say what it replaced, because that was too large or an older server wrote the commit. Or a rebase
+    gave a new base to a value that had been edited back to its old base: the checkpoint before the rebase does not list
+    such a value.
+    """
 
 
 async def read_changes(
@@ -38,9 +42,9 @@ async def read_changes(
     """Return the values edited in the branch `key` as of its commit `sequence`, and their conflicts with the target.
     Some may be edited back to the base.
 
-    Raises `GapError` if a commit is gone, or does not say what it replaced; its subclass `UnknownEdit` if all commits
-    exist, but do not suffice. Raises `UnprocessableError` (`too_large`) for more than `max_changes`, or blobs of more
-    than `max_bytes`, which are then not read. Raises `TransientError` if a blob cannot be read.
+    Raises `GapError` if a commit is gone; its subclass `UnknownEdit` if all commits exist, but do not suffice. Raises
+    `UnprocessableError` (`too_large`) for more than `max_changes`, or blobs of more than `max_bytes`, which are then
+    not read. Raises `TransientError` if a blob cannot be read.
     """
     commit = await commits.commit_at(key, sequence)
     if commit is None:
@@ -126,7 +130,7 @@ class _Fold:
         self.take(commit.delta_blob, commit.before_blob)
         loaded = await self._commits.with_before(await self._commits.with_delta(commit))
         if loaded.before is None:
-            raise GapError
+            raise UnknownEdit
         before = {update.id: update for update in loaded.before}
         settled = set(commit.settled)
         delta: Any = loaded.delta

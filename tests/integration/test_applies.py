@@ -6,6 +6,7 @@ import time
 import anyio
 import pytest
 
+from rebaser.change_set.log import commit_parts
 from rebaser.change_set.log.commit_log import CommitLog, EncodedCommit
 from rebaser_client import Derive, RebaserClient, Remove, RequestConflicts, RequestRejected, Set
 from rebaser_client.jetstream import JetStream
@@ -347,3 +348,43 @@ async def test_a_branch_that_lacks_one_of_its_commits_is_not_applied(
         await js.delete_message(subjects.commits_stream, lost)
         assert await refused(client, "fix") == "purged"
         assert await stands(client, "main") == {"a": 1}
+
+
+async def test_a_target_waits_only_for_a_while_for_a_branch_that_lacks_one_of_its_commits(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    """An apply that names no position is not refused at once: the branch may only have been purged meanwhile."""
+    async with serving(js, subjects, engine, retry_for=1):
+        await edit(client, "main", Set("a", 1))
+        await client.create_branch("ws", "fix", follow="manual")
+        lost = await edit(client, "fix", Set("b", 2))
+        await edit(client, "fix", Set("c", 2))
+        await js.delete_message(subjects.commits_stream, lost)
+        with anyio.fail_after(60), pytest.raises(RequestRejected, match="given up") as caught:
+            await client.enqueue_updates_with_reply("ws", "main", (), action=Apply("fix"))
+        assert caught.value.code == "purged"
+        await edit(client, "main", Set("a", 2))
+        assert await stands(client, "main") == {"a": 2}
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_branch_is_applied_though_one_of_its_commits_does_not_say_what_it_replaced(
+    js: JetStream,
+    subjects: Subjects,
+    client: RebaserClient,
+    engine: Engine,
+    named: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commit_parts, "MAX_BEFORE", 1000)
+    with forced(Thresholds(inline_max_updates=0, blob_slice_max_items=1)):
+        async with serving(js, subjects, engine):
+            await edit(client, "main", *(Set(f"v{n}", "x" * 800) for n in range(4)), Set("b", 1))
+            await client.create_branch("ws", "fix", follow="manual")
+            at = await edit(client, "fix", *(Remove(f"v{n}") for n in range(4)), Set("b", 2))
+            commit = (await commits_of(client, "ws", "fix"))[-1]
+            assert (commit.sequence, commit.before, commit.before_blob) == (at, None, None)
+            with anyio.fail_after(60):
+                action = Apply("fix", at if named else None)
+                await client.enqueue_updates_with_reply("ws", "main", (), action=action)
+            assert await stands(client, "main") == {"b": 2}

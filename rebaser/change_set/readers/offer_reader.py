@@ -36,14 +36,11 @@ async def read_offer(context: Context, key: ChangeSetKey, apply: Apply) -> Offer
             return offer
         if apply.at is not None:
             raise await context.reader.purged(branch, apply.at)
-    raise TransientError(
-        f"the log of {branch} was purged while it was read, or one of its commits does not say what it replaced",
-        code="purged",
-    )
+    raise TransientError(f"the log of {branch} was purged while it was read, or lacks a commit", code="purged")
 
 
 async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply: Apply) -> Offer | None:
-    """Return the offer; None if a needed commit is gone, or does not say what it replaced."""
+    """Return the offer; None if a commit that is needed is gone."""
     reader, limits = context.reader, context.settings.limits
     newest = await reader.newest_commit(branch)
     named = newest if apply.at is None else await reader.newest_commit(branch, apply.at)

@@ -41,10 +41,9 @@ Ts = TypeVarTuple("Ts")
 log = structlog.get_logger(__name__)
 
 CHECKED_HERE = 1000  # more updates than this are checked in a thread instead of on the event loop
-INTERNAL_CODES = (
-    "internal",
-    "too_slow",
-)  # errors that waiting does not fix: attempts are bounded, not time
+# Errors of another log that may last: a request that meets one of them blocks its change set only for a while.
+HELD_CODES = (*LASTING_CODES, "broken_chain", "purged")
+INTERNAL_CODES = ("internal", "too_slow")  # errors that waiting does not fix: attempts are bounded, not time
 
 
 class HeldRequest(Exception):  # noqa: N818 - a state of a request
@@ -139,7 +138,7 @@ class RequestReader:
             slow = RebaserError(f"reading the log took longer than {settings.apply_timeout:g} s", code="too_slow")
             raise HeldRequest(request, slow) from None
         except (TransientError, UnsupportedVersion) as error:
-            if isinstance(error, TransientError) and error.code not in LASTING_CODES:
+            if isinstance(error, TransientError) and error.code not in HELD_CODES:
                 raise
             raise HeldRequest(request, error) from error
 
