@@ -119,6 +119,22 @@ async def test_a_parent_that_is_another_by_now_is_loaded(
             assert fork.origin.sequence == first.sequence, "a position is never that of a kept checkpoint"
 
 
+async def test_a_parent_that_was_created_again_and_is_small_by_now_is_copied(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    """The checkpoint that was made of the earlier one is of no use, though the log still has all since."""
+    with forced(SMALL):
+        async with serving(js, subjects, engine):
+            await fill(client)
+            await client.create_branch("ws", "one")
+            await client.delete_change_set("ws", "main")
+            await client.create_branch("ws", "main", None)
+            await edit(client, "main", Set("new", True))
+            with anyio.fail_after(60):
+                await client.create_branch("ws", "two")
+            assert await stands(client, "two") == {"new": True}
+
+
 async def test_a_branch_of_a_branch_takes_its_replays_along(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

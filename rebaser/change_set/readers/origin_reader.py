@@ -190,8 +190,8 @@ class _Parent:
             return None
         if same_message(made.newest, message):
             return made.checkpoint, (), None, made.needed
-        if made.newest.sequence > message.sequence:
-            return None
+        if not commit.created_by <= made.newest.sequence <= message.sequence:
+            return None  # the parent was created again since, or this position is older
         tail = await TailReader(self._context, self._parent).since(made.newest, message)
         if tail is None or len(tail.data) > max(thresholds.now.tail_max_bytes, self._inline_tail_max):
             return None
