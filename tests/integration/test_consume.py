@@ -137,6 +137,19 @@ async def test_stop_gives_back_what_was_not_taken(js: JetStream, stream: Stream,
             assert sorted(await take(js, batch, 9)) == list(range(10 * turn + 2, 10 * turn + 11))
 
 
+async def test_a_stop_that_is_cancelled_gives_back_what_was_not_taken(js: JetStream, stream: Stream) -> None:
+    config = {"durable_name": "c", "ack_policy": "explicit", "ack_wait": 3600 * 10**9}
+    consumer = await stream.create_consumer(config)
+    await add(js, stream, 6)
+    messages = consumer.consume(max_messages=6)
+    assert await take(js, messages, 1) == [1]
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await messages.stop()
+    assert scope.cancelled_caught
+    assert sorted(await take(js, consumer.fetch(5), 5)) == [2, 3, 4, 5, 6]
+
+
 async def test_drain_keeps_what_came_and_pulls_no_more(js: JetStream, stream: Stream, consumer: Consumer) -> None:
     await add(js, stream, 30)
     async with consumer.consume(max_messages=10) as messages:

@@ -1,11 +1,13 @@
 """What a plan says of values that cannot be computed, and of results that are not what was asked for."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
 
 from rebaser.dvu import faults
 from rebaser.dvu.functions import registry
+from rebaser.dvu.planning import subgraph
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.wire.packet import Results
 from rebaser.dvu.worker.evaluate import evaluate_packet
@@ -15,7 +17,7 @@ from rebaser_core.errors import DvuError
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Remove, Set, Unset
 from rebaser_core.values import Fault, State, Value
-from tests.support.graphs import Book
+from tests.support.graphs import Book, expected, typed
 from tests.support.plans import after, cut, islands, total
 
 
@@ -43,6 +45,20 @@ def test_a_cycle_feeds_another_and_both_are_named() -> None:
     values = after(total("a", "b"), total("b", "a"), total("x", "y", "b"), total("y", "x"))
     assert error_of(values, "a").origin == "a"
     assert error_of(values, "x") == Fault("cycle", "these depend on each other: 'x', 'y'", "x")
+
+
+@pytest.mark.parametrize("limits", [Thresholds(), Thresholds(packet_bytes=1)])
+def test_every_graph_of_three_values_is_computed_as_a_naive_evaluator_does(limits: Thresholds) -> None:
+    """So that each way is met in which cycles and what hangs on them can be joined."""
+    subsets = [[id_ for at, id_ in enumerate("abc") if bits >> at & 1] for bits in range(8)]
+    for inputs in itertools.product(subsets, repeat=3):
+        graph = [Derive(id_, "list", {"x": tuple(some)}) for id_, some in zip("abc", inputs, strict=True)]
+        book = Book(graph)
+        with book.state.view() as view:
+            found = subgraph.build_subgraph(view, limits)
+        assert sorted([*found.order.tolist(), *itertools.chain(*found.cycles)]) == [0, 1, 2], graph
+        book.update(limits)
+        assert typed(book.values()) == typed(expected(graph)), graph
 
 
 def test_at_most_32_members_are_named() -> None:

@@ -198,6 +198,16 @@ def test_a_pin_that_is_none_is_given_up() -> None:
     assert state.resume() == (SendPull(3, 1, 0, ""),)
 
 
+def test_a_refusal_of_a_pull_that_was_thought_to_be_over_ends_the_pin_too() -> None:
+    state = consume(1, 0)
+    state.message()
+    state.pinned("a")
+    assert state.grant(1) == (SendPull(2, 1, 0, "a"),)
+    state.message()  # an older pull brought it, but it is counted for this one
+    assert state.status(2, "423", "Nats-Wrong-Pin-Id", 1)[0] == NotifyUnpinned()
+    assert not state.pin
+
+
 def test_a_refusal_of_an_older_pin_leaves_the_new_one() -> None:
     state = consume(2, 2)
     state.message()
