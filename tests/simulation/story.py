@@ -193,7 +193,8 @@ class Story:
 
         if random.Random(f"readers {world.seed}").random() < READER_SHARE:
             histories = world.checker.histories.values
-            world.add_client(Reader("r1", random.Random(f"reader {world.seed}"), histories, world.trace))
+            rng = random.Random(f"reader {world.seed}")
+            world.add_client(Reader("r1", rng, histories, world.trace, lambda: world.model.outdated))
 
     def _reap(self) -> None:
         self._world.faults.on = False
