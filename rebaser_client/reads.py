@@ -4,7 +4,7 @@ Invariant: NumPy, which states need, is imported when the first state is read, i
 """
 
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -86,9 +86,11 @@ class ReadOperations:
         return sorted({*waiting, *committed})
 
     async def value(self, workspace: str, change_set: str, id_: str, *, at: At | None = None) -> Value | None:
-        """Return the value of `id_`; None if it does not exist. Costs as much as reading all values. `at`: see
-        `state`."""
-        state = await self.state(workspace, change_set, at=at)
+        """Return the value of `id_`; None if it does not exist. `at`: see `state`.
+
+        Costs as much as reading all values if the value is derived and derived values are not up to date.
+        """
+        state = await self.state(workspace, change_set, at=at, ids=(id_,))
         return state.value(id_, state.stale())
 
     async def values(
@@ -119,8 +121,13 @@ class ReadOperations:
         """
         return select_items(await self.state(workspace, change_set, at=at), match, after=after, limit=limit)
 
-    async def state(self, workspace: str, change_set: str, *, at: At | None = None) -> "ChangeSetState":
+    async def state(
+        self, workspace: str, change_set: str, *, at: At | None = None, ids: Collection[str] | None = None
+    ) -> "ChangeSetState":
         """Return the folded state: values, their definitions, and the debt.
+
+        `ids`: the only values that are needed, which is faster. Use nothing of the state then but these values and
+        their definitions, `last` and `status`.
 
         `at`: the position whose state is read, a log sequence or a time with its time zone; None is now. This is the
         state after the newest commit at or before the position; its `last` is the sequence of that commit, 0 if there
@@ -131,7 +138,8 @@ class ReadOperations:
         """
         with translate_missing_stream():
             key = ChangeSetKey.of(workspace, change_set)
-            return (await (await self._state_loader()).load(key, at)).state
+            loader = await self._state_loader()
+            return (await loader.load(key, at)).state if ids is None else await loader.load_values(key, ids, at)
 
     async def log(
         self, workspace: str, change_set: str, id_: str | None = None, *, at: At | None = None
@@ -157,10 +165,7 @@ class ReadOperations:
             return await self._history.show(ChangeSetKey.of(workspace, change_set), at)
 
     async def blame(self, workspace: str, change_set: str, *ids: str, at: At | None = None) -> dict[str, Blame]:
-        """Return who last defined each of the values `ids`, without those that do not exist.
-
-        Costs as much as reading all values.
-        """
+        """Return who last defined each of the values `ids`, without those that do not exist."""
         with translate_missing_stream():
             return await self._history.blame(ChangeSetKey.of(workspace, change_set), ids, at)
 
@@ -188,7 +193,7 @@ class ReadOperations:
             return await self._history.diff(key, at, second, other_at, derived=derived)
 
     async def history_status(self, workspace: str, change_set: str) -> HistoryStatus:
-        """Return the size of the history of the change set, and its oldest readable position. Reads all values."""
+        """Return the size of the history of the change set, and its oldest readable position."""
         with translate_missing_stream():
             return await self._history.status(ChangeSetKey.of(workspace, change_set))
 

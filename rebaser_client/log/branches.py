@@ -290,7 +290,7 @@ class BranchReader:
                 await cooperate()
         if oldest <= base:
             return newest, theirs
-        state = (await (await self._loader()).load(target, at)).state
+        state = await (await self._loader()).load_values(target, ids, at, stale=False)
         return state.last, {id_: state.cells.edit_of(id_) for id_ in ids}  # type: ignore[misc] # none is a removal
 
 

@@ -181,10 +181,11 @@ class LogHistory:
         return ShownCommit(entry, tuple(_by_request(entry)), ())
 
     async def blame(self, key: ChangeSetKey, ids: Iterable[str], at: At | None = None) -> dict[str, Blame]:
-        """Return who last defined those of `ids` that exist at the position `at`. Loads the state."""
-        state = (await (await self._loader()).load(key, at)).state
+        """Return who last defined those of `ids` that exist at the position `at`."""
+        wanted = list(ids)
+        state = await (await self._loader()).load_values(key, wanted, at, stale=False)
         found: dict[str, Blame] = {}
-        for id_ in ids:
+        for id_ in wanted:
             blame = await self._blame(key, state, id_)
             if blame is not None:
                 found[id_] = blame
@@ -208,10 +209,10 @@ class LogHistory:
         return Blame(id_, sequence, found.definition, shown.entry, request)
 
     async def status(self, key: ChangeSetKey) -> HistoryStatus:
-        """Return how large the history of `key` is, and how far back it reaches. Loads the state."""
+        """Return how large the history of `key` is, and how far back it reaches. Reads no values."""
         commits = await self._commits.count(key)
         oldest = await self._commits.oldest_readable(key)
-        state = (await (await self._loader()).load(key)).state
+        state = await (await self._loader()).load_values(key, (), stale=False)
         purged = [mark.weight for mark in state.marks if oldest is not None and mark.named <= oldest[0]]
         size = state.weight - (purged[-1] if purged else 0)
         first, since = (None, None) if oldest is None else oldest

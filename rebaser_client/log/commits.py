@@ -294,7 +294,7 @@ class CommitReader:
             return replace(decode_commit(headers, data), sequence=sequence)
         except UnprocessableError as error:
             if error.code != FOREIGN:
-                raise _damaged(sequence, error) from error
+                raise damaged(sequence, error) from error
             log.error(  # noqa: TRY400 - a traceback would not help
                 "log_foreign_message", seq=sequence, reason=error.message
             )
@@ -313,7 +313,7 @@ class CommitReader:
         try:
             return replace(commit, delta=await run_offloaded(len(data), decode_delta, commit.kind, data))
         except UnprocessableError as error:
-            raise _damaged(commit.sequence, error) from error
+            raise damaged(commit.sequence, error) from error
 
     async def _with_replay(self, commit: Commit, blob: BlobRef) -> Commit:
         assert commit.replay is not None  # noqa: S101 - the caller has checked it
@@ -324,7 +324,7 @@ class CommitReader:
         try:
             found = await run_offloaded(len(data), decode_replay, data, strategy)
         except UnprocessableError as error:
-            raise _damaged(commit.sequence, error) from error
+            raise damaged(commit.sequence, error) from error
         return replace(commit, replay=replace(found, blob=blob))
 
     async def with_before(self, commit: Commit) -> Commit:
@@ -341,7 +341,7 @@ class CommitReader:
             before = await run_offloaded(len(data), decode_delta, commit.kind, data)
             return replace(commit, before=before)  # type: ignore[arg-type] # it has updates
         except UnprocessableError as error:
-            raise _damaged(commit.sequence, error) from error
+            raise damaged(commit.sequence, error) from error
 
     async def blob(self, address: str) -> bytes:
         """Return the blob at `address`; raises `TransientError` if it cannot be read."""
@@ -359,7 +359,7 @@ class CommitReader:
         try:
             return replace(commit, origin=replace(origin, tail=decode_tail(data)))
         except UnprocessableError as error:
-            raise _damaged(commit.sequence, error) from error
+            raise damaged(commit.sequence, error) from error
 
     def _consumer(self, key: ChangeSetKey, start: int) -> OrderedConsumer:
         return OrderedConsumer(self._js, self._subjects.commits_stream, self._subjects.commits(key), start=start)
@@ -370,5 +370,6 @@ def _is_after(message: StoredMessage, at: At) -> bool:
     return message.sequence > at if isinstance(at, int) else datetime.fromisoformat(message.time) > at
 
 
-def _damaged(sequence: int, error: UnprocessableError) -> TransientError:
+def damaged(sequence: int, error: UnprocessableError) -> TransientError:
+    """The error for commit `sequence`, which cannot be decoded because of `error`."""
     return TransientError(f"commit {sequence} is damaged: {error.message}", code=DAMAGED)

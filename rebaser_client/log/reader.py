@@ -5,9 +5,9 @@ Reads that a decision depends on go to the stream leader.
 """
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import anyio
 
@@ -15,21 +15,23 @@ from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
 from rebaser_client.cooperative import cooperate, run_offloaded
 from rebaser_client.jetstream import JetStream, StoredMessage
-from rebaser_client.log.commits import DAMAGED, MAX_BLOB, CommitReader
+from rebaser_client.log.commits import DAMAGED, MAX_BLOB, CommitReader, damaged
 from rebaser_client.log.origins import source_of
 from rebaser_client.log.positions import At
 from rebaser_client.logs import get_logger
 from rebaser_core.checkpoint import Chain, open_checkpoint
-from rebaser_core.commit import CheckpointRef, Commit, Kind
+from rebaser_core.commit import CheckpointRef, Commit, Delta, Kind
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import decode_changes, read_row
+from rebaser_core.messages import decode_changes, decode_delta, read_row
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
+from rebaser_core.state.selected import fold_selected, select_delta
 from rebaser_core.streams.subjects import Subjects
 
 log = get_logger(__name__)
 
 COMMIT_OVERHEAD = 512  # the cost of reading a commit, as bytes added to its size
+MAX_SEARCHES = 16  # ids for which a blob is searched before it is decoded
 MAX_CONCURRENT_TAILS = 8  # because NATS drops a connection with 64 MiB that the client has not read
 LOAD_ATTEMPTS = 8
 RELOAD_MIN = 0.02  # seconds until the second attempt, before jitter
@@ -54,6 +56,7 @@ class StateLoader(CommitReader):
 
     def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore) -> None:
         super().__init__(js, subjects, blobs)
+        self._ids: frozenset[str] | None = None  # the values that are needed; None is all
         self._tails = anyio.Semaphore(MAX_CONCURRENT_TAILS, fast_acquire=True)
 
     async def load(self, key: ChangeSetKey, at: At | None = None) -> LoadedState:
@@ -89,13 +92,33 @@ class StateLoader(CommitReader):
                 raise type(error)(f"{error.message}; {advice}", code=error.code) from error
         raise TransientError(f"the log of {key} cannot be read: {problem}; {advice}", code="broken_chain")
 
+    async def load_values(
+        self, key: ChangeSetKey, ids: Iterable[str], at: At | None = None, *, stale: bool = True
+    ) -> ChangeSetState:
+        """Return a state of `key` at the position `at` (None: now) that has those of `ids` that exist.
+
+        It may lack all other values, or have old ones; `rebaser_core.state.selected` says what else of it is right. It
+        is read much faster than the whole state: of a checkpoint, only the rows of `ids`. Without `ids`, no value is
+        read.
+
+        `stale`: whether the caller wants to know which of the values are stale. If that depends on other values, all
+        are read.
+
+        Raises the errors of `load`, but not for a blob that is not needed, or for damage to other values.
+        """
+        wanted = frozenset(filter(_is_text, ids))
+        state = (await _ValuesLoader(self._js, self._subjects, self._blobs, wanted, self._tails).load(key, at)).state
+        if stale and state.owes and any(map(state.cells.is_derived, wanted)):
+            state = (await self.load(key, at)).state
+        return state
+
     async def read_checkpoint(self, checkpoint: CheckpointRef) -> tuple[ChangeSetState, Chain]:
         """Return the state in a checkpoint, and the checkpoint's parts. Raises the errors of `load`."""
         newest = await self._blobs.get(checkpoint.address, max_bytes=MAX_BLOB)
         changes = checkpoint.changes
         changed = None if changes is None else await self._blobs.get(changes.address, max_bytes=MAX_BLOB)
         try:
-            reader = open_checkpoint(newest, checkpoint.address)
+            reader = open_checkpoint(newest, checkpoint.address, self._ids)
             for part in reader.before:
                 data = await self._blobs.get(part.address, max_bytes=MAX_BLOB)
                 await run_offloaded(len(data), reader.add, data)
@@ -108,6 +131,11 @@ class StateLoader(CommitReader):
         if state.branch is not None:
             state.branch.set_changes(found)
         return state, chain
+
+    async def _fold(self, state: ChangeSetState, sequence: int, commit: Commit, weight: int = 0) -> None:
+        """Fold a commit into a state that no other code has yet. A large commit is folded in several time slices."""
+        for _ in state.fold_in_steps(sequence, commit, weight):
+            await cooperate()
 
     async def _load(self, key: ChangeSetKey, at: At | None) -> LoadedState:
         last = await self.newest_message(key, at)
@@ -125,7 +153,7 @@ class StateLoader(CommitReader):
             raise BrokenChain(f"its checkpoint is of commit {state.last}, its last commit is {last.sequence}")
         if commit is not None and commit.previous == state.last:
             weight = _weight(commit, last.data)
-            await _fold(state, last.sequence, await self.with_delta(commit), weight)
+            await self._fold(state, last.sequence, await self.with_delta(commit), weight)
             return LoadedState(state, weight, chain)
         return LoadedState(state, await self._read_tail(key, state, last.sequence), chain)
 
@@ -161,7 +189,7 @@ class StateLoader(CommitReader):
             if commit is None:
                 state.skip(row.sequence)
             else:
-                await _fold(state, row.sequence, await self.with_delta(commit))
+                await self._fold(state, row.sequence, await self.with_delta(commit))
         return state, chain
 
     async def _read_tail(self, key: ChangeSetKey, state: ChangeSetState, until: int) -> int:
@@ -181,7 +209,7 @@ class StateLoader(CommitReader):
                     if commit.folded_blobs:
                         async with self._tail_slot_released():
                             commit = await self.with_delta(commit)
-                    await _fold(state, sequence, commit, added)
+                    await self._fold(state, sequence, commit, added)
                 if sequence >= until:
                     break
         return weight
@@ -207,10 +235,46 @@ class StateLoader(CommitReader):
         return newest
 
 
-async def _fold(state: ChangeSetState, sequence: int, commit: Commit, weight: int = 0) -> None:
-    """Fold a commit into a state that no other code has yet. A large commit is folded in several time slices."""
-    for _ in state.fold_in_steps(sequence, commit, weight):
-        await cooperate()
+class _ValuesLoader(StateLoader):
+    """Loads states of the values `ids` only. `tails` limits how many tails are read at the same time."""
+
+    def __init__(
+        self, js: JetStream, subjects: Subjects, blobs: BlobStore, ids: frozenset[str], tails: anyio.Semaphore
+    ) -> None:
+        super().__init__(js, subjects, blobs)
+        self._ids: frozenset[str] = ids
+        self._words = [id_.encode() for id_ in ids]
+        self._tails = tails
+
+    async def read_checkpoint(self, checkpoint: CheckpointRef) -> tuple[ChangeSetState, Chain]:
+        return await super().read_checkpoint(replace(checkpoint, changes=None))
+
+    async def with_delta(self, commit: Commit) -> Commit:
+        """Return `commit` with what its delta says of the values."""
+        if commit.delta_blob is None or commit.delta or not self._ids:
+            return commit
+        data = await self._blobs.get(commit.delta_blob.address, max_bytes=MAX_BLOB)
+        try:
+            return replace(commit, delta=await run_offloaded(len(data), self._decode, commit.kind, data))
+        except UnprocessableError as error:
+            raise damaged(commit.sequence, error) from error
+
+    def _decode(self, kind: Kind, data: bytes) -> Delta:
+        if len(self._words) <= MAX_SEARCHES and not any(word in data for word in self._words):
+            return ()  # blobs hold ids as they are
+        return select_delta(decode_delta(kind, data), self._ids)
+
+    async def _fold(self, state: ChangeSetState, sequence: int, commit: Commit, weight: int = 0) -> None:
+        for _ in fold_selected(state, sequence, commit, self._ids, weight):
+            await cooperate()
+
+
+def _is_text(id_: str) -> bool:
+    """Whether `id_` can be the id of a value: text without lone surrogates, which a command line may hold."""
+    try:
+        return bool(id_.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _weight(commit: Commit, data: bytes) -> int:

@@ -32,11 +32,11 @@ servers of the previous release can read it; a chain may hold parts of both vers
 sequence; it can still be read.
 
 For the owner, which writes checkpoints (`writer`), and for all code that loads a state (`open_checkpoint`). Imports
-`state`, `messages`, `encoding` and root modules of `rebaser_core`; only `reader` and `writer` and what they import need
-pyarrow.
+`state`, `messages`, `encoding` and root modules of `rebaser_core`; only `reader`, `selection` and `writer` and what
+they import need pyarrow.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from rebaser_core.checkpoint.chain import Chain, PartRef
@@ -67,13 +67,21 @@ class CheckpointReader(Protocol):
         ...
 
 
-def open_checkpoint(newest: bytes, address: str = "") -> CheckpointReader:
-    """A reader of the checkpoint whose newest part is `newest`, stored at `address`."""
-    if newest.startswith(ARROW):
-        from rebaser_core.checkpoint.reader import ChainReader  # noqa: PLC0415 - pyarrow is large, and few processes need it
+def open_checkpoint(newest: bytes, address: str = "", ids: Collection[str] | None = None) -> CheckpointReader:
+    """A reader of the checkpoint whose newest part is `newest`, stored at `address`.
 
-        return ChainReader(newest, address)
-    return V1Reader()
+    `ids`: the only values that are needed. Their state may have other values. It has no outcomes, and its roots say
+    only whether there are any (see `selection`).
+    """
+    if not newest.startswith(ARROW):
+        return V1Reader()
+    if ids is not None:
+        from rebaser_core.checkpoint.selection import SelectionReader  # noqa: PLC0415 - as below
+
+        return SelectionReader(newest, ids)
+    from rebaser_core.checkpoint.reader import ChainReader  # noqa: PLC0415 - pyarrow is large, and few processes need it
+
+    return ChainReader(newest, address)
 
 
 def read_checkpoint(newest: bytes, before: Sequence[bytes] = ()) -> ChangeSetState:

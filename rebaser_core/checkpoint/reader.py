@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from rebaser_core.blob_address import check_address
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, PartRef
+from rebaser_core.checkpoint.part_file import PartFile
 from rebaser_core.checkpoint.part_loader import PartLoader, RowBatch
 from rebaser_core.checkpoint.schema import (
     COLUMNS,
-    SCHEMAS,
     listed,
     natural,
     read_branch,
@@ -29,7 +29,7 @@ from rebaser_core.checkpoint.schema import (
 )
 from rebaser_core.commit import PULL_ATTEMPT, Applied, Attempt
 from rebaser_core.encoding.payload import malformed
-from rebaser_core.errors import RebaserError, UnsupportedVersion
+from rebaser_core.errors import RebaserError
 from rebaser_core.history import MAX_MARKS, Mark
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.decision import add_digests, read_decision
@@ -53,31 +53,37 @@ class ChainReader:
         self._is_base = True  # whether the part that is being read is the base
         self._template_of: dict[str, int] = {}
         self._texts: dict[str, str] = {}
-        self._head = _reading(lambda: _Head(_File(newest)))
+        self._head = _reading(lambda: _Head(PartFile(newest)))
         self.before = self._head.base + self._head.deltas
 
     def add(self, data: bytes) -> None:
-        _reading(lambda: self._add(_File(data)))
+        _reading(lambda: self._add(PartFile(data)))
 
     def finish(self) -> tuple[ChangeSetState, Chain]:
         return _reading(self._finish)
 
-    def _add(self, file: "_File") -> None:
-        columns = self._state.cells.columns
+    def _add(self, file: PartFile) -> None:
         if file.first == 0:
             self._is_base = self._loader is None
             self._close()
-            self._loader = PartLoader(columns)
+            self._loader = PartLoader(self._state.cells.columns)
         if (file.layer == "base") != self._is_base:
             raise malformed("a checkpoint must be a base followed by deltas")
-        if self._loader is None or file.first != self._loader.count:
+        if self._loader is None or file.first != self._count():
             raise malformed("a part of the checkpoint is missing, repeated or out of order")
         for number in range(file.reader.num_record_batches):
-            batch, metadata = file.batch(number)
-            if batch.num_rows:
-                self._loader.add(self._rows(batch, file.version))
-            if schema.OUTCOMES in metadata:
-                self._read_outcomes(metadata)
+            self._add_batch(file, number)
+
+    def _count(self) -> int:
+        """How many rows of the part were read so far."""
+        return 0 if self._loader is None else self._loader.count
+
+    def _add_batch(self, file: PartFile, number: int) -> None:
+        batch, metadata = file.batch(number)
+        if batch.num_rows and self._loader is not None:
+            self._loader.add(self._rows(batch, file.version))
+        if schema.OUTCOMES in metadata:
+            self._read_outcomes(metadata)
 
     def _read_outcomes(self, metadata: dict[bytes, bytes]) -> None:
         rows = [listed(row, 3) for row in read_json(metadata[schema.OUTCOMES])]
@@ -92,6 +98,20 @@ class ChainReader:
 
     def _finish(self) -> tuple[ChangeSetState, Chain]:
         self._close()
+        self._take_head()
+        state, head = self._state, self._head
+        for outcomes, kept in zip((state.outcomes, state.redriven), head.outcomes, strict=True):
+            for forgotten in list(outcomes)[: max(len(outcomes) - kept, 0)]:
+                del outcomes[forgotten]
+        if [len(state.cells), len(state.roots), [len(state.outcomes), len(state.redriven)]] != head.counts:
+            raise malformed("the parts of the checkpoint do not match its counts")
+        newest = (self._newest,)
+        if self._is_base:
+            return state, Chain(head.last, head.base + newest)
+        return state, Chain(head.last, head.base, head.deltas + newest)
+
+    def _take_head(self) -> None:
+        """Complete the state with what the head says of it."""
         state, head = self._state, self._head
         state.last, state.covers, state.applied = head.last, head.covers, head.applied
         state.roots = {id_: at for id_, at in state.roots.items() if at > head.covers}
@@ -102,15 +122,6 @@ class ChainReader:
         edited = state.cells.columns.edited
         if edited.min() < 0 or max(state.edited, state.untracked, int(edited.max())) > state.last:
             raise malformed("a value was defined by a commit that is newer than the checkpoint")
-        for outcomes, kept in zip((state.outcomes, state.redriven), head.outcomes, strict=True):
-            for forgotten in list(outcomes)[: max(len(outcomes) - kept, 0)]:
-                del outcomes[forgotten]
-        if [len(state.cells), len(state.roots), [len(state.outcomes), len(state.redriven)]] != head.counts:
-            raise malformed("the parts of the checkpoint do not match its counts")
-        newest = (self._newest,)
-        if self._is_base:
-            return state, Chain(head.last, head.base + newest)
-        return state, Chain(head.last, head.base, head.deltas + newest)
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
@@ -190,36 +201,12 @@ class ChainReader:
         return {at: Fault(*[own(word, word) for word in row]) for at, row in zip(positions, rows, strict=True)}
 
 
-class _File:
-    """An Arrow IPC file: a part, or a piece of one."""
-
-    def __init__(self, data: bytes) -> None:
-        self.reader = pa.ipc.open_file(pa.BufferReader(data), options=pa.ipc.IpcReadOptions(use_threads=False))
-        about = read_json((self.reader.schema.metadata or {}).get(schema.PART, b"null"))
-        if type(about) is not dict or about.get("format") != schema.FORMAT:
-            raise malformed("the blob is not a checkpoint")
-        self.version = natural(about.get("version"))
-        if self.version > schema.VERSION:
-            told = f"the checkpoint has format {self.version}; this program reads up to format {schema.VERSION}"
-            raise UnsupportedVersion(told)
-        if self.version not in SCHEMAS or not self.reader.schema.equals(SCHEMAS[self.version]):
-            raise malformed("the checkpoint has other columns than its format requires")
-        self.first = natural(about.get("first"))
-        self.layer = text(about.get("layer"))
-
-    def batch(self, number: int) -> tuple[pa.RecordBatch, dict[bytes, bytes]]:
-        """A batch, fully validated, and its metadata."""
-        batch, metadata = self.reader.get_batch_with_custom_metadata(number)
-        batch.validate(full=True)
-        return batch, dict(metadata or {})
-
-
 class _Head:
     """The JSON at the end of the newest part. Unknown fields are ignored, so a field that readers must not ignore needs
     a new version of the format.
     """
 
-    def __init__(self, file: _File) -> None:
+    def __init__(self, file: PartFile) -> None:
         count = file.reader.num_record_batches
         raw = read_json(file.batch(count - 1)[1].get(schema.HEAD, b"null")) if count else None
         if type(raw) is not dict:

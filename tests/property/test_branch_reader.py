@@ -1,7 +1,7 @@
 """What the target of a branch has now, read from its commits, is what its state has, wherever its log begins."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -69,6 +69,14 @@ class Log:
     async def load(self, _: ChangeSetKey, at: int | None = None) -> Any:
         self.loaded.append(at)
         return SimpleNamespace(state=self.state(self.last if at is None else at))
+
+    async def load_values(
+        self, _: ChangeSetKey, ids: Iterable[str], at: int | None = None, *, stale: bool
+    ) -> ChangeSetState:
+        assert set(ids) <= set(IDS)
+        assert not stale
+        self.loaded.append(at)
+        return self.state(self.last if at is None else at)
 
     def state(self, at: int) -> ChangeSetState:
         return self.states.get(max([one for one in self.states if one <= at], default=0)) or ChangeSetState()

@@ -16,6 +16,7 @@ from rebaser_core.commit import Applied, Attempt, Commit, Computed, Decision, Ki
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.rows import all_rows
+from rebaser_core.state.selected import fold_selected
 from rebaser_core.thresholds import NEVER, Thresholds, forced
 from rebaser_core.updates import PATTERN_PREFIX, Derive, Match, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault
@@ -252,3 +253,46 @@ def test_a_checkpoint_that_is_cut_off_is_never_taken_for_a_whole_one(history: li
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     with pytest.raises(UnprocessableError):
         read_checkpoint(cut)
+
+
+def assert_selected(found: ChangeSetState, whole: ChangeSetState, ids: frozenset[str]) -> None:
+    assert set(found.cells) == ids & set(whole.cells)
+    for id_ in ids:
+        for read in (found.cells.get, found.cells.edited, found.cells.edit_of):
+            assert repr(read(id_)) == repr(getattr(whole.cells, read.__name__)(id_))
+    about = [(one.last, one.edited, one.weight, one.marks, one.taken, one.protected) for one in (found, whole)]
+    assert about[0] == about[1]
+    assert found.owes or not whole.owes
+    if not found.owes or not any(map(found.cells.is_derived, ids)):  # otherwise only the whole state can tell
+        stale = found.stale(), whole.stale()
+        assert [found.value(id_, stale[0]) for id_ in ids] == [whole.value(id_, stale[1]) for id_ in ids]
+
+
+@examples(2)
+@given(
+    st.lists(st.tuples(st.lists(steps, max_size=5), st.booleans()), min_size=1, max_size=6),
+    st.lists(steps, min_size=1, max_size=6),
+    st.frozensets(few_ids, max_size=3),
+    st.booleans(),
+    some_limits,
+)
+def test_a_few_values_of_a_checkpoint_are_those_of_the_state_and_fold_on_as_they_do(
+    script: list[tuple[list[Any], bool]], later: list[Any], ids: frozenset[str], compacted: bool, limits: Thresholds
+) -> None:
+    """Whatever layers the checkpoint has, of whatever format; commits after it are folded for these values only."""
+    state, stored = ChangeSetState(), Stored()
+    with forced(limits), nullcontext() if compacted else never_compacted():
+        for history, tracked in script:
+            for step in history:
+                state.fold(state.last + 1, next_commit(state, step))
+            if state.last != stored.chain.last:
+                stored.write(state, tracked=tracked)
+                whole = stored.read()
+                assert_selected(stored.read(ids), whole, ids)
+        found, state = (stored.read(ids), stored.read()) if stored.chain.base else (ChangeSetState(), ChangeSetState())
+        for step in later:
+            sequence, commit = state.last + 1, next_commit(state, step)
+            state.fold(sequence, commit)
+            for _ in fold_selected(found, sequence, commit, ids):
+                pass
+            assert_selected(found, state, ids)

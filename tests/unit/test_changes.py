@@ -1,7 +1,7 @@
 """What a log says about its past, from commits with several requests, refused ones, and ones that do not say what stood
 before them."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -44,6 +44,14 @@ class Log:
                 state.fold(commit.sequence, commit, weight=100)
         state.marks = self.marks
         return SimpleNamespace(state=state)
+
+    async def load_values(
+        self, key: ChangeSetKey, ids: Iterable[str], at: int | None = None, *, stale: bool
+    ) -> ChangeSetState:
+        assert not stale
+        state: ChangeSetState = (await self.load(key, at)).state
+        assert not {*ids} & {"x", "y"}
+        return state
 
     async def back(self, key: ChangeSetKey, at: int | None = None) -> AsyncGenerator[Commit, None]:
         if at is not None and at < self.commits[0].sequence:

@@ -58,11 +58,13 @@ def get(
         raise usage_error("choose one of --json and --updates")
     key, at = checked_position(workspace, change_set)
     loaded: list[ChangeSetState] = []
-    code = run_async(partial(_load, nats, prefix, key, at, loaded))
+    requested = list(dict.fromkeys(ids or ()))
+    only = requested if requested and not any("*" in text for text in requested) else None
+    code = run_async(partial(_load, (nats, prefix), key, at, only, loaded))
     if code:
         return code
     state = loaded[0]
-    selected, missing = _select(state, list(dict.fromkeys(ids or ())))
+    selected, missing = _select(state, requested)
     with collector_paused():
         if updates:
             _show_updates(state, selected)
@@ -80,11 +82,17 @@ def get(
     return 0
 
 
-async def _load(nats: str, prefix: str, key: "ChangeSetKey", at: "At | None", loaded: list["ChangeSetState"]) -> None:
+async def _load(
+    server: tuple[str, str],
+    key: "ChangeSetKey",
+    at: "At | None",
+    only: list[str] | None,
+    loaded: list["ChangeSetState"],
+) -> None:
     from rebaser.cli.connect import connect_client
 
-    async with connect_client(nats, prefix) as client:
-        loaded.append(await client.state(key.workspace, key.change_set, at=at))
+    async with connect_client(*server) as client:
+        loaded.append(await client.state(key.workspace, key.change_set, at=at, ids=only))
 
 
 def _select(state: "ChangeSetState", requested: list[str]) -> tuple[list[str] | None, list[str]]:
@@ -107,9 +115,8 @@ def _select(state: "ChangeSetState", requested: list[str]) -> tuple[list[str] | 
 
 
 def _show_updates(state: "ChangeSetState", selected: list[str] | None) -> None:
-    only = None if selected is None else set(selected)
-    for update in state.updates():
-        if only is None or update.id in only:
+    for id_ in state.cells if selected is None else selected:
+        if (update := state.cells.edit_of(id_)) is not None:
             console.write_json(update.to_wire())
 
 

@@ -1,0 +1,51 @@
+"""The files of checkpoints, batch by batch.
+
+Invariant: what is returned is validated, because the bytes may not be from Rebaser.
+"""
+
+from typing import Any
+
+import pyarrow as pa
+
+from rebaser_core.checkpoint import schema
+from rebaser_core.checkpoint.schema import COLUMNS, SCHEMAS, natural, read_json, text
+from rebaser_core.encoding.payload import malformed
+from rebaser_core.errors import UnsupportedVersion
+
+
+class PartFile:
+    """An Arrow IPC file: a part, or a piece of one."""
+
+    def __init__(self, data: bytes) -> None:
+        self.reader = _open(data)
+        self._data = data
+        self._ids: Any = None  # a reader of the column of ids
+        about = read_json((self.reader.schema.metadata or {}).get(schema.PART, b"null"))
+        if type(about) is not dict or about.get("format") != schema.FORMAT:
+            raise malformed("the blob is not a checkpoint")
+        self.version = natural(about.get("version"))
+        if self.version > schema.VERSION:
+            told = f"the checkpoint has format {self.version}; this program reads up to format {schema.VERSION}"
+            raise UnsupportedVersion(told)
+        if self.version not in SCHEMAS or not self.reader.schema.equals(SCHEMAS[self.version]):
+            raise malformed("the checkpoint has other columns than its format requires")
+        self.first = natural(about.get("first"))
+        self.layer = text(about.get("layer"))
+
+    def batch(self, number: int) -> tuple[pa.RecordBatch, dict[bytes, bytes]]:
+        """A batch, fully validated, and its metadata."""
+        batch, metadata = self.reader.get_batch_with_custom_metadata(number)
+        batch.validate(full=True)
+        return batch, dict(metadata or {})
+
+    def ids(self, number: int) -> pa.StringArray:
+        """The ids of a batch, fully validated. The other columns are not read."""
+        if self._ids is None:
+            self._ids = _open(self._data, included_fields=[COLUMNS["id"]])
+        batch = self._ids.get_batch(number)
+        batch.validate(full=True)
+        return batch.column(0)
+
+
+def _open(data: bytes, **options: Any) -> Any:
+    return pa.ipc.open_file(pa.BufferReader(data), options=pa.ipc.IpcReadOptions(use_threads=False, **options))
