@@ -295,8 +295,7 @@ class Owner(Actor):
 
     async def _run_dvu(self) -> None:
         commits, dvu = self._commits, self._dvu
-        assert commits is not None  # noqa: S101 - `_load` ran first, and sets both
-        assert dvu is not None  # noqa: S101
+        assert commits is not None and dvu is not None  # noqa: S101, PT018 - `_load` ran first, and sets both
         event: Event = DvuFailed()
         try:
             with self.cancelled_with_work():
@@ -330,9 +329,10 @@ class Owner(Actor):
                     try:
                         return await self._processor.publish_dead_letter(pending)
                     except RebaserError as error:
-                        seq = pending.decision.sequence
                         self._context.stream_watch.check_soon()
-                        self.log.warning("dead_letter_failed", seq=seq, reason=error.message)
+                        self.log.warning("dead_letter_failed", seq=pending.decision.sequence, reason=error.message)
+                    if self.lifecycle.phase is not Phase.ACTIVE:
+                        break  # the next owner copies it: this one must end, even if there is no room for long
                     await anyio.sleep(backoff.next_delay())
         finally:
             self.post(JobEnded())
@@ -380,11 +380,11 @@ class Owner(Actor):
         work_left = True  # if the check fails, another owner has to look
         try:
             if commits is not None and processor is not None:
-                subject = context.subjects.requests(self.key)
-                start = processor.applied.sequence + 1
+                subject, start = context.subjects.requests(self.key), processor.applied.sequence + 1
                 request = await context.js.next(context.subjects.requests_stream, subject, start)
                 unlooked = self._puller is not None and self._puller.owed and not commits.handed_over
-                work_left = request is not None or commits.state.owes or commits.left_debt or unlooked
+                owes = commits.state.owes or commits.left_debt or processor.owes_dead_letters
+                work_left = request is not None or owes or unlooked
         except RebaserError as error:
             self.log.warning("recheck_failed", reason=error.message)
         finally:

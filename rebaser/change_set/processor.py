@@ -101,6 +101,11 @@ class Processor:
         self.answered = 0
         self.rebasing = False
 
+    @property
+    def owes_dead_letters(self) -> bool:
+        """Whether requests that were decided dead are yet to be copied, answered and deleted."""
+        return bool(self._pending_dead)
+
     async def process(self, messages: Sequence[Message]) -> Processed:
         """Decide, commit and answer `messages`, in order, as many as one commit may hold.
 

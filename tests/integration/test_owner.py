@@ -11,6 +11,7 @@ from rebaser.change_set.lease import Lease, Task
 from rebaser.change_set.lifecycle import Reason
 from rebaser.change_set.log.commit_log import open_log
 from rebaser.change_set.poison import PoisonDetector
+from rebaser.runtime.dead_letters import DeadLetterPublisher
 from rebaser.settings import Settings
 from rebaser.sweeper.sweeper import Sweeper
 from rebaser_client import RebaserClient, Set
@@ -18,6 +19,7 @@ from rebaser_client.jetstream import JetStream
 from rebaser_client.log.reader import LoadedState, StateLoader
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.commit import Applied, Kind
+from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import DvuError, TransientError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, Success, encode
@@ -133,6 +135,32 @@ async def test_the_last_look_finds_debt(
         assert isinstance(response.status, Success)
         await client.wait_covered("ws", "cs", response.status.commit)
     assert (await client.values("ws", "cs"))["double"].value == 2
+
+
+@pytest.mark.usefixtures("no_sweep")
+async def test_an_owner_that_cannot_copy_a_dead_request_leaves_it_to_the_next_one_when_it_ends(
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would keep its slot, and decide no request, for as long as there is no room for dead letters."""
+    refused = anyio.Event()
+
+    async def refuse(*_: object) -> None:
+        refused.set()
+        raise TransientError("no room")
+
+    inbox = js.connection.new_inbox()
+    await js.publish(subjects.requests(KEY), b"no request", {REPLY_INBOX: inbox})
+    async with js.connection.subscribe(inbox) as replies, serving(js, subjects, Engine()) as server:
+        with monkeypatch.context() as patch, anyio.fail_after(30):
+            patch.setattr(DeadLetterPublisher, "publish", refuse)
+            await publish_task(js, subjects, KEY)
+            await refused.wait()
+            first = server._owners[KEY]
+            first.stop(Reason.YIELD)
+            while server._owners.get(KEY, first) is first:
+                await checkpoint()
+        with anyio.fail_after(30):
+            await anext(replies)
 
 
 async def test_an_owner_that_a_request_shows_to_be_fenced_gives_nothing_back(
