@@ -236,9 +236,10 @@ class OwnerState(NamedTuple):
     @property
     def holds_slot(self) -> bool:
         """Whether the owner takes a slot of the server. It takes none while it only waits for its DVU or releases its
-        task."""
+        task. Requests that are queued while it ends are left to the next owner."""
         ending = self.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE)
-        return not ending and (self.busy or self.queued or self.dvu is Dvu.IDLE)
+        queued = self.queued and self.phase is not Phase.SETTLING
+        return not ending and (self.busy or queued or self.dvu is Dvu.IDLE)
 
     @property
     def update_state(self) -> str:

@@ -264,6 +264,15 @@ def test_waiting_for_a_dvu_holds_the_task_but_no_slot() -> None:
     assert active().holds_slot
 
 
+@pytest.mark.parametrize("more", [True, False])
+def test_an_owner_that_yields_waits_for_its_dvu_without_a_slot(more: bool) -> None:
+    """What is queued by then is no work of this owner. With a slot, others would wait for the DVU, too."""
+    state, effects = run(Arrived(), Stop(Reason.YIELD), state=active(owes=True))
+    assert (state.phase, state.holds_slot) == (Phase.SETTLING, True)
+    state, effects = run(Decided(owes=True, more=more), state=state)
+    assert (state.phase, state.dvu, state.holds_slot, effects) == (Phase.SETTLING, Dvu.RUNNING, False, [()])
+
+
 EVENTS: list[Event] = [
     Arrived(), DvuEnded(False), DvuEnded(True), DvuFailed(), DvuFailed(fenced=True), JobStarted(), JobEnded(),
     Decided(False, False), Decided(True, False), Decided(False, True), Decided(True, True), Tick(), Cancelled(),
