@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import anyio
 
 from rebaser_client.errors import NotAllowed
-from rebaser_client.jetstream import Connection, NoAnswerError, NoRespondersError
+from rebaser_client.jetstream import Connection, JetStream, NoAnswerError, NoRespondersError
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import SWEEP_CONSUMER, TASKS_CONSUMER
 
@@ -49,9 +49,9 @@ def client_probes(subjects: Subjects) -> Iterator[Probe]:
     yield Probe(subjects.progress(ABSENT, ABSENT), listen=True)
 
 
-def server_probes(subjects: Subjects, inbox_prefix: str = "_INBOX") -> Iterator[Probe]:
-    """Yield the operations of servers, as far as they can be probed."""
-    yield Probe(f"{inbox_prefix}.{ABSENT}")
+def server_probes(subjects: Subjects, reply_prefix: str = "_INBOX", *, create: bool = True) -> Iterator[Probe]:
+    """Yield the operations of servers, as far as they can be probed. `create`: whether they create streams."""
+    yield Probe(f"{reply_prefix}.{ABSENT}")
     for kind in ("requests", "commits", "dlq"):
         yield Probe(f"{subjects.root}.{kind}.{ABSENT}.{ABSENT}", refused=True)
     yield Probe(subjects.sweep, refused=True)
@@ -61,7 +61,7 @@ def server_probes(subjects: Subjects, inbox_prefix: str = "_INBOX") -> Iterator[
         *(subjects.requests_stream, tasks, sweep),
         *(subjects.commits_stream, subjects.dlq_stream, _blobs(subjects)),
     ):
-        for call in ("CREATE", "UPDATE"):
+        for call in ("CREATE", "UPDATE") if create else ():
             yield Probe(f"$JS.API.STREAM.{call}.{stream}")
     for stream in (sweep, subjects.dlq_stream):
         yield Probe(f"$JS.API.STREAM.INFO.{stream}")
@@ -71,7 +71,8 @@ def server_probes(subjects: Subjects, inbox_prefix: str = "_INBOX") -> Iterator[
     for stream in (subjects.requests_stream, subjects.commits_stream, subjects.dlq_stream, _blobs(subjects)):
         yield from _consumers(stream)
     for stream, consumer in ((tasks, TASKS_CONSUMER), (sweep, SWEEP_CONSUMER)):
-        yield Probe(f"$JS.API.CONSUMER.CREATE.{stream}.{consumer}.{ABSENT}")
+        if create:
+            yield Probe(f"$JS.API.CONSUMER.CREATE.{stream}.{consumer}.{ABSENT}")
         yield Probe(f"$JS.API.CONSUMER.INFO.{stream}.{consumer}")
         yield Probe(f"$JS.ACK.{stream}.{ABSENT}.1.1.1.1.0")
     yield Probe(subjects.ping, listen=True)
@@ -120,9 +121,10 @@ async def missing_rights(connection: Connection, probes: Iterator[Probe]) -> lis
 
 
 async def _publish(connection: Connection, probe: Probe) -> None:
+    subject = probe.subject.replace("$JS.API.", JetStream(connection).prefix)  # it may have a domain
     try:
         headers = REFUSED if probe.refused else None
-        await connection.request(probe.subject, probe.body, headers, timeout=TIMEOUT)
+        await connection.request(subject, probe.body, headers, timeout=TIMEOUT)
     except (NoRespondersError, NoAnswerError):
         pass  # no receiver answered, but NATS let the message through
 

@@ -15,6 +15,7 @@ SAFE_COPIES = 3  # if any one copy is lost, a majority is left
 TASKS_GROUP = "servers"
 SWEEP_CONSUMER = "rebaser-sweep"
 SWEEP_GROUP = "sweeper"
+MAX_SWEEP_BYTES = 64 * 1024  # limit of a new stream of the sweep message
 MIN_SWEEP_LEASE = 2.0  # seconds; a sweeper that stays silent for longer is replaced
 
 
@@ -131,7 +132,12 @@ def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = F
 
 def initial_limits(subjects: Subjects) -> dict[str, dict[str, Any]]:
     """By stream: the fields with which a new stream is created. Afterwards only the operator changes them."""
-    return {subjects.requests_stream: {"max_msgs_per_subject": MAX_REQUESTS_PER_CHANGE_SET}}
+    return {
+        subjects.requests_stream: {"max_msgs_per_subject": MAX_REQUESTS_PER_CHANGE_SET},
+        # It holds one empty message. Whoever may create consumers of another stream can have NATS deliver to this one,
+        # because its subject has no wildcard.
+        subjects.sweep_stream: {"max_bytes": MAX_SWEEP_BYTES},
+    }
 
 
 def first_sequence_after(last: int) -> int:

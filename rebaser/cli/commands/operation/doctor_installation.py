@@ -98,7 +98,7 @@ class InstallationChecks:
                 await self._guarded("clock", partial(self._clock, connection, js, subjects.commits_stream))
                 await self._guarded("streams", partial(self._streams, js, subjects))
                 await self._guarded("servers", partial(self._servers, connection, subjects))
-                await self._guarded("rights", partial(self._rights, connection, subjects, settings.inbox_prefix))
+                await self._guarded("rights", partial(self._rights, connection, subjects, settings))
         except RebaserError as error:
             self.add("nats", error.message, FAILED)
 
@@ -133,11 +133,12 @@ class InstallationChecks:
         full = [stream.name for stream in streams if (stream.percent_full or 0) >= 90]
         self.add("streams", f"nearly full: {', '.join(full)}" if full else "all exist", WARNING if full else OK)
 
-    async def _rights(self, connection: "Connection", subjects: Any, inbox_prefix: str) -> None:
+    async def _rights(self, connection: "Connection", subjects: Any, settings: "Settings") -> None:
         """Check permissions. If servers lack some, this is only a warning: most users of this command run no server."""
         from rebaser.doctor.rights import client_probes, missing_rights, server_probes
 
-        clients, servers = client_probes(subjects), server_probes(subjects, inbox_prefix)
+        clients = client_probes(subjects)
+        servers = server_probes(subjects, settings.replies_under(), create=settings.create_streams)
         for role, probes, verdict in (("client", clients, FAILED), ("server", servers, WARNING)):
             missing = await missing_rights(connection, probes)
             text = f"missing: {', '.join(missing)}" if missing else "all those that can be probed are granted"

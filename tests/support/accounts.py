@@ -1,0 +1,79 @@
+"""A nats-server with the accounts of deploy/accounts.conf, and the settings of each of its users."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rebaser.embedded.nats import DIE_WITH_PARENT, find_binary
+
+FILE = Path(__file__).parents[2] / "deploy" / "accounts.conf"
+USERS = ("server", "operator", "app", "editor", "reader")
+OUTSIDE = ("app", "editor", "reader")  # those with accounts of their own
+WITHOUT_PERMISSIONS = "loose_"  # before the name of a user: another one of the same account, whom no permission holds
+START = 60.0  # seconds; only against hanging
+
+
+def password(user: str) -> str:
+    return f"secret-of-{user}"
+
+
+def settings_of(user: str, **more: str) -> dict[str, str]:
+    """Settings, as the guide has them and `more`, by name."""
+    role = user.removeprefix(WITHOUT_PERMISSIONS)
+    given = more | {"nats_user": user, "nats_password": password(user)}
+    if role == "server":
+        return given | {"inbox_prefix": "_INBOX.server", "reply_prefix": "_INBOX.clients", "create_streams": "false"}
+    given["inbox_prefix"] = f"_INBOX.clients.{role}"
+    return given | ({"nats_domain": "rebaser"} if role in ("editor", "reader") else {})
+
+
+def rights() -> dict[str, set[tuple[str, str]]]:
+    """(publish or subscribe, pattern) that each user of the file is given."""
+    found = {}
+    for user, text in re.findall(r"user: (\w+), (.*?)(?=user: |\Z)", FILE.read_text(), re.DOTALL):
+        found[user] = {
+            (operation, pattern)
+            for operation, patterns in re.findall(r"(publish|subscribe): \{ allow: \[(.*?)\]", text, re.DOTALL)
+            for pattern in re.findall(r'"(.*?)"', patterns)
+        }
+    return found
+
+
+@contextmanager
+def nats_with_accounts(folder: Path, port: int) -> Iterator[str]:
+    """Yield the URL. Each account has one more user, without permissions."""
+    folder.mkdir(parents=True, exist_ok=True)
+    loose = re.sub(
+        r"users: \[\s*\{\s*user: (\w+),",
+        lambda found: found[0].replace(
+            "[",
+            f"[ {{ user: {WITHOUT_PERMISSIONS}{found[1]}, password: {password(WITHOUT_PERMISSIONS + found[1])} }}",
+            1,
+        ),
+        FILE.read_text(),
+    )
+    (folder / "accounts.conf").write_text(loose)
+    (folder / "nats.conf").write_text(
+        f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{folder}/data" }}\ninclude ./accounts.conf\n'
+    )
+    environment = {**os.environ, **{f"{user.upper()}_PASSWORD": password(user) for user in USERS}}
+    command = [str(find_binary()), "--config", str(folder / "nats.conf")]
+    if sys.platform == "linux":
+        command = [sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()), *command]
+    with (folder / "nats.log").open("wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+    try:
+        began = time.monotonic()
+        while b"Server is ready" not in (folder / "nats.log").read_bytes():
+            assert process.poll() is None, (folder / "nats.log").read_text()
+            assert time.monotonic() < began + START
+            time.sleep(0.02)
+        yield f"nats://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(START)
