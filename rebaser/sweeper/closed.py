@@ -8,6 +8,7 @@ change set in time keeps it.
 
 from collections.abc import Mapping
 
+import anyio
 import structlog
 
 from rebaser.runtime.concurrency import run_concurrently
@@ -25,6 +26,7 @@ from rebaser_core.streams.subjects import Subjects
 log = structlog.get_logger(__name__)
 
 CONCURRENT = 8  # requests sent at once
+ASK_AGAIN = 3600.0  # seconds without a deletion until it is asked for again: the request may be lost with its stream
 AUTHOR = "rebaser"
 
 
@@ -35,7 +37,7 @@ class ClosedChangeSets:
         self._js = js
         self._subjects = subjects
         self._closed_for = closed_for
-        self._asked: dict[str, int] = {}  # by name, the commit after which a deletion was asked for
+        self._asked: dict[str, tuple[int, float]] = {}  # by name: after which commit a deletion was asked for, and when
 
     async def delete(self, closed: Mapping[str, ClosedSince], now_ns: int) -> int:
         """Ask for the deletion of those of `closed` that are old enough at `now_ns`; returns how many these are.
@@ -47,12 +49,13 @@ class ClosedChangeSets:
             return 0
         before_ns = now_ns - self._closed_for * 1e9
         due = {name: one.sequence for name, one in closed.items() if one.stored_ns <= before_ns}
-        self._asked = {name: sequence for name, sequence in self._asked.items() if due.get(name) == sequence}
+        since = anyio.current_time() - ASK_AGAIN
+        self._asked = {name: one for name, one in self._asked.items() if due.get(name) == one[0] and one[1] > since}
         names = due.keys() - self._asked.keys()
 
         async def ask(name: str) -> None:
             if await self._ask(name, due[name]):
-                self._asked[name] = due[name]
+                self._asked[name] = due[name], anyio.current_time()
 
         await run_concurrently(names, ask, CONCURRENT)
         if names:

@@ -154,14 +154,12 @@ class Sweeper:
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._progress, message)
-                try:
-                    await self.sweep()
-                    await self._history.purge()
-                    await self._closed.delete(self._debts.closed, self._debts.newest_ns)
-                    await self._retire_old()
-                except RebaserError as error:
-                    self._on_stream_error()
-                    log.warning("sweep_failed", code=error.code, reason=error.message)
+                for part in (self.sweep, self._history.purge, self._delete_closed, self._retire_old):
+                    try:  # a part that fails each time must not keep the others from their turn
+                        await part()
+                    except RebaserError as error:
+                        self._on_stream_error()
+                        log.warning("sweep_failed", code=error.code, reason=error.message)
                 group.cancel_scope.cancel()
         except anyio.get_cancelled_exc_class():
             delay = 0.0
@@ -172,6 +170,9 @@ class Sweeper:
                     await self._js.nak(message, delay)
                 except RebaserError as error:
                     log.debug("sweep_nak_failed", reason=error.message)
+
+    async def _delete_closed(self) -> None:
+        await self._closed.delete(self._debts.closed, self._debts.newest_ns)
 
     async def _retire_old(self) -> None:
         try:

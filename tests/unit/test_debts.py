@@ -199,3 +199,21 @@ async def test_a_deletion_that_could_not_be_asked_for_is_asked_for_again(
     with suppress(TransientError):
         await closed.delete(found, 10**12)
     assert [await closed.delete(found, 10**12) for _ in range(2)] == [1, 0]
+
+
+async def test_a_deletion_whose_request_was_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the stream of requests, for example. While it is only late, the same request is asked for once."""
+    asked: list[str] = []
+
+    async def publish(_: object, __: object, request: Any) -> None:
+        asked.append(request.id)
+
+    monkeypatch.setattr(closed_module, "publish_request", publish)
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(closed_module, "anyio", SimpleNamespace(current_time=lambda: clock.now))
+    closed = ClosedChangeSets(cast("Any", None), Subjects(""), 10.0)
+    found = {"ws.a": ClosedSince(5, 0)}
+    for _ in range(3):
+        await closed.delete(found, 10**12)
+        clock.now += closed_module.ASK_AGAIN / 2
+    assert asked == ["closed-5", "closed-5"]

@@ -59,6 +59,31 @@ async def test_the_next_sweep_follows_after_the_interval(monkeypatch: pytest.Mon
     assert stream.delays == [INTERVAL]
 
 
+@pytest.mark.parametrize("fails", ["sweep", "purge", "delete"])
+async def test_a_part_of_a_sweep_that_fails_each_time_does_not_keep_the_others_from_their_turn(
+    monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """While there is no room for dead letters, an unroutable request would otherwise let the logs fill up."""
+    done: list[str] = []
+
+    def part(name: str) -> Any:
+        async def run(*_: object) -> int:
+            done.append(name)
+            if name == fails:
+                raise TransientError("no room")
+            return 0
+
+        return run
+
+    stream = Stream()
+    made = sweeper(stream)
+    monkeypatch.setattr(made, "sweep", part("sweep"))
+    made._history = cast("Any", SimpleNamespace(purge=part("purge")))
+    made._closed = cast("Any", SimpleNamespace(delete=part("delete")))
+    await made._sweep_once(MESSAGE)
+    assert (done, stream.delays) == (["sweep", "purge", "delete"], [INTERVAL])
+
+
 async def test_a_sweep_that_is_cut_off_by_a_shutdown_is_left_to_another_server_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
