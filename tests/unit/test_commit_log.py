@@ -15,9 +15,11 @@ from rebaser_client.jetstream import ApiError, NoAnswerError, NoRespondersError
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
 from rebaser_client.log.reader import LoadedState
 from rebaser_core.blob_address import address_of
-from rebaser_core.commit import Kind
+from rebaser_core.commit import Commit, Kind
+from rebaser_core.encoding.envelope import MESSAGE_VERSION
 from rebaser_core.errors import FencedError, TransientError
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import encode_commit
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Set
@@ -139,9 +141,16 @@ async def test_the_owner_of_a_commit_is_looked_for_through_an_outage() -> None:
     assert await append(log_on(stream)) == 5
 
 
-@pytest.mark.parametrize("found", [None, SimpleNamespace(headers={}, data=b"junk", sequence=5)])
-async def test_what_somebody_else_appended_fences_the_owner(found: object) -> None:
-    commits = log_on(Stream(STALE, found=found))
+@pytest.mark.parametrize("found", ["nothing", "junk", "newer"])
+async def test_what_somebody_else_appended_fences_the_owner(found: str) -> None:
+    """A server of a later release, too: else this owner would give back the task, which is no longer its own."""
+    headers, payload = encode_commit(Commit("c", 0, Kind.REBASE, 1, "other", None, None))
+    stored = {
+        "nothing": None,
+        "junk": SimpleNamespace(headers={}, data=b"junk", sequence=5),
+        "newer": SimpleNamespace(headers=headers | {MESSAGE_VERSION: "99"}, data=payload, sequence=5),
+    }
+    commits = log_on(Stream(STALE, found=stored[found]))
     with pytest.raises(FencedError):
         await append(commits)
     assert commits.state.last == 0

@@ -366,8 +366,8 @@ class CommitLog:
             try:
                 if decode_commit(stored.headers, stored.data).id == commit_id:
                     return stored.sequence
-            except UnprocessableError:
-                pass  # a message that is no commit fences this owner, too
+            except (UnprocessableError, UnsupportedVersion):
+                pass  # a message that is no commit fences this owner, too, and so does a commit of a newer server
         text = f"the log of {self.key} does not end at commit {self.state.last} any more: another owner has appended"
         raise FencedError(f"{text}, or its stream was created again or restored from a backup")
 
