@@ -46,7 +46,8 @@ class HistoryStatus:
     and `since`: the oldest readable position, and when its commit was stored; None for an empty log.
 
     `protected`: whether the change set refuses edits. `taken`: the branches that were applied to it, each with the log
-    sequence of the newest commit that applied it, oldest first.
+    sequence of the newest commit that applied it, oldest first. `checkpoint_blobs` and `checkpoint_bytes`: how many
+    blobs the newest checkpoint consists of, and their size; it may share them with other change sets.
     """
 
     commits: int
@@ -55,6 +56,8 @@ class HistoryStatus:
     since: datetime | None
     protected: bool = False
     taken: tuple[tuple[str, int], ...] = ()
+    checkpoint_blobs: int = 0
+    checkpoint_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,10 @@ class Diff:
     derived: tuple[MovedValue, ...] = ()
 
 
+_Edits: TypeAlias = tuple[LogEntry, tuple[Decision, Authorship] | None, tuple[ShownRequest, ...]]
+"""A commit with the only request that made its edits, or with all of its requests."""
+
+
 class LogHistory:
     """Reads the history of change sets: commits through `commits`, states through the loader that `loader` returns."""
 
@@ -185,13 +192,16 @@ class LogHistory:
         wanted = list(ids)
         state = await (await self._loader()).load_values(key, wanted, at, stale=False)
         found: dict[str, Blame] = {}
+        commits: dict[int, _Edits] = {}  # by log sequence: many values may be of one commit
         for id_ in wanted:
-            blame = await self._blame(key, state, id_)
+            blame = await self._blame(key, state, id_, commits)
             if blame is not None:
                 found[id_] = blame
         return found
 
-    async def _blame(self, key: ChangeSetKey, state: "ChangeSetState", id_: str) -> Blame | None:
+    async def _blame(
+        self, key: ChangeSetKey, state: "ChangeSetState", id_: str, commits: dict[int, _Edits]
+    ) -> Blame | None:
         definition = state.cells.edit_of(id_) if id_ in state.cells else None
         if definition is None:
             return None
@@ -200,24 +210,46 @@ class LogHistory:
         if not sequence:
             return found
         try:
-            inherited = state.branch is not None and sequence < state.branch.birth
-            shown = await self.show(await self._commits.key_of(key, sequence) if inherited else key, sequence)
+            if sequence not in commits:
+                inherited = state.branch is not None and sequence < state.branch.birth
+                of = await self._commits.key_of(key, sequence) if inherited else key
+                commits[sequence] = await self._edits(of, sequence)
         except UnprocessableError:  # the commit is gone, or cannot be found
             return found
-        mine = [one for one in shown.requests if any(change.id == id_ for change in one.changes)]
+        entry, only, requests = commits[sequence]
+        if only is not None:
+            return Blame(id_, sequence, found.definition, entry, only)
+        mine = [one for one in requests if any(change.id == id_ for change in one.changes)]
         request = (mine[-1].decision, mine[-1].author) if mine else None
-        return Blame(id_, sequence, found.definition, shown.entry, request)
+        return Blame(id_, sequence, found.definition, entry, request)
+
+    async def _edits(self, key: ChangeSetKey, sequence: int) -> _Edits:
+        """Return who made the edits of the commit `sequence`.
+
+        If a single request made them, they are not read, because they may be many.
+        """
+        commit = await self._commits.commit_at(key, sequence)
+        if commit is not None and commit.kind is Kind.REBASE:
+            entry = LogEntry.of(commit)
+            made = [one for one in entry.requests if one[0].outcome is Outcome.SUCCESS and one[0].performed]
+            if len(made) == 1:
+                return entry, made[0], ()
+        shown = await self.show(key, sequence)
+        return shown.entry, None, shown.requests
 
     async def status(self, key: ChangeSetKey) -> HistoryStatus:
         """Return how large the history of `key` is, and how far back it reaches. Reads no values."""
         commits = await self._commits.count(key)
         oldest = await self._commits.oldest_readable(key)
-        state = await (await self._loader()).load_values(key, (), stale=False)
+        loaded = await (await self._loader()).load_head(key)
+        state, chain = loaded.state, loaded.chain
         purged = [mark.weight for mark in state.marks if oldest is not None and mark.named <= oldest[0]]
         size = state.weight - (purged[-1] if purged else 0)
         first, since = (None, None) if oldest is None else oldest
         taken = tuple(sorted(state.taken.items(), key=lambda one: one[1]))
-        return HistoryStatus(commits, size, first, since, state.protected, taken)
+        return HistoryStatus(
+            commits, size, first, since, state.protected, taken, len(chain.base + chain.deltas), chain.size
+        )
 
     async def diff(
         self,

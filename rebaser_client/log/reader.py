@@ -98,8 +98,7 @@ class StateLoader(CommitReader):
         """Return a state of `key` at the position `at` (None: now) that has those of `ids` that exist.
 
         It may lack all other values, or have old ones; `rebaser_core.state.selected` says what else of it is right. It
-        is read much faster than the whole state: of a checkpoint, only the rows of `ids`. Without `ids`, no value is
-        read.
+        is read much faster than the whole state: of a checkpoint, only the rows of `ids`.
 
         `stale`: whether the caller wants to know which of the values are stale. If that depends on other values, all
         are read.
@@ -111,6 +110,10 @@ class StateLoader(CommitReader):
         if stale and state.owes and any(map(state.cells.is_derived, wanted)):
             state = (await self.load(key, at)).state
         return state
+
+    async def load_head(self, key: ChangeSetKey) -> LoadedState:
+        """Return the newest state of `key` without its values, as `load_values` does without `ids`."""
+        return await _ValuesLoader(self._js, self._subjects, self._blobs, frozenset(), self._tails).load(key)
 
     async def read_checkpoint(self, checkpoint: CheckpointRef) -> tuple[ChangeSetState, Chain]:
         """Return the state in a checkpoint, and the checkpoint's parts. Raises the errors of `load`."""

@@ -78,7 +78,7 @@ def open_checkpoint(newest: bytes, address: str = "", ids: Collection[str] | Non
     if ids is not None:
         from rebaser_core.checkpoint.selection import SelectionReader  # noqa: PLC0415 - as below
 
-        return SelectionReader(newest, ids)
+        return SelectionReader(newest, address, ids)
     from rebaser_core.checkpoint.reader import ChainReader  # noqa: PLC0415 - pyarrow is large, and few processes need it
 
     return ChainReader(newest, address)

@@ -105,10 +105,13 @@ class ChainReader:
                 del outcomes[forgotten]
         if [len(state.cells), len(state.roots), [len(state.outcomes), len(state.redriven)]] != head.counts:
             raise malformed("the parts of the checkpoint do not match its counts")
-        newest = (self._newest,)
+        return state, self._chain()
+
+    def _chain(self) -> Chain:
+        head, newest = self._head, (self._newest,)
         if self._is_base:
-            return state, Chain(head.last, head.base + newest)
-        return state, Chain(head.last, head.base, head.deltas + newest)
+            return Chain(head.last, head.base + newest)
+        return Chain(head.last, head.base, head.deltas + newest)
 
     def _take_head(self) -> None:
         """Complete the state with what the head says of it."""

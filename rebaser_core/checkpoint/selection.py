@@ -26,11 +26,12 @@ class SelectionReader(ChainReader):
     """A `CheckpointReader` of versions 2 and 3 that reads only the values `ids`.
 
     Its state has those of `ids` that exist. Of the roots it says only whether there are any, and it has no outcomes.
-    The chain is empty, because no delta can extend such a state. Without `ids`, only the newest part is needed.
+    Without `ids`, only the newest part is needed.
     """
 
-    def __init__(self, newest: bytes, ids: Iterable[str]) -> None:
-        super().__init__(newest, address="")
+    def __init__(self, newest: bytes, address: str, ids: Iterable[str]) -> None:
+        super().__init__(newest, address)
+        self._is_base = PartFile(newest).layer == "base"
         self._wanted = pa.array(sorted(set(ids)), pa.string())
         self._ids: list[pa.StringArray] = []  # of the rows of the part that were read so far
         self._read = 0  # their number
@@ -82,7 +83,7 @@ class SelectionReader(ChainReader):
         self._take_head()
         if self._head.counts[1]:
             self._state.roots[OTHERS] = self._head.last
-        return self._state, Chain()
+        return self._state, self._chain()
 
 
 def _only_named(ids: list[str]) -> RowBatch:

@@ -203,6 +203,7 @@ async def test_the_status_of_history(command: Command, client: RebaserClient) ->
     (status,) = await command.json("status", "ws", "cs")
     assert (status["commits"], status["oldest"]) == (len(commits), at["first"])
     assert status["bytes"] > 512 * len(commits)
+    assert status["checkpoint"] == {"blobs": 0, "bytes": 0}
     code, lines, err = await command("status", "ws", "cs")
     assert (code, err, lines[0]) == (0, "", ["History of ws/cs"])
     assert lines[2][2] == f"cs@{at['first']}"

@@ -11,6 +11,7 @@ import pytest
 
 from rebaser_client.log.changes import Change, LogHistory
 from rebaser_client.log.positions import PositionPurged
+from rebaser_core.checkpoint import Chain, PartRef
 from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.history import Mark
 from rebaser_core.ids import ChangeSetKey, RequestId
@@ -52,6 +53,9 @@ class Log:
         state: ChangeSetState = (await self.load(key, at)).state
         assert not {*ids} & {"x", "y"}
         return state
+
+    async def load_head(self, key: ChangeSetKey) -> Any:
+        return SimpleNamespace(state=(await self.load(key)).state, chain=Chain(3, (PartRef("a", 5), PartRef("b", 6))))
 
     async def back(self, key: ChangeSetKey, at: int | None = None) -> AsyncGenerator[Commit, None]:
         if at is not None and at < self.commits[0].sequence:
@@ -195,3 +199,19 @@ async def test_what_was_purged_has_no_weight() -> None:
     log.marks = [Mark(1, 2, 0, 200), Mark(3, 4, 0, 400), Mark(4, 5, 0, 500)]
     status = await log.history.status(KEY)
     assert (status.commits, status.bytes, status.oldest) == (2, 100, 4)
+    assert (status.checkpoint_blobs, status.checkpoint_bytes) == (2, 11)
+
+
+async def test_who_made_the_edits_of_the_only_request_is_known_without_reading_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def unread(_: Commit) -> Commit:
+        raise AssertionError("it may be large")
+
+    log = Log(rebase(1, (Set("a", 1), Set("b", 1))))
+    monkeypatch.setattr(log, "with_delta", unread)
+    found = await log.history.blame(KEY, ["a", "b", "none"])
+    assert list(found) == ["a", "b"]
+    for one in found.values():
+        assert one.request is not None
+        assert one.request[0].request_id == log.commits[0].requests[0].request_id

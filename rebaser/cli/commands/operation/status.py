@@ -63,8 +63,8 @@ def status(
     """Show servers, change sets, tasks, streams and their durability.
 
     With a workspace and a change set, show only that change set: its history (how many commits its log has, the size of
-    the log, and the oldest position that is readable), whether it is open or protected, what it branches from, whether
-    it is behind, its conflicts, and which branches were applied to it.
+    the log, the oldest position that is readable, and the size of the newest checkpoint), whether it is open or
+    protected, what it branches from, whether it is behind, its conflicts, and which branches were applied to it.
 
     Sizes of streams are those of one copy. The size of a message is that of its payload, headers and subject, plus what
     the store adds.

@@ -39,6 +39,9 @@ def show_history(key: "ChangeSetKey", json: bool, nats: str, prefix: str) -> int
     if info is not None:
         for line in status_lines(info):
             console.write_line(line)
+    if history.checkpoint_blobs:
+        blobs = f"{history.checkpoint_blobs:,} blob{'' if history.checkpoint_blobs == 1 else 's'}"
+        console.write_line(f"newest checkpoint: {console.size_text(history.checkpoint_bytes)} in {blobs}")
     for name, commit in history.taken[-MAX_TAKEN:]:
         console.write_line(f"applied: {name}, in commit {commit}")
     return 0
@@ -51,6 +54,7 @@ def _object(history: "HistoryStatus", info: "BranchInfo | None") -> dict[str, An
     since = None if history.since is None else time_json(history.since)
     return (
         {"commits": history.commits, "bytes": history.bytes, "oldest": history.oldest, "since": since}
+        | {"checkpoint": {"blobs": history.checkpoint_blobs, "bytes": history.checkpoint_bytes}}
         | {"protected": history.protected}
         | {"applied": [{"changeSetId": name, "commit": commit} for name, commit in history.taken]}
         | {"branch": None if info is None else branch_json(info)}
