@@ -30,6 +30,7 @@ from rebaser.change_set.log.commit_drafts import compared, pulled
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.change_set.processor import Processor
 from rebaser.change_set.readers.target_reader import read_theirs
+from rebaser.change_set.settling import settle_id
 from rebaser.runtime.context import Context
 from rebaser_core.backoff import exponential_delay
 from rebaser_core.branches.branch import Branch, Rebase
@@ -217,10 +218,11 @@ class BranchPuller:
         theirs = await self._read()
         if theirs is None or theirs.source.sequence <= theirs.base:
             return True
-        if theirs.applied is not None and self._context.now_ms() - theirs.applied_ms < SETTLED_IN * 1000:
+        commits = self._commits
+        recent = theirs.applied is not None and self._context.now_ms() - theirs.applied_ms < SETTLED_IN * 1000
+        if recent and commits.state.recorded(settle_id(theirs.applied_in)) is None:
             self._not_before = -math.inf  # look again once that request is decided
             return True
-        commits = self._commits
         async with commits.append_lock():
             branch = self.branch
             if branch is None or self._processor.rebasing or not theirs.fits(branch):

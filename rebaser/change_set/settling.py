@@ -19,13 +19,18 @@ from rebaser_core.messages import EnqueueUpdatesRequest
 log = structlog.get_logger(__name__)
 
 
+def settle_id(commit: int) -> RequestId:
+    """Return the id of the request that follows the apply in `commit`."""
+    return RequestId(f"settle-{commit}")
+
+
 async def request_settling(context: Context, branch: ChangeSetKey, applied: int, commit: int) -> None:
     """Store a request to rebase `branch`, which its target has applied as of log sequence `applied` in `commit`.
 
     Raises `TransientError` if the request cannot be stored now. If the stream is full, or this user may not send
     requests, this only logs the refusal, because the next rebase of the branch has the same effect.
     """
-    request_id = RequestId(f"settle-{commit}")
+    request_id = settle_id(commit)
     action = Rebase(upto=commit, settles=applied)
     request = EnqueueUpdatesRequest(request_id, branch.workspace, branch.change_set, None, action=action)
     try:

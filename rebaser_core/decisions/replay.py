@@ -24,8 +24,8 @@ class Theirs:
     `source`: the target and its log sequence, which becomes the new base. `definitions`: by id, the definition in the
     target of each value that the target defined or removed after the base. `applied`: the position of the branch that
     the target applied after the base; None if it applied none. `agreed`: by id, the definitions at that position of the
-    values that the branch had changed; the apply gave the target the same definitions. `applied_ms`: when the target
-    applied them (Unix ms).
+    values that the branch had changed; the apply gave the target the same definitions. `applied_in` and `applied_ms`:
+    the log sequence of the apply in the target, and its time (Unix ms); 0 if there is none.
     """
 
     source: Source
@@ -33,6 +33,7 @@ class Theirs:
     definitions: Mapping[str, Definition]
     applied: Source | None = None
     agreed: Mapping[str, Definition] = field(default_factory=dict)
+    applied_in: int = 0
     applied_ms: int = 0
 
     def fits(self, branch: Branch) -> bool:

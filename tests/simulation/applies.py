@@ -39,7 +39,7 @@ def positions(source: "History", apply: Apply, asked: "Asked") -> Iterator[int]:
     if apply.at is not None:
         yield from [one for one in own if one <= apply.at][-1:]
         return
-    older = [one for one in own if source.times[one] <= asked.at]
+    older = [one for one in own if source.times[one] <= asked.knows]
     yield from [one for one in own if one >= (older[-1] if older else 0)]
 
 

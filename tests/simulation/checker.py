@@ -89,6 +89,12 @@ class Asked:
     at: float  # virtual seconds
     redrive: int = 0
     dead_at_ms: int = 0  # when it died, if it was redriven
+    outdated: Callable[[], float] = lambda: -math.inf  # when a deposed leader answered a read last
+
+    @property
+    def knows(self) -> float:
+        """Whoever decides it knows what was stored by then, in other logs, too."""
+        return self.at if self.outdated() < self.at else -math.inf
 
 
 @dataclass
@@ -195,6 +201,7 @@ class Checker:
         self.violation: Violation | None = None
         self.strikes = Strikes(now)
         self.dvus: dict[tuple[str, str], int] = {}
+        self.outdated: Callable[[], float] = lambda: -math.inf  # when a deposed leader answered a read last
         self.forgetful = False  # outcomes may be forgotten while the request is still in the queue
         self.history_for_ms = 0
         self.closed_for = 0.0  # virtual seconds until what is closed is deleted; 0: never
@@ -295,7 +302,8 @@ class Checker:
 
     def _asked(self, history: History, stored: Stored) -> None:
         redrive = int(stored.headers.get(REDRIVE, "0"))
-        asked = Asked(stored.sequence, "", None, self._now(), redrive, int(stored.headers.get("X-Dead-At-Ms", "0")))
+        died = int(stored.headers.get("X-Dead-At-Ms", "0"))
+        asked = Asked(stored.sequence, "", None, self._now(), redrive, died, self.outdated)
         try:
             asked.message = decode(stored.headers, stored.data, DEFAULT_LIMITS, expect=EnqueueUpdatesRequest)
             asked.request_id = asked.message.id
@@ -629,7 +637,7 @@ class Checker:
             wrong = wrong_rebase_refusal(history, source, rebase, decision)
             that(not wrong, f"{decision.request_id} is refused as {decision.code}: {wrong}")
             return []
-        wrong, edits = wrong_replay(self.histories, history, rebase, asked.at, commit, sequence)
+        wrong, edits = wrong_replay(self.histories, history, rebase, asked.knows, commit, sequence)
         that(not wrong, f"commit {sequence} rebases {history.key}: {wrong}")
         count = len(history.disputes)
         that(
@@ -642,7 +650,8 @@ class Checker:
         wrong = wrong_pull(self.histories, history, commit, self._now())
         that(not wrong, f"commit {sequence} brings {history.key} up to date: {wrong}")
         loaded = history.loaded.get(commit.owner, 0.0)
-        wrong, edits = wrong_replay(self.histories, history, Rebase(), loaded, commit, sequence)
+        known = loaded if self.outdated() < loaded else -math.inf
+        wrong, edits = wrong_replay(self.histories, history, Rebase(), known, commit, sequence)
         that(not wrong, f"commit {sequence} brings {history.key} up to date: {wrong}")
         return edits
 

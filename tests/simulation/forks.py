@@ -84,7 +84,7 @@ def wrong_create(
         return f"its parent was deleted at {at}"
     if create.at is not None and at != max(one for one in parent.lineage if one <= create.at):
         return f"it is created from {at}, not from {create.at}"
-    if create.at is None and any(one > at and parent.times[one] <= asked.at for one in parent.times):
+    if create.at is None and any(one > at and parent.times[one] <= asked.knows for one in parent.times):
         return f"it is created from {at}, and its parent had a newer commit when it was asked for"
     if create.target in (None, create.parent):
         target, base = create.parent, at

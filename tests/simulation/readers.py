@@ -16,14 +16,14 @@ from tests.simulation.left import nothing_left
 class Reader:
     """Reads at random positions now and then, while others edit and history is purged.
 
-    `outdated`: counts the reads that a deposed leader answered. What it does not have yet, nobody can read there.
+    `outdated`: when a deposed leader answered a read last. What it does not have yet, nobody can read there.
     """
 
     name: str
     rng: random.Random
     histories: Callable[[], Collection[History]]
     tell: Callable[[str, str], None]
-    outdated: Callable[[], int]
+    outdated: Callable[[], float]
     rounds: int = 12
 
     async def run(self, url: str) -> None:

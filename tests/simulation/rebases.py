@@ -62,7 +62,7 @@ def wrong_replay(
         return f"it replays {source.change_set}, not {name}", []
     if action.onto is None and (reached < base or (action.upto is not None and reached > max(action.upto, base))):
         return f"it moves its base from {base} to {reached}", []
-    older = [one for one in target.times if target.times[one] <= since or action.upto is not None]
+    older = [one for one in target.times if target.times[one] <= since or action.settles is not None]
     if reached < max((one for one in older if action.upto is None or one <= action.upto), default=0):
         return f"it stops at {reached}, and {target.key} had more", []
     if target.birth > base and action.onto is None:
@@ -109,7 +109,7 @@ def wrong_pull(histories: Histories, history: "History", commit: Commit, now: fl
     if not any(base < edit <= reached for edit in target.edits_at):
         return f"its target was not edited between {base} and {reached}"
     known = [take[0] for take in applied_behind(history, target, reached) if take[0] > target.purged]
-    late = [one for one in known if now - target.times[one] < SETTLED_IN]
+    late = [one for one in known if now - target.times[one] < SETTLED_IN and f"settle-{one}" not in history.outcomes]
     if late:
         return f"{late} applied it, and it was not yet asked to go on"
     loaded = history.loaded.get(commit.owner, 0.0)
@@ -121,8 +121,11 @@ def wrong_pull(histories: Histories, history: "History", commit: Commit, now: fl
     return f"it comes in front of {waiting[0].sequence}" if waiting else ""
 
 
-def left_behind(histories: Histories, history: "History") -> str:
-    """Why a branch at rest should be at the newest edit of its target, and is not; empty if it need not, or is."""
+def left_behind(histories: Histories, history: "History", outdated: float) -> str:
+    """Why a branch at rest should be at the newest edit of its target, and is not; empty if it need not, or is.
+
+    `outdated`: when a deposed leader answered a read last.
+    """
     if not history.follows or history.protected or history.status is not BranchStatus.OPEN:
         return ""
     name, base = history.target
@@ -133,7 +136,7 @@ def left_behind(histories: Histories, history: "History") -> str:
     edited = target.times[target.last_edit]
     if edited >= loaded or history.birth not in history.times or history.times[history.birth] >= loaded:
         return ""
-    if history.excused >= loaded:
+    if max(history.excused, outdated) >= loaded:
         return ""
     return f"{history.key} is at {base}, and {name} was edited at {target.last_edit}"
 

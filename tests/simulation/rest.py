@@ -28,7 +28,7 @@ class Rest:
         for history in self._checker.histories.values():
             for why in _open(history):
                 return why
-            if why := left_behind(self._checker.histories, history):
+            if why := left_behind(self._checker.histories, history, self._checker.outdated()):
                 return why
             for sequence, (decision, _) in history.decided.items():
                 if decision.outcome is Outcome.DEAD and sequence not in history.dead:

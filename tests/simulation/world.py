@@ -83,6 +83,7 @@ class World:
             asks_deposed=lambda: net.random() < 0.5,
             watch=self.checker.watch,
         )
+        self.checker.outdated = lambda: self.model.outdated
         latency = jitter(net, 0.0002, self.setup.slow)
         self.network = Network(
             self.loop, self.model, latency, self.faults, max_payload=self.setup.max_payload, tap=self._tap

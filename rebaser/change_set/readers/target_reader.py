@@ -10,12 +10,16 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+import anyio
+
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.runtime.context import Context
+from rebaser_client.backoff import Backoff
 from rebaser_client.cooperative import cooperate
+from rebaser_client.jetstream import StoredMessage
 from rebaser_client.log.branch_changes import STEP, GapError, read_changes
 from rebaser_client.log.positions import PositionPurged, read_newest
-from rebaser_client.log.reader import COMMIT_OVERHEAD
+from rebaser_client.log.reader import COMMIT_OVERHEAD, LOAD_ATTEMPTS, RELOAD_MIN
 from rebaser_core import thresholds
 from rebaser_core.branches.branch import Branch, Rebase
 from rebaser_core.branches.merge import Definition, definition_of
@@ -70,7 +74,7 @@ class _Target:
             await self._check_onto()
         elif rebase.upto is not None and rebase.upto <= branch.base:
             return Theirs(Source(target.change_set, branch.base), branch.base, {})
-        found = await self._reader.newest_commit(target, rebase.upto)
+        found = await self._newest()
         if found is None:
             name = f"{target.workspace}/{target.change_set}"
             raise UnprocessableError(f"there is no change set {name}", code="no_such_change_set")
@@ -91,7 +95,23 @@ class _Target:
             definitions = await self._by_state(newest)
             apply = await self._newest_apply()
         agreed = await self._agreed(apply.applied, apply.applied_in)
-        return Theirs(source, branch.base, definitions, apply.applied, agreed, apply.applied_ms)
+        return Theirs(source, branch.base, definitions, apply.applied, agreed, apply.applied_in, apply.applied_ms)
+
+    async def _newest(self) -> tuple[StoredMessage, Commit] | None:
+        """Return the newest commit of the target that the request allows, and its message; None if there is none.
+
+        A request that follows an apply names the commit of the apply. Where that commit is missing, a leader that was
+        deposed may have answered, so this asks again, but not for ever: a stream that was restored may not have it.
+        """
+        rebase, backoff = self._rebase, Backoff(RELOAD_MIN)
+        while True:
+            found = await self._reader.newest_commit(self._target, rebase.upto)
+            if rebase.settles is None or (found is not None and found[0].sequence == rebase.upto):
+                return found
+            if backoff.attempt >= LOAD_ATTEMPTS:
+                text = f"commit {rebase.upto}, which applied this branch, is not in the log of {self._target}"
+                raise UnprocessableError(text, code="no_such_position")
+            await anyio.sleep(backoff.next_delay())
 
     async def _check_onto(self) -> None:
         """Raise `UnprocessableError` unless the present target is closed, and the new target is the target of it."""

@@ -8,6 +8,7 @@ on side by side, so their answers may come in another order.
 import asyncio
 import base64
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -50,7 +51,7 @@ class NatsModel:
         self._watch = watch
         self.streams: dict[str, Stream] = {}
         self.consumers: dict[str, dict[str, Consumer]] = {}
-        self.outdated = 0  # reads that a deposed leader answered
+        self.outdated = -math.inf  # when a deposed leader answered a read last
         self.leaderless: dict[str, bool] = {}  # streams without a leader; True: who calls is told so
         self._clients: dict[Client, None] = {}
         self._literal: dict[str, dict[tuple[Client, int], None]] = {}
@@ -328,7 +329,7 @@ class NatsModel:
                 return {"success": True}
             case ["STREAM", "MSG", "GET", _]:
                 old = stream.replica if stream.deposed and self._asks_deposed() else None
-                self.outdated += old is not None
+                self.outdated = self.outdated if old is None else self._loop.time()
                 return {"message": _stored(_find(old or stream, body))}
             case ["CONSUMER", "CREATE", _, consumer, *_]:
                 return self._create_consumer(stream, consumer, body)
