@@ -201,6 +201,7 @@ class Checker:
         self.violation: Violation | None = None
         self.strikes = Strikes(now)
         self.dvus: dict[tuple[str, str], int] = {}
+        self._born_ms = 0
         self.outdated: Callable[[], float] = lambda: -math.inf  # when a deposed leader answered a read last
         self.forgetful = False  # outcomes may be forgotten while the request is still in the queue
         self.history_for_ms = 0
@@ -374,6 +375,7 @@ class Checker:
             f"two writers: commit {stored.sequence} of {commit.owner} follows {commit.previous}, not {history.last}",
         )
         history.tries.note(commit)
+        self._born_ms = history.born_ms  # before this commit, which may create it anew
         if commit.kind is Kind.CREATE:
             self._create(history, commit, stored.sequence)
         that(commit.begin == self._begin(history, commit), f"commit {stored.sequence} says it begins at {commit.begin}")
@@ -546,7 +548,7 @@ class Checker:
                 before is None or (before[0].outcome is Outcome.DEAD and asked.redrive > before[0].redrive),
                 f"{asked.request_id} is decided again: {decision.sequence} after {before and before[0].sequence}",
             )
-        older = asked.redrive > 0 and asked.dead_at_ms < history.born_ms
+        older = asked.redrive > 0 and asked.dead_at_ms < self._born_ms
         if decision.outcome is not Outcome.DEAD or (decision.code == "deleted" and not older):
             what = "applied though it is older than its change set" if older else "refused as older, and is not"
             that(not older and decision.outcome is not Outcome.DEAD, f"{decision.request_id} is {what}")
