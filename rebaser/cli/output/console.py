@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+LAID_OUT = 100  # rows of a table that rich lays out
 TERMINAL_VARIABLES = frozenset({"FORCE_COLOR", "TTY_COMPATIBLE"})  # make rich treat a pipe as a terminal
 
 
@@ -173,9 +174,54 @@ def table(
     for position, name in enumerate(titles):
         style = (styles or {}).get(position, "")
         grid.add_column(name, justify="right" if position in right else "left", overflow="fold", style=style)
-    for row in rows:
-        grid.add_row(*(Text("\n".join(map(safe, _lines(cell)))) for cell in row))
-    out().print(grid)
+    lines = [tuple("\n".join(map(safe, _lines(cell))) for cell in row) for row in rows]
+    quick = _QuickRows(titles, lines, right, styles or {}) if len(lines) > LAID_OUT else None
+    if quick is None or not quick.fits:
+        for line in lines:
+            grid.add_row(*map(Text, line))
+        out().print(grid)
+        return
+    for column, width in zip(grid.columns, quick.widths, strict=True):
+        column.min_width = width
+    for line in lines[:LAID_OUT]:
+        grid.add_row(*map(Text, line))
+    with out().capture() as laid_out:
+        out().print(grid)
+    *head, end, _ = laid_out.get().split("\n")
+    sys.stdout.write("\n".join([*head, *map(quick.text, lines[LAID_OUT:]), end]) + "\n")
+
+
+class _QuickRows:
+    """Formats the rows of a long table as rich would, at a hundredth of the cost: rich takes 0.2 ms for each row.
+
+    `fits`: whether it can, because each row is one line, and no wider than the terminal. `widths`: of the columns.
+    """
+
+    def __init__(
+        self, titles: Sequence[str], lines: Sequence[tuple[str, ...]], right: Sequence[int], styles: Mapping[int, str]
+    ) -> None:
+        from rich.cells import cell_len
+        from rich.text import Text
+
+        self._length = cell_len
+        self.widths = [max(map(self._length, column)) for column in zip(titles, *lines, strict=True)]
+        one_line = not any("\n" in cell for line in lines for cell in line)
+        self.fits = one_line and sum(self.widths) + 3 * len(self.widths) - 1 <= out().width
+        self._columns: list[tuple[int, bool, str, str]] = []
+        for position, width in enumerate(self.widths):
+            with out().capture() as shown:
+                out().print(Text("x", style=styles.get(position, "")), end="")
+            before, _, after = shown.get().partition("x")
+            self._columns.append((width, position in right, before, after))
+
+    def text(self, line: tuple[str, ...]) -> str:
+        """The row with the cells `line`."""
+        cells = []
+        for cell, (width, right, before, after) in zip(line, self._columns, strict=True):
+            cell = cell.rstrip() if right else cell  # noqa: PLW2901 - as rich does
+            space = " " * (width - self._length(cell))
+            cells.append(f"{before}{space}{cell}{after}" if right else f"{before}{cell}{space}{after}")
+        return f" {'   '.join(cells)} "
 
 
 def _lines(cell: str | tuple[str, ...]) -> tuple[str, ...]:
