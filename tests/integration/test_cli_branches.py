@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rebaser.cli.output import console
 from rebaser_client import Derive, RebaserClient, Remove, Set, Update
 from rebaser_client.jetstream import JetStream
 from rebaser_core.streams.subjects import Subjects
@@ -145,6 +146,10 @@ async def test_the_status_of_a_change_set_says_what_it_branches_from_and_what_is
         )  # fmt: skip
         await client.delete_change_set("shop", "draft")
         assert await lines("draft") == ["status: deleted", created]
+        (found,) = await rebaser_json("status", "shop", "draft", **place)
+        assert found["checkpoint"]["blobs"] == 1, "the deletion has stored one"
+        told_of = f"newest checkpoint: {console.size_text(found['checkpoint']['bytes'])} in 1 blob"
+        assert [told_of] in await told(place, "status", "shop", "draft")
 
 
 async def test_what_is_before_a_branch_was_created_is_taken_back_with_of(

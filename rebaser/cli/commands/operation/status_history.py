@@ -36,12 +36,12 @@ def show_history(key: "ChangeSetKey", json: bool, nats: str, prefix: str) -> int
         console.write_json(_object(history, info))
         return 0
     _show(key, history)
-    if info is not None:
-        for line in status_lines(info):
-            console.write_line(line)
     if history.checkpoint_blobs:
         blobs = f"{history.checkpoint_blobs:,} blob{'' if history.checkpoint_blobs == 1 else 's'}"
         console.write_line(f"newest checkpoint: {console.size_text(history.checkpoint_bytes)} in {blobs}")
+    if info is not None:
+        for line in status_lines(info):
+            console.write_line(line)
     for name, commit in history.taken[-MAX_TAKEN:]:
         console.write_line(f"applied: {name}, in commit {commit}")
     return 0
