@@ -20,6 +20,7 @@ from rebaser_client import RebaserClient
 from rebaser_client.jetstream import Connection
 from rebaser_client.requests.resender import Resender
 from rebaser_core.commit import DVU_ATTEMPT
+from rebaser_core.ids import ChangeSetKey
 from tests.simulation.checker import Violation
 from tests.simulation.loop import PROCESS, Process, State
 
@@ -37,6 +38,8 @@ class Left:
         self._servers: list[tuple[Process, Server]] = []
         self._owners: list[_Ended] = []
         self._closed: list[tuple[Process, Connection, list[str]]] = []
+        # Owners that could not store a dead letter, by process and change set: the next owner does.
+        self.unburied: set[tuple[str, ChangeSetKey]] = set()
         self.resting = False  # nothing is on its way any more, so that who closes has ended all that it listened to
 
     def make_server(self, context: Context) -> Server:
@@ -86,7 +89,7 @@ class Left:
             f"{ended.process} owns {ended.owner.key} no more: its owner has {what}"
             for ended in self._owners
             if ended.process.state is State.RUNNING and ended.owner.lifecycle.phase is Phase.DONE
-            for what in _in_owner(ended.owner, ended.processor)
+            for what in _in_owner(ended.owner, ended.processor, (str(ended.process), ended.owner.key) in self.unburied)
         ]
         return connections + servers + owners
 
@@ -167,13 +170,14 @@ class _Ended:
         Owner.drop_resources(self.owner)
 
 
-def _in_owner(owner: Owner, processor: Processor | None) -> Iterator[str]:
+def _in_owner(owner: Owner, processor: Processor | None, unburied: bool) -> Iterator[str]:
     state, commits = owner.lifecycle, owner._commits
     if state.busy or state.jobs or owner._work or owner.progress is not None:
         yield f"{state.jobs} jobs and {len(owner._work)} scopes of work"
     if commits is not None and (commits.state.pinned or commits._lock.locked() or commits._viewing.locked()):
         yield "a view or a turn"
-    if state.stopping in (None, Reason.YIELD) and processor is not None and processor._pending_dead:
+    burying = processor is not None and not unburied and state.stopping in (None, Reason.YIELD)
+    if burying and processor is not None and processor._pending_dead:
         yield f"requests to bury: {list(processor._pending_dead)}"
     if state.stopping is None and owner._rest:
         yield f"{len(owner._rest)} undecided requests"

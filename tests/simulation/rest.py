@@ -33,6 +33,8 @@ class Rest:
             for sequence, (decision, _) in history.decided.items():
                 if decision.outcome is Outcome.DEAD and sequence not in history.dead:
                     return f"request {sequence} of {history.key} is dead, and no copy is stored"
+        if self._subjects.tasks_stream not in self._streams:
+            return "no server has started yet"
         for subject in self._tasks.subjects:
             return f"{subject} is held"
         return ""
@@ -40,6 +42,8 @@ class Rest:
     def stranded(self, now: float, bound: float) -> str:
         """What has waited without a task for longer than `bound`, by what was seen at each call."""
         seen: dict[str, float] = {}
+        if self._subjects.tasks_stream not in self._streams:
+            return ""
         for history in self._checker.histories.values():
             subject = self._subjects.task(history.key)
             why = next(_open(history), "")

@@ -236,6 +236,8 @@ class World:
             key = ChangeSetKey.of(entry["workspace"], entry["change_set"])
             self.checker.history(key).owners.append(process.name)
             self.checker.history(key).loaded[process.name.partition("#")[0]] = self.loop.time()
+        if event == "dead_letter_failed":
+            self.left.unburied.add((process.name, ChangeSetKey.of(entry["workspace"], entry["change_set"])))
         if event in PULL_PUT_OFF:
             key = ChangeSetKey.of(entry["workspace"], entry["change_set"])
             self.checker.history(key).excused = self.loop.time()
