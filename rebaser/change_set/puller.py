@@ -73,6 +73,7 @@ class BranchPuller:
         self._not_before = -math.inf
         self._skipped = False  # at the last look, the branch was closed or protected
         self._failures = 0
+        self._looked = 0  # the base of the branch at the last look
         self._refused = 0  # log sequence of the target at which a pull was refused
         self._changed = asyncio.Event()
         self._active: Callable[[], bool] = lambda: True
@@ -181,7 +182,8 @@ class BranchPuller:
         branch = self.branch
         if branch is None:
             return 0
-        base, target = branch.base, ChangeSetKey.of(self._commits.key.workspace, branch.target)
+        base = self._looked = branch.base
+        target = ChangeSetKey.of(self._commits.key.workspace, branch.target)
         message = await self._context.reader.newest_message(target)
         if message is None or message.sequence == self._refused:
             return 0
@@ -218,6 +220,8 @@ class BranchPuller:
         theirs = await self._read()
         if theirs is None or theirs.source.sequence <= theirs.base:
             return True
+        if theirs.base != self._looked:
+            return False  # look again: the target may not have been edited after that base
         commits = self._commits
         recent = theirs.applied is not None and self._context.now_ms() - theirs.applied_ms < SETTLED_IN * 1000
         if recent and commits.state.recorded(settle_id(theirs.applied_in)) is None:

@@ -262,6 +262,23 @@ async def test_a_pull_that_was_read_before_a_rebase_begins_anew(
     assert not commits.state.branch.conflicts
 
 
+async def test_a_pull_whose_target_was_rebased_onto_before_it_is_read_writes_nothing(
+    place: Place, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, processor, puller = await place.owner()
+    read = puller._read
+
+    async def rebase_and_read() -> Any:
+        monkeypatch.setattr(puller, "_read", read)
+        await processor.process([await asked(place, client, Rebase(strategy=Strategy.OURS))])
+        await place.edit_target()  # a commit without edits
+        return await read()
+
+    monkeypatch.setattr(puller, "_read", rebase_and_read)
+    assert await puller.pull()  # the log grew by the request
+    assert (await commits_of(client, "ws", "fix"))[-1].requests
+
+
 async def test_an_apply_is_left_to_the_request_that_settles_it_for_a_while(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,9 +420,11 @@ async def test_a_pull_that_kills_its_owners_is_announced_counted_and_put_off(
 
 
 async def test_an_owner_that_lost_its_branch_learns_it_from_a_pull(place: Place) -> None:
-    _, _, late = await place.owner()
+    commits, _, late = await place.owner()
     _, _, puller = await place.owner()
     assert await puller.pull()
+    assert commits.state.branch is not None
+    late._looked = commits.state.branch.base
     late._look = nothing_known  # type: ignore[method-assign]
     with pytest.raises(FencedError):
         await late.pull()
