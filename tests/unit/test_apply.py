@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_core.branches.branch import Action, Apply, Branch, Contested, Create, Fork
+from rebaser_core.branches.branch import Action, Apply, Branch, Contested, Create, Fork, Rebase
 from rebaser_core.branches.merge import Merged, PatchEntry
 from rebaser_core.checkpoint.chain import Chain
 from rebaser_core.commit import (
@@ -147,6 +147,45 @@ def test_only_what_exists_is_protected_and_a_commit_says_so() -> None:
     assert state.protected
     state.fold(8, Commit("c", 7, Kind.MARK, 0, "o", None, None, marking=Marking(protected=False)))
     assert not state.protected
+
+
+ASKED: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "edit": {"updates": (Set("a", 2),)},
+    "recompute": {"recompute": Recompute()},
+    "revert": {"action": Reverts(5, 5), "patch": PATCH},
+    "apply": {"action": Apply("fix"), "offer": Offer(SOURCE, 10, PATCH), "patch": PATCH},
+    "rebase": {"action": Rebase()},
+    "protect": {"action": Marking(protected=True)},
+    "unprotect": {"action": Marking(protected=False)},
+    "close": {"action": Marking(status=BranchStatus.ABANDONED)},
+    "reopen": {"action": Marking(status=BranchStatus.OPEN)},
+    "delete": {"action": Marking(status=BranchStatus.DELETED)},
+}
+MARKS = dict.fromkeys(("protect", "unprotect", "close", "reopen", "delete"), "no_such_change_set")
+CHANGES = dict.fromkeys(("edit", "recompute", "revert", "apply", "rebase"), "closed")
+REFUSED = {
+    "open": {},
+    "protected": dict.fromkeys(("edit", "revert", "rebase", "delete"), "protected"),
+    **{status: CHANGES for status in BranchStatus if status not in (BranchStatus.OPEN, BranchStatus.DELETED)},
+    "closed and protected": {**CHANGES, "delete": "protected"},
+    "deleted": dict.fromkeys(ASKED, "deleted"),
+    "never edited": {**MARKS, "recompute": "nothing_to_recompute", "revert": "conflicts", "apply": "conflicts"},
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("status", REFUSED)
+def test_what_each_change_set_refuses_by_what_is_asked(status: str, asked: str) -> None:
+    marks = {"protected": BranchStatus.OPEN, "closed and protected": BranchStatus.CLOSED, "never edited": "open"}
+    branch = Branch(3, "main", 2, "main", 2, BranchStatus(marks.get(status, status)))
+    state = target(branch=branch, protected=status.endswith("protected"))
+    derived = (Derive("d", "sum", {"of": "a"}),)
+    state.fold(6, Commit("c", 5, Kind.REBASE, 0, "o", None, None, delta=derived, before=()))
+    if status == "never edited":
+        state = ChangeSetState()
+        state.branch, state.last = branch, 6
+    assert ask(state, **ASKED[asked]).decisions[0].code == REFUSED[status].get(asked, "")
 
 
 @pytest.mark.parametrize("status", [BranchStatus.CLOSED, BranchStatus.APPLIED, BranchStatus.ABANDONED])

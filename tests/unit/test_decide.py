@@ -1,6 +1,7 @@
 """What becomes of a queue of requests: applied once, answered again, or dead - never passed over in silence."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -96,12 +97,35 @@ def test_a_known_id_with_other_content_is_refused_and_each_gets_its_own_answer_a
         assert [at for _, at in again.answers] == [1, 1, 1]
 
 
-def test_a_sequence_below_applied_without_an_outcome_is_dead_not_applied() -> None:
-    decided = decide(ChangeSetState(), Applied("created", 10), [ask(9, "late", Set("x", 1))])
+@pytest.mark.parametrize("sequence", [9, 10])
+def test_a_sequence_up_to_applied_without_an_outcome_is_dead_not_applied(sequence: int) -> None:
+    decided = decide(ChangeSetState(), Applied("created", 10), [ask(sequence, "late", Set("x", 1))])
     assert decided.delta == ()
     assert (decided.decisions[0].outcome, decided.decisions[0].code) == (Outcome.DEAD, "skipped")
     assert decided.applied.sequence == 10
     assert decided.skipped == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "outcome", "code", "attempts"),
+    [
+        ({"updates": (Set("x", 1),)}, Outcome.SUCCESS, "", 0),
+        ({"updates": (Remove("x"),), "from_change_set": "other"}, Outcome.CONFLICTS, "conflicts", 0),
+        ({"recompute": Recompute()}, Outcome.ERROR, "nothing_to_recompute", 0),
+        ({"refusal": UnprocessableError("gone", code="purged")}, Outcome.ERROR, "purged", 0),
+        ({"error": UnprocessableError("no", code="malformed")}, Outcome.DEAD, "malformed", 3),
+        ({"updates": (Set("x", 1),), "sequence": 10}, Outcome.DEAD, "skipped", 0),
+    ],
+)
+def test_whatever_becomes_of_a_request_its_decision_says_which_one_it_was(
+    asked: dict[str, Any], outcome: Outcome, code: str, attempts: int
+) -> None:
+    """By these fields, later copies of it are recognized."""
+    request = replace(QueuedRequest(11, RequestId("r"), redrive=2, digest=b"12345678", attempts=3), **asked)
+    (decision,) = decide(ChangeSetState(), Applied("created", 10), [request]).decisions
+    assert (decision.outcome, decision.code, decision.attempts) == (outcome, code, attempts)
+    assert (decision.sequence, decision.request_id) == (request.sequence, request.request_id)
+    assert (decision.redrive, decision.digest) == (request.redrive, request.digest)
 
 
 def dead(sequence: int, request_id: str, redrive: int = 0) -> QueuedRequest:

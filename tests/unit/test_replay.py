@@ -98,10 +98,16 @@ def test_the_target_closes_a_branch_if_it_has_all_of_its_own_edits() -> None:
 
 
 def test_an_apply_of_a_predecessor_is_none_of_this_branch() -> None:
-    commits = TargetCommits("fix", birth=30)
-    for sequence, source in ((40, Source("fix", 29)), (41, Source("fix", 35)), (42, Source("other", 41))):
-        commits.add(Commit("c", 1, Kind.REBASE, 0, "o", None, 0, source=source, sequence=sequence))
-    assert (commits.applied, commits.applied_in) == (Source("fix", 35), 41)
+    commits, found = TargetCommits("fix", birth=30), []
+    for sequence, source in enumerate(
+        (Source("fix", 29), Source("fix", 30), Source("fix", 35), Source("other", 43)), 40
+    ):
+        about: dict[str, Any] = {"source": source, "sequence": sequence}
+        commits.add(Commit("c", 1, Kind.REBASE, 1000 + sequence, "o", None, 0, **about))
+        found.append((commits.applied, commits.applied_in, commits.applied_ms))
+    assert found == [(None, 0, 0), (Source("fix", 30), 41, 1041), *[(Source("fix", 35), 42, 1042)] * 2]
+    commits.add(Commit("c", 1, Kind.REPLAY, 1044, "o", None, 0, source=Source("fix", 36), sequence=44))
+    assert commits.applied_in == 42, "a replay takes from its target, it does not apply"
 
 
 def test_a_target_that_was_created_again_is_another_one() -> None:

@@ -62,4 +62,4 @@ async def _store(blobs: BlobStore, state: ChangeSetState, chain: Chain) -> dict[
         draft = CheckpointDraft(state, view, chain)
         await run_offloaded(draft.rows * ROW, view.run, draft.copy)
     reference, needed = await put_all(blobs, await run_offloaded(draft.rows * ROW, draft.write))
-    return {"checkpoint": reference, "blobs": needed}
+    return {"checkpoint": reference, "blobs": needed + state.results()}

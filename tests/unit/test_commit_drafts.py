@@ -1,0 +1,186 @@
+"""Commits that replace the state of a change set: what they keep of the state before, and which blobs they name."""
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from rebaser.change_set.log import checkpointer
+from rebaser.change_set.log.commit_drafts import created, marked
+from rebaser.change_set.log.commit_log import CommitLog
+from rebaser_client.log.reader import LoadedState
+from rebaser_core.blob_address import address_of
+from rebaser_core.branches.branch import Branch, Create, Fork
+from rebaser_core.checkpoint import open_checkpoint
+from rebaser_core.checkpoint.chain import Chain
+from rebaser_core.commit import (
+    Applied,
+    BlobRef,
+    BranchStatus,
+    BranchSummary,
+    CheckpointRef,
+    Commit,
+    Decision,
+    Kind,
+    Marking,
+    Origin,
+    Outcome,
+)
+from rebaser_core.decisions.decide import DecidedBatch, decide
+from rebaser_core.decisions.queued_request import QueuedRequest, Restored
+from rebaser_core.ids import ChangeSetKey, RequestId
+from rebaser_core.messages.branch_headers import read_blobs
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.updates import Derive, Set
+from tests.support.kept_blobs import kept_blobs
+
+pytestmark = pytest.mark.anyio
+
+STORED = 10_000_000  # Unix ms; the clock of this server is far behind
+WINDOW = 60_000
+RESULT = BlobRef(address_of(b"conflicts"), 9)
+MESSAGE = cast("Any", SimpleNamespace(timestamp_ns=STORED * 1_000_000))
+APPLIED = Applied("s", 3)
+
+
+class Stream:
+    """Takes every commit."""
+
+    def __init__(self) -> None:
+        self.headers: dict[str, str] = {}
+
+    async def publish(self, _: str, __: bytes, headers: dict[str, str], **more: Any) -> object:
+        self.headers = headers
+        return SimpleNamespace(sequence=more["expected_last_subject_sequence"] + 1)
+
+
+def log_of(state: ChangeSetState, blobs: Any = None) -> CommitLog:
+    return CommitLog(
+        cast("Any", Stream()),
+        Subjects(""),
+        ChangeSetKey("ws", "cs"),
+        LoadedState(state),
+        blobs=kept_blobs() if blobs is None else blobs,
+        owner="test",
+        inline_max=100_000,
+        retry_window=WINDOW / 1000,
+        now_ms=lambda: 1,
+        new_id=lambda: "0" * 26,
+    )
+
+
+def used() -> ChangeSetState:
+    """A change set with values, with one that has to be computed, and with outcomes of every kind."""
+    state = ChangeSetState()
+    requests = (
+        Decision(1, RequestId("applied"), Outcome.SUCCESS, 2),
+        Decision(2, RequestId("redriven"), Outcome.SUCCESS, redrive=1),
+        Decision(3, RequestId("conflicts"), Outcome.CONFLICTS, result=RESULT),
+    )
+    delta = (Set("a", 1), Derive("d", "sum", {"of": "a"}))
+    about: dict[str, Any] = {"requests": requests, "delta": delta, "before": ()}
+    state.fold(1, Commit("c", 0, Kind.REBASE, STORED, "o", APPLIED, 0, **about))
+    return state
+
+
+def deleted(state: ChangeSetState) -> ChangeSetState:
+    mark = Marking(status=BranchStatus.DELETED)
+    state.fold(state.last + 1, Commit("c", state.last, Kind.MARK, STORED, "o", APPLIED, None, marking=mark))
+    return state
+
+
+def decided(state: ChangeSetState, **fields: Any) -> DecidedBatch:
+    found = decide(state, APPLIED, [QueuedRequest(4, RequestId("now"), **fields)])
+    assert found.decisions[0].outcome is Outcome.SUCCESS
+    return found
+
+
+def read(kept: dict[str, bytes], address: str) -> ChangeSetState:
+    reader = open_checkpoint(kept[address], address)
+    for part in reader.before:
+        reader.add(kept[part.address])
+    reader.add(kept[address])
+    return reader.finish()[0]
+
+
+def remembered(state: ChangeSetState) -> dict[RequestId, tuple[Decision, int]]:
+    both = [*state.outcomes.values(), *state.redriven.values()]
+    return {one.decision.request_id: (one.decision, one.commit) for one in both}
+
+
+def check_times(commit: Commit) -> None:
+    assert (commit.at_ms, commit.forget_before_ms) == (STORED, STORED - WINDOW)
+
+
+async def test_what_is_deleted_is_stored_without_values_and_with_all_outcomes() -> None:
+    state, blobs = used(), kept_blobs()
+    commit = await marked(blobs, log_of(state), MESSAGE, decided(state, action=Marking(status=BranchStatus.DELETED)))
+    check_times(commit)
+    assert commit.checkpoint is not None
+    loaded = read(
+        {address: blobs.kept[address] for address in commit.blobs if address != RESULT.address},
+        commit.checkpoint.address,
+    )
+    assert (len(loaded.cells), loaded.owes, commit.debt) == (0, False, 0)
+    assert remembered(loaded) == remembered(state)
+    assert RESULT.address in commit.blobs, "a repeated answer needs it"
+
+
+async def test_what_is_brought_back_has_its_values_and_the_outcomes_since() -> None:
+    state, blobs = deleted(used()), kept_blobs()
+    later = (Decision(4, RequestId("later"), Outcome.ERROR, code="deleted"),)
+    state.fold(3, Commit("c", 2, Kind.REBASE, STORED, "o", Applied("s", 4), None, requests=later))
+    asked = {"action": Marking(status=BranchStatus.OPEN), "restored": Restored(used(), Chain())}
+    commit = await marked(blobs, log_of(state), MESSAGE, decided(state, **asked))
+    check_times(commit)
+    assert commit.checkpoint is not None
+    loaded = read(
+        {address: blobs.kept[address] for address in commit.blobs if address != RESULT.address},
+        commit.checkpoint.address,
+    )
+    assert (set(loaded.cells), loaded.status) == ({"a", "d"}, BranchStatus.OPEN)
+    assert (loaded.owes, commit.debt, commit.covers) == (True, used().debt, used().covers)
+    assert remembered(loaded) == remembered(state)
+    assert RESULT.address in commit.blobs, "a repeated answer needs it"
+
+
+async def test_a_change_set_is_created_as_its_parent_says_with_all_outcomes_under_its_name() -> None:
+    state, parent = deleted(used()), used()
+    fork = Fork(
+        BranchSummary("main", 1, BranchStatus.CLOSED, 0, 0, "main", 1, follows=True),
+        Origin("main", 1, "main", 1, follows=True),
+        CheckpointRef(address_of(b"checkpoint"), 1, 10),
+        covers=1,
+        unknown=("f",),
+        blobs=(address_of(b"checkpoint"),),
+    )
+    found = decided(state, action=Create("main"), fork=fork, author="ann", message="why")
+    commit = created(log_of(state), MESSAGE, found)
+    check_times(commit)
+    for field in {one.name for one in dataclasses.fields(Fork)} & {one.name for one in dataclasses.fields(Commit)}:
+        assert getattr(commit, field) == getattr(fork, field), field
+    assert (commit.status, commit.requests, commit.authors) == (BranchStatus.CLOSED, found.decisions, found.authors)
+    assert (commit.previous, commit.applied, found.authors[0].author) == (state.last, Applied("s", 4), "ann")
+    parent.fold(3, commit)
+    assert remembered(parent) == remembered(state) | {RequestId("now"): (found.decisions[0], 3)}
+
+
+async def test_a_checkpoint_names_all_that_its_reader_needs() -> None:
+    state, blobs = used(), kept_blobs()
+    state.branch = Branch(1, "main", 1, "main", 1)
+    commits = log_of(state, blobs)
+    for number in range(2):
+        async with commits.append_lock():
+            edits = tuple(Set(f"{number}-{n}", n) for n in range((1000, 3)[number]))
+            await commits.append(commits.draft(Kind.REBASE, delta=edits, before=()))
+        await checkpointer.store(blobs, commits)
+        named = set(read_blobs(cast("Stream", commits._js).headers))
+        assert state.checkpoint is not None
+        assert state.checkpoint.changes is not None
+        kept = {address: data for address, data in blobs.kept.items() if address in named}
+        loaded = read(kept, state.checkpoint.address)
+        assert set(loaded.cells) == set(state.cells)
+        assert named >= {state.checkpoint.changes.address, RESULT.address}
+    assert len(commits.chain.deltas) == 1, "a base, and what changed since"
