@@ -192,6 +192,13 @@ async def test_a_branch_is_applied_once_its_derived_values_are_up_to_date(
         await edit(client, "deep", Set("a", 3))
         await client.apply("ws", "deep", allow_stale=True)
         assert (await stands(client, "main"))["a"] == 3
+        await client.create_branch("ws", "late", follow="manual")
+        at = commit_of(await client.enqueue_updates_with_reply("ws", "late", [Set("a", 4)], wait="derived"))
+        engine.go = anyio.Event()
+        await edit(client, "late", Set("a", 5))  # is not computed, but what is applied is
+        await client.enqueue_updates_with_reply("ws", "main", (), action=Apply("late", at))
+        assert (await stands(client, "main"))["a"] == 4
+        engine.go.set()
 
 
 @pytest.mark.usefixtures("no_ack_wait")

@@ -296,6 +296,32 @@ async def test_what_cannot_be_rebased_is_refused_and_says_why(
         assert "b" not in await stands(client, "fix")
         await client.protect("ws", "fix")
         assert await code_of(client, "fix", Rebase()) == "protected"
+        await client.unprotect("ws", "fix")
+        await client.delete_change_set("ws", "main")
+        assert await code_of(client, "fix", Rebase()) == "deleted"
+        await edit(client, "other", Set("a", 3))
+        await client.create_branch("ws", "main", "other", follow="manual")
+        assert await code_of(client, "fix", Rebase()) == "moved"
+        await edit(client, "main", Set("a", 4))
+        assert await code_of(client, "fix", Rebase()) == "moved"
+
+
+@pytest.mark.parametrize("way", ["log", "state"])
+async def test_what_the_target_took_from_an_earlier_branch_of_the_name_it_took_from_another(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine, way: str
+) -> None:
+    with forced(WAYS[way]):
+        async with serving(js, subjects, engine):
+            first = await edit(client, "main", Set("a", 1), Set("b", 1))
+            await client.create_branch("ws", "fix", follow="manual")
+            await edit(client, "fix", Set("a", 2))
+            await settled(client, "fix", commit_of(await client.apply("ws", "fix")))
+            await client.delete_change_set("ws", "fix")
+            await client.create_branch("ws", "fix", at=first, follow="manual")
+            await edit(client, "fix", Set("b", 2))
+            assert (await rebase(client, "fix")).conflicts == 0
+            assert await stands(client, "fix") == {"a": 2, "b": 2}
+            assert [one.id for one in (await client.changes("ws", "fix")).changes] == ["b"]
 
 
 async def test_an_apply_is_answered_only_once_its_branch_was_asked_to_go_on(

@@ -164,7 +164,7 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 MARKS = dict.fromkeys(("protect", "unprotect", "close", "reopen", "delete"), "no_such_change_set")
 CHANGES = dict.fromkeys(("edit", "recompute", "revert", "apply", "rebase"), "closed")
-REFUSED = {
+REFUSED: dict[str, dict[str, str]] = {
     "open": {},
     "protected": dict.fromkeys(("edit", "revert", "rebase", "delete"), "protected"),
     **{status: CHANGES for status in BranchStatus if status not in (BranchStatus.OPEN, BranchStatus.DELETED)},

@@ -6,13 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from rebaser.change_set.log import checkpointer
 from rebaser.change_set.log.commit_drafts import created, marked
-from rebaser.change_set.log.commit_log import CommitLog
-from rebaser_client.log.reader import LoadedState
 from rebaser_core.blob_address import address_of
-from rebaser_core.branches.branch import Branch, Create, Fork
-from rebaser_core.checkpoint import open_checkpoint
+from rebaser_core.branches.branch import Create, Fork
 from rebaser_core.checkpoint.chain import Chain
 from rebaser_core.commit import (
     Applied,
@@ -29,46 +25,17 @@ from rebaser_core.commit import (
 )
 from rebaser_core.decisions.decide import DecidedBatch, decide
 from rebaser_core.decisions.queued_request import QueuedRequest, Restored
-from rebaser_core.ids import ChangeSetKey, RequestId
-from rebaser_core.messages.branch_headers import read_blobs
+from rebaser_core.ids import RequestId
 from rebaser_core.state.change_set import ChangeSetState
-from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Derive, Set
-from tests.support.kept_blobs import kept_blobs
+from tests.support.kept_log import WINDOW, kept_blobs, log_of, read_checkpoint
 
 pytestmark = pytest.mark.anyio
 
 STORED = 10_000_000  # Unix ms; the clock of this server is far behind
-WINDOW = 60_000
 RESULT = BlobRef(address_of(b"conflicts"), 9)
 MESSAGE = cast("Any", SimpleNamespace(timestamp_ns=STORED * 1_000_000))
 APPLIED = Applied("s", 3)
-
-
-class Stream:
-    """Takes every commit."""
-
-    def __init__(self) -> None:
-        self.headers: dict[str, str] = {}
-
-    async def publish(self, _: str, __: bytes, headers: dict[str, str], **more: Any) -> object:
-        self.headers = headers
-        return SimpleNamespace(sequence=more["expected_last_subject_sequence"] + 1)
-
-
-def log_of(state: ChangeSetState, blobs: Any = None) -> CommitLog:
-    return CommitLog(
-        cast("Any", Stream()),
-        Subjects(""),
-        ChangeSetKey("ws", "cs"),
-        LoadedState(state),
-        blobs=kept_blobs() if blobs is None else blobs,
-        owner="test",
-        inline_max=100_000,
-        retry_window=WINDOW / 1000,
-        now_ms=lambda: 1,
-        new_id=lambda: "0" * 26,
-    )
 
 
 def used() -> ChangeSetState:
@@ -97,14 +64,6 @@ def decided(state: ChangeSetState, **fields: Any) -> DecidedBatch:
     return found
 
 
-def read(kept: dict[str, bytes], address: str) -> ChangeSetState:
-    reader = open_checkpoint(kept[address], address)
-    for part in reader.before:
-        reader.add(kept[part.address])
-    reader.add(kept[address])
-    return reader.finish()[0]
-
-
 def remembered(state: ChangeSetState) -> dict[RequestId, tuple[Decision, int]]:
     both = [*state.outcomes.values(), *state.redriven.values()]
     return {one.decision.request_id: (one.decision, one.commit) for one in both}
@@ -116,10 +75,12 @@ def check_times(commit: Commit) -> None:
 
 async def test_what_is_deleted_is_stored_without_values_and_with_all_outcomes() -> None:
     state, blobs = used(), kept_blobs()
-    commit = await marked(blobs, log_of(state), MESSAGE, decided(state, action=Marking(status=BranchStatus.DELETED)))
+    commit = await marked(
+        blobs, log_of(state, kept_blobs()), MESSAGE, decided(state, action=Marking(status=BranchStatus.DELETED))
+    )
     check_times(commit)
     assert commit.checkpoint is not None
-    loaded = read(
+    loaded = read_checkpoint(
         {address: blobs.kept[address] for address in commit.blobs if address != RESULT.address},
         commit.checkpoint.address,
     )
@@ -133,10 +94,10 @@ async def test_what_is_brought_back_has_its_values_and_the_outcomes_since() -> N
     later = (Decision(4, RequestId("later"), Outcome.ERROR, code="deleted"),)
     state.fold(3, Commit("c", 2, Kind.REBASE, STORED, "o", Applied("s", 4), None, requests=later))
     asked = {"action": Marking(status=BranchStatus.OPEN), "restored": Restored(used(), Chain())}
-    commit = await marked(blobs, log_of(state), MESSAGE, decided(state, **asked))
+    commit = await marked(blobs, log_of(state, kept_blobs()), MESSAGE, decided(state, **asked))
     check_times(commit)
     assert commit.checkpoint is not None
-    loaded = read(
+    loaded = read_checkpoint(
         {address: blobs.kept[address] for address in commit.blobs if address != RESULT.address},
         commit.checkpoint.address,
     )
@@ -157,7 +118,7 @@ async def test_a_change_set_is_created_as_its_parent_says_with_all_outcomes_unde
         blobs=(address_of(b"checkpoint"),),
     )
     found = decided(state, action=Create("main"), fork=fork, author="ann", message="why")
-    commit = created(log_of(state), MESSAGE, found)
+    commit = created(log_of(state, kept_blobs()), MESSAGE, found)
     check_times(commit)
     for field in {one.name for one in dataclasses.fields(Fork)} & {one.name for one in dataclasses.fields(Commit)}:
         assert getattr(commit, field) == getattr(fork, field), field
@@ -165,22 +126,3 @@ async def test_a_change_set_is_created_as_its_parent_says_with_all_outcomes_unde
     assert (commit.previous, commit.applied, found.authors[0].author) == (state.last, Applied("s", 4), "ann")
     parent.fold(3, commit)
     assert remembered(parent) == remembered(state) | {RequestId("now"): (found.decisions[0], 3)}
-
-
-async def test_a_checkpoint_names_all_that_its_reader_needs() -> None:
-    state, blobs = used(), kept_blobs()
-    state.branch = Branch(1, "main", 1, "main", 1)
-    commits = log_of(state, blobs)
-    for number in range(2):
-        async with commits.append_lock():
-            edits = tuple(Set(f"{number}-{n}", n) for n in range((1000, 3)[number]))
-            await commits.append(commits.draft(Kind.REBASE, delta=edits, before=()))
-        await checkpointer.store(blobs, commits)
-        named = set(read_blobs(cast("Stream", commits._js).headers))
-        assert state.checkpoint is not None
-        assert state.checkpoint.changes is not None
-        kept = {address: data for address, data in blobs.kept.items() if address in named}
-        loaded = read(kept, state.checkpoint.address)
-        assert set(loaded.cells) == set(state.cells)
-        assert named >= {state.checkpoint.changes.address, RESULT.address}
-    assert len(commits.chain.deltas) == 1, "a base, and what changed since"

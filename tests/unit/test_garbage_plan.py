@@ -34,7 +34,7 @@ def test_what_is_garbage_for_the_first_time_is_a_candidate_and_stays() -> None:
 def test_a_candidate_goes_when_it_was_one_and_is_stored_for_a_grace(since: int, stored: int, goes: bool) -> None:
     one = blob(stored=stored - FRESH)
     done = plan([one], [], {one.address: since}, NOW, GRACE)
-    assert done.trash == ((one,) if goes else ())
+    assert (done.trash, done.erase) == ((one,) if goes else (), ())
     assert done.candidates == {one.address: since}
 
 

@@ -13,7 +13,7 @@ from rebaser_core.commit import BlobRef, CarriedOutcome, Commit, Decision, Kind,
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import decode_addresses
 from rebaser_core.messages.branch_headers import LIST, MAX_ADDRESSES
-from tests.support.kept_blobs import kept_blobs
+from tests.support.kept_log import kept_blobs
 
 pytestmark = pytest.mark.anyio
 

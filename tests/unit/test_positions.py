@@ -94,3 +94,6 @@ def test_a_position_is_readable_if_the_tail_of_its_checkpoint_is_whole() -> None
     assert not readable(None, begins_after=5)
     assert not readable(CheckpointRef("a", 4, 1), begins_after=5)
     assert readable(CheckpointRef("a", 5, 1), begins_after=5)
+    for parent in (None, CheckpointRef("a", 99, 1)):  # a sequence of another log
+        assert readable(parent, begins_after=5, begin=6)
+        assert not readable(parent, begins_after=6, begin=6)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_core.branches.branch import Branch, Contested
+from rebaser_core.branches.branch import Branch, Contested, Rebase
 from rebaser_core.branches.merge import Definition, definition_of
 from rebaser_core.commit import Applied, BranchStatus, Commit, Kind, Source, Strategy
 from rebaser_core.decisions.decide import decide
@@ -108,6 +108,19 @@ def test_an_apply_of_a_predecessor_is_none_of_this_branch() -> None:
     assert found == [(None, 0, 0), (Source("fix", 30), 41, 1041), *[(Source("fix", 35), 42, 1042)] * 2]
     commits.add(Commit("c", 1, Kind.REPLAY, 1044, "o", None, 0, source=Source("fix", 36), sequence=44))
     assert commits.applied_in == 42, "a replay takes from its target, it does not apply"
+
+
+def test_the_decision_of_a_rebase_says_what_was_taken_and_how_many_conflicts_are_left() -> None:
+    state = edited(Set("a", 2), Set("b", 2))
+    state.branch = Branch(1, "main", 1, "main", 1, changes={"a": None, "b": None}, conflicts={"b": Contested(None, 1)})
+    theirs = Theirs(Source("main", 9), 1, {"a": Set("a", 3), "c": Set("c", 3)})
+    found = Replayed(state.branch, theirs, Strategy.RECORD)
+    assert all(True for _ in found.compare(state.cells.edit_of, 1))
+    request = QueuedRequest(1, RequestId("r"), action=Rebase(), theirs=theirs, replayed=found)
+    decided = decide(state, Applied("s", 0), [request])
+    assert (decided.source, decided.replayed, decided.delta) == (theirs.source, found, (Set("c", 3),))
+    (decision,) = decided.decisions
+    assert (decision.position, decision.unresolved, len(found.conflicts)) == (9, 2, 1)
 
 
 def test_a_target_that_was_created_again_is_another_one() -> None:
