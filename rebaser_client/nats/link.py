@@ -255,9 +255,12 @@ class Link:
         try:
             if self.up:
                 with translate_errors(), anyio.fail_after(COMMAND_BOUND):
-                    await subscription.drain()  # type: ignore[no-untyped-call]
+                    await subscription.unsubscribe()
+                    # nats-py's own `drain` writes the PING before the UNSUB, so messages may still follow the PONG.
+                    await self.client.write_ping()
         finally:
             self._parser.forget(subscription_id(subscription))
+            forget(subscription)
 
     async def round_trip(self) -> None:
         """Wait until the server has processed everything sent before. Raises `NotConnectedError`."""

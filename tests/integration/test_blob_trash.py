@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import anyio
 import nats
 import pytest
 from nats.js.errors import ObjectNotFoundError
@@ -52,6 +53,28 @@ async def test_a_get_takes_a_blob_out_of_the_trash(collectable: CollectableBlobs
     assert (await listed(collectable))[address].trashed
     assert await collectable.get(address) == data
     assert not (await listed(collectable))[address].trashed
+
+
+async def test_a_question_whether_a_blob_is_stored_takes_it_out_of_the_trash(collectable: CollectableBlobs) -> None:
+    """A checkpoint names parts of which it knows only that."""
+    address = await collectable.put(b"content")
+    assert await collectable.has(address)
+    await collectable.discard((await listed(collectable))[address])
+    assert await collectable.has(address)
+    assert not (await listed(collectable))[address].trashed
+    await collectable.discard((await listed(collectable))[address])
+    await collectable.erase((await listed(collectable))[address])
+    assert not await collectable.has(address)
+
+
+async def test_a_listing_ends_though_something_is_stored_behind_the_last_description(
+    js: JetStream, subjects: Subjects
+) -> None:
+    blobs = open_collectable(None, js, subjects.blobs_bucket)
+    address = await blobs.put(b"content")
+    await js.publish(f"$O.{subjects.blobs_bucket}.C.unfinished", b"a chunk of a put that is under way")
+    with anyio.fail_after(60):
+        assert [*await listed(blobs)] == [address]
 
 
 async def test_a_put_takes_a_blob_out_of_the_trash(collectable: CollectableBlobs) -> None:

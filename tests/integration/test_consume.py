@@ -231,14 +231,14 @@ async def test_it_goes_on_after_its_connection_was_cut(
     assert got == set(range(1, 61))
 
 
-@pytest.mark.parametrize("cut", [True, False])
+@pytest.mark.parametrize(("cut", "with_its_stream"), [(True, False), (False, False), (True, True)])
 async def test_one_who_wants_it_is_told_that_the_consumer_went_unnoticed(
-    stream: Stream, lossy: Consumer, proxy: Proxy, cut: bool
+    stream: Stream, lossy: Consumer, proxy: Proxy, cut: bool, with_its_stream: bool
 ) -> None:
     proxy.lose = lambda frame: frame.headers.startswith(b"NATS/1.0 409")
     async with lossy.consume(idle_heartbeat=0.5, end_when_gone=True) as messages:
         await waiting(lossy, 1)
-        await stream.delete_consumer(lossy.name)
+        await (stream.delete() if with_its_stream else stream.delete_consumer(lossy.name))
         if cut:
             await proxy.cut()
         with anyio.fail_after(60), pytest.raises(ConsumerDeletedError):

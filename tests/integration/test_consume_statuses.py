@@ -1,6 +1,7 @@
 """Every status that can end a pull, from a server that plays it: what `consume` and `fetch` make of it."""
 
 from collections.abc import Callable
+from functools import partial
 
 import anyio
 import pytest
@@ -136,6 +137,15 @@ async def test_heartbeats_do_nothing_but_their_absence_does() -> None:
         await again.message(1)
         assert (await anext(messages)).stream_sequence == 1
         assert messages.outstanding == 499
+
+
+async def test_what_comes_while_a_silent_inbox_is_replaced_is_neither_lost_nor_asked_for_again() -> None:
+    options = {"expires": 1.0, "idle_heartbeat": 0.5}
+    async with scripted() as (server, consumer), consumer.consume(max_messages=5, **options) as messages:  # type: ignore[arg-type]
+        pull = await server.pull()
+        server.before_unsubscribed = partial(pull.message, 1)
+        assert (await server.pull()).body["batch"] == 4
+        assert (await anext(messages)).stream_sequence == 1
 
 
 async def test_an_inbox_that_cannot_be_listened_on_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

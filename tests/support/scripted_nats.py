@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,6 +69,7 @@ class ScriptedNats:
         self._pulls: asyncio.Queue[Pulled] = asyncio.Queue()
         self._clients: set[SocketStream] = set()
         self._refusing = False
+        self.before_unsubscribed: Callable[[], Awaitable[None]] | None = None  # what the server still sends, once
 
     async def pull(self) -> Pulled:
         """The next pull that comes."""
@@ -113,6 +114,9 @@ class ScriptedNats:
             match words[0].upper() if words else b"":
                 case b"PING":
                     await client.send(b"PONG\r\n")
+                case b"UNSUB" if self.before_unsubscribed is not None:
+                    send, self.before_unsubscribed = self.before_unsubscribed, None
+                    await send()
                 case b"SUB":
                     self.subscriptions.append(words[1].decode())
                     subjects[words[1].decode().removesuffix("*")] = words[-1]

@@ -4,10 +4,12 @@ from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 import anyio
+import pytest
 from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rebaser_client.errors import NotAllowed
 from rebaser_client.log.coverage import CoverageWaiter
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.ids import ChangeSetKey
@@ -100,3 +102,25 @@ async def _wait(done: list[tuple[str, int]]) -> None:
         await settled()
         assert not waiting, left
         assert log.followers == 0
+
+
+def test_who_waits_again_after_a_refusal_is_refused_again_while_others_are_told() -> None:
+    class Refusing(Log):
+        async def last(self, _: ChangeSetKey) -> Commit | None:
+            raise NotAllowed("subscribe", "the log")
+
+    async def wait_twice(waiter: CoverageWaiter) -> None:
+        for _ in range(2):
+            with pytest.raises(NotAllowed):
+                await waiter.wait(KEY, 1)
+
+    async def run() -> None:
+        log = Refusing()
+        async with anyio.create_task_group() as group:
+            waiter = CoverageWaiter(cast("Any", log), group, log.use)
+            with anyio.fail_after(30):
+                async with anyio.create_task_group() as waiting:
+                    waiting.start_soon(wait_twice, waiter)
+                    waiting.start_soon(wait_twice, waiter)
+
+    anyio.run(run)

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from threading import Event
 from typing import Any
 
+import anyio
 import pytest
-from anyio import to_thread
+from anyio import from_thread, to_thread
 
 from rebaser.dvu.update import update
 from rebaser.dvu.wire.packet import Packet, read_packet
@@ -13,7 +16,7 @@ from rebaser.dvu.wire.structure import Structure, StructurePacket, decode
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.dvu.worker.structure_cache import StructureCache
 from rebaser_core import thresholds
-from rebaser_core.thresholds import Thresholds
+from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Set, Update
 from tests.support.graphs import Book, expected
 
@@ -75,6 +78,26 @@ async def test_little_work_takes_no_thread(threads: list[str]) -> None:
 async def test_all_other_does(threads: list[str], updates: list[Update]) -> None:
     await updated(updates)
     assert {"_start", "_absorb"} <= set(threads)
+
+
+async def test_who_cancels_does_not_wait_for_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on, ended = anyio.Event(), Event(), Event()
+
+    def plan(*_: object) -> None:
+        from_thread.run_sync(begun.set)
+        go_on.wait(60)
+        ended.set()
+
+    monkeypatch.setattr("rebaser.dvu.update.plan", plan)
+    book = Book(joined(1))
+    with forced(replace(DEFAULT, plan_on_loop_max_elements=0)), book.state.view() as view:
+        async with anyio.create_task_group() as group:
+            group.start_soon(partial(update, view, Here(), label="test"))
+            await begun.wait()
+            group.cancel_scope.cancel()
+        waited = ended.is_set()
+        go_on.set()
+    assert not waited
 
 
 async def test_large_results_are_read_in_a_thread(threads: list[str]) -> None:
