@@ -23,6 +23,7 @@ class SharedStreamInfo:
 
     async def read(self) -> StreamInfo:
         """Return the description of the stream; raises the errors of `JetStream.stream_info`."""
+        self._js.connection.check_open()
         future: asyncio.Future[StreamInfo] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         if not self._running:

@@ -144,7 +144,7 @@ class Connection:
 
     def post(self, subject: str, payload: bytes = b"") -> None:
         """Send a message soon, without waiting. It is lost if there is no connection."""
-        self._group.start_soon(self._post, subject, payload)
+        self.spawn(self._post, subject, payload)
 
     async def request(
         self,
@@ -297,8 +297,10 @@ class Connection:
         return self._on_close.add(callback)
 
     def spawn(self, run: Callable[[*Args], Coroutine[Any, Any, None]], *args: *Args) -> None:
-        """Start `run` in the background until the connection is closed. `run` must handle its own errors."""
-        self._group.start_soon(run, *args)
+        """Start `run` in the background until the connection is closed; if it is, do nothing. `run` must handle its own
+        errors."""
+        if not self._closed:
+            self._group.start_soon(run, *args)
 
     # -- the life of the links -------------------------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ import anyio
 import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
+from rebaser_client.background_context import BackgroundContext
+from rebaser_client.errors import ClientClosedError, NotAllowed
 from rebaser_client.jetstream import Connection, JetStream, OrderedConsumer
 from rebaser_client.jetstream.infos import StreamInfo
 from rebaser_client.jetstream.ordered import requests
@@ -271,3 +273,45 @@ async def test_a_stream_that_is_gone_ends_the_consumer_after_what_was_queued(
         with pytest.raises(TransientError) as lost:
             await consumer.wait()
         assert lost.value.code == "stream_lost"
+
+
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [
+        ("the connection is closed", ClientClosedError),
+        ("NATS does not allow it any more", NotAllowed),
+        ("something is broken", TransientError),
+        ("the stream is gone", TransientError),
+    ],
+)
+async def test_whatever_ends_a_consumer_is_told_to_who_waits(
+    nats_url: str, js: JetStream, stream: str, end: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = anyio.Event()
+    refusals = {"NATS does not allow it any more": NotAllowed("publish", "any"), "something is broken": KeyError()}
+
+    async def refuse(*_: object) -> None:
+        raise refusals[end]
+
+    async def wait() -> None:
+        with pytest.raises(error):
+            await consumer.wait()
+
+    background = BackgroundContext(Connection.connect(nats_url))  # any task may close it
+    connection = await background.open()
+    async with (
+        OrderedConsumer(JetStream(connection), stream, f"{stream}.*", on_ready=told.set) as consumer,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        if end == "the connection is closed":
+            await background.close()
+        elif end == "the stream is gone":
+            await js.delete_stream(stream)
+        else:
+            monkeypatch.setattr(requests.ConsumerRequests, "create", refuse)
+            consumer._reset("test")
+        with anyio.fail_after(60):
+            await told.wait()
+    await background.close()

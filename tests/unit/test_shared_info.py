@@ -23,6 +23,9 @@ class Stream:
         self.connection = self
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def check_open(self) -> None:
+        pass
+
     def spawn(self, run: Any) -> None:
         self._tasks.add(asyncio.create_task(run()))
 

@@ -108,6 +108,20 @@ async def test_large_results_are_read_in_a_thread(threads: list[str]) -> None:
     assert threads == ["_absorb"]
 
 
+async def test_no_more_is_said_to_be_done_than_there_is() -> None:
+    """A packet that Spark computes twice counts its nodes twice."""
+
+    class Twice(Here):
+        async def evaluate(self, packets: Sequence[bytes], **options: Any) -> list[list[bytes]]:
+            options["arrived"](0, 10)
+            return await super().evaluate(packets)
+
+    told: list[tuple[int, int]] = []
+    with Book(joined(5)).state.view() as view:
+        await update(view, Twice(), label="test", progress=lambda done, of: told.append((done, of)))
+    assert told == [(0, 5), (5, 5)]
+
+
 class Keeps(Here):
     """Workers with a folder of their own, in which the structures that are shared arrive if `reached`."""
 
