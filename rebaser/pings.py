@@ -1,6 +1,9 @@
 """Answers the pings with which `rebaser status` finds the servers and asks how they are."""
 
+import json
+import time
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 
@@ -11,9 +14,12 @@ from rebaser.runtime.context import Context
 from rebaser.server import Server
 from rebaser_core.encoding.envelope import JSON, REPLY_INBOX, dumps
 from rebaser_core.errors import RebaserError
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import DvuProgress
 
 log = structlog.get_logger(__name__)
+
+MAX_PING = 1024  # bytes of a ping that names a change set
 
 
 def describe(server: Server) -> dict[str, object]:
@@ -49,8 +55,30 @@ def _describe_update(update: DvuProgress) -> dict[str, object]:
     }
 
 
-async def answer_pings(context: Context, answer: Callable[[], dict[str, object]]) -> None:
-    """Send `answer()` to each ping that has an inbox, until cancelled.
+def about_change_set(context: Context, server: Server, payload: bytes) -> dict[str, object]:
+    """Return what to add to the answer to a ping that names a change set; see `OwnerFacts` in `rebaser_core.explain`.
+
+    `trouble` is the newest failure of the change set on this server. `time` (Unix seconds) is this server's clock.
+    """
+    try:
+        asked: Any = json.loads(payload) if 0 < len(payload) <= MAX_PING else None
+        key = ChangeSetKey.of(asked["workspace"], asked["changeSet"])
+    except (ValueError, TypeError, KeyError, RecursionError, RebaserError):
+        return {}  # it names none
+    failure = context.health.of(key, context.now())
+    about = server.about(key) | {"rtt": context.connection.away_and_rtt()[1], "time": time.time()}
+    if failure is not None:
+        age, error = failure
+        about["trouble"] = {"code": error.code, "message": error.message, "age": round(age, 3)}
+    return {"changeSet": about}
+
+
+async def answer_pings(
+    context: Context,
+    answer: Callable[[], dict[str, object]],
+    about: Callable[[bytes], dict[str, object]] = lambda _: {},
+) -> None:
+    """Send `answer()` and `about(payload)` to each ping that has an inbox, until cancelled.
 
     The inbox is chosen by the sender, and named in a header, as for requests (see `rebaser.change_set.replies`). Older
     clients name it only as the reply subject of NATS, which NATS replaces where the ping comes from another account.
@@ -64,6 +92,6 @@ async def answer_pings(context: Context, answer: Callable[[], dict[str, object]]
                 log.warning("ping_refused", inbox=inbox[:80])
                 continue
             try:
-                await context.connection.publish(inbox, dumps(JSON, answer()))
+                await context.connection.publish(inbox, dumps(JSON, answer() | about(ping.data)))
             except RebaserError as error:  # for instance, the connection was lost since the ping arrived
                 log.warning("ping_not_answered", reason=error.message)

@@ -4,8 +4,9 @@ Invariant: this process has at most one owner per change set. A separate loop se
 do. A cancelled server settles its commits in flight, gives every task back at once, and leaves nothing running.
 """
 
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import anyio
 import anyio.lowlevel
@@ -17,9 +18,10 @@ from rebaser.change_set.lease import Lease, Task, retry_delay
 from rebaser.change_set.lifecycle import Phase, Reason
 from rebaser.change_set.owner import Owner
 from rebaser.gc.schedule import CollectionSchedule
+from rebaser.owner_view import describe_owner, running_updates, take_census
 from rebaser.runtime.context import Context
 from rebaser.runtime.garbage import FrozenGarbage
-from rebaser.runtime.progress import Progress, ProgressReporter
+from rebaser.runtime.progress import ProgressReporter
 from rebaser.runtime.slots import SlotCount
 from rebaser.snapshot import Census, Snapshot, Stage
 from rebaser.sweeper.starting import make_sweeper
@@ -48,8 +50,8 @@ class Server:
         self._context = context
         self._sweeper = make_sweeper(context)
         self._collection = CollectionSchedule(context, context.settings.collection_interval())
-        self._updates_reporter = ProgressReporter(context, self._updates)
         self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # any call of an owner may change the order
+        self._updates_reporter = ProgressReporter(context, partial(running_updates, self._owners))
         self._held: dict[ChangeSetKey, Task] = {}  # tasks without an owner, because no slot is free
         self._successor_tasks: dict[ChangeSetKey, Task] = {}  # delivered while the previous owner was ending
         self._declined_until: dict[ChangeSetKey, float] = {}  # for change sets that need a newer server
@@ -134,18 +136,13 @@ class Server:
 
     def census(self) -> Census:
         """Count the owners by their states. This takes time in proportion to their number."""
-        states = [owner.lifecycle for owner in self._owners.values()]
-        return Census(
-            phases=Counter(state.phase.value for state in states),
-            updates=Counter(state.update_state for state in states),
-            slow_updates=tuple(self._updates_reporter.slow()),
-            debt_age=max((owner.debt_age for owner in self._owners.values()), default=0.0),
-        )
+        return take_census(self._owners.values(), self._updates_reporter.slow())
 
-    def _updates(self) -> Iterator[tuple[ChangeSetKey, Progress]]:
-        for key, owner in self._owners.items():
-            if (progress := owner.progress) is not None:
-                yield key, progress
+    def about(self, key: ChangeSetKey) -> dict[str, object]:
+        """Return what this server has to do with the change set `key`; without `phase` if it does not have its task."""
+        if key not in self._owners:
+            return {"phase": "no_slot"} if key in self._held else {}
+        return describe_owner(self._owners[key], self._context.now())
 
     # -- tasks and slots -------------------------------------------------------------------------------------------
 

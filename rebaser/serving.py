@@ -8,7 +8,7 @@ import structlog
 
 from rebaser.embedded.spark import Jvm
 from rebaser.ops.port import ops_port
-from rebaser.pings import answer_pings, describe
+from rebaser.pings import about_change_set, answer_pings, describe
 from rebaser.runtime.context import open_context
 from rebaser.runtime.garbage import short_collections
 from rebaser.runtime.watchdog import watched_loop
@@ -73,5 +73,5 @@ async def _serve(process: _Process, ready: Callable[[], None], warm: Callable[[]
             ready()
 
         group.start_soon(report_warm)
-        group.start_soon(answer_pings, context, partial(describe, server))
+        group.start_soon(answer_pings, context, partial(describe, server), partial(about_change_set, context, server))
         await server.run(report_ready)

@@ -14,6 +14,7 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from rebaser_client.admin.ack_stats import TaskAcks, watch_task_acks
+from rebaser_client.admin.explanations import Explainer, Explanation
 from rebaser_client.admin.status import Overview, key_counts, read_overview
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import Connection, JetStream
@@ -292,6 +293,16 @@ class ReadOperations:
         if workspace is not None:
             check_token(workspace, "workspace")
         return await read_overview(self._connection, self._js, self._subjects, self._reader, workspace)
+
+    async def explain(self, workspace: str, change_set: str) -> Explanation:
+        """Return why the change set waits, the most likely reason first, or that nothing waits; loads no values.
+
+        If the change set does not exist, the only reason has the code `unknown`.
+        """
+        key = ChangeSetKey.of(workspace, change_set)
+        explainer = Explainer(self._js, self._subjects, self._reader, self._blobs, self._branches.one)
+        with translate_missing_stream():
+            return await explainer.explain(key)
 
     async def task_acks(self, seconds: float) -> TaskAcks:
         """Collect for `seconds` the ack samples that NATS publishes about finished tasks.

@@ -57,7 +57,7 @@ class CountedAttempts:
         delay = min(max(delay - (context.now_ms() - attempt.first_ms) / 1000, 0.0), delay)
         reason = f"{attempt.deaths} of the servers that ran it died or hung"
         error = DvuError(f"{self._what} of {self._commits.key} is deferred: {reason}")
-        context.health.record(context.now(), error, delay)
+        context.health.record(context.now(), error, delay, self._commits.key)
         self._commits.logger.error(self._deferred, deaths=attempt.deaths, seconds=round(delay, 1))
         return delay
 

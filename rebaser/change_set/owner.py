@@ -306,7 +306,7 @@ class Owner(Actor):
             self.log.warning("dvu_fenced", reason=error.message)
             event = DvuFailed(fenced=not commits.handed_over)
         except RebaserError as error:
-            self._context.health.record(self._context.now(), error)
+            self._context.health.record(self._context.now(), error, key=self.key)
             self.log.warning("dvu_failed", attempt=self.lifecycle.failures + 1, reason=error.message)
             self._start_checkpoint()
         finally:
@@ -396,5 +396,5 @@ class Owner(Actor):
         self.log.warning(event, code=error.code, reason=error.message, fenced=fenced)
         self._context.stream_watch.check_soon()
         if not fenced:
-            self._context.health.record(self._context.now(), error)
+            self._context.health.record(self._context.now(), error, key=self.key)
         return Failed(Reason.FENCED if fenced else Reason.TRANSIENT, retry_delay(self.lease.task.message.delivered))

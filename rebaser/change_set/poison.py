@@ -201,7 +201,7 @@ async def _take_back(context: Context, commits: CommitLog, before: Attempt) -> N
                 commits.logger.warning("attempt_not_taken_back", seq=before.sequence, reason=error.message)
                 if not isinstance(error, TransientError):
                     return
-                context.health.record(context.now(), error)
+                context.health.record(context.now(), error, key=commits.key)
             else:
                 return
         await anyio.sleep(backoff.next_delay())

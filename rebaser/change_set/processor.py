@@ -384,6 +384,7 @@ class Processor:
         async with commits.append_lock():
             attempt = Attempt(sequence, count, first_ms, suspicion.deaths.get(sequence, 0))
             await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=commits.state.debt))
+        self._context.health.record_of(self._key, self._context.now(), held.error, settings.retry_for)
         self._log.warning("request_held", seq=sequence, attempt=count, code=held.error.code, reason=held.error.message)
         time_left = max(settings.retry_for - (self._context.now_ms() - first_ms) / 1000, 0.0)
         delay = min(exponential_delay(count - 1, BLOCKED_RETRY, BLOCKED_RETRY_MAX), time_left + 0.05)

@@ -173,7 +173,7 @@ class BranchPuller:
         delay = exponential_delay(self._failures, RETRY, RETRY_MAX)
         self._failures += 1
         self._due, self._not_before = True, context.now() + delay
-        context.health.record(context.now(), error)
+        context.health.record(context.now(), error, key=self._commits.key)
         context.stream_watch.check_soon()
         self._log.warning("branch_pull_failed", attempt=self._failures, code=error.code, reason=error.message)
 

@@ -55,6 +55,20 @@ def _status() -> Function:
 
 
 @LazyGroup.command(
+    "explain",
+    "Tell why a change set waits, and what to do.",
+    examples(
+        "rebaser explain shop draft",
+        "rebaser explain shop draft --json | jq -r '.reasons[0].code'",
+    ),
+)
+def _explain() -> Function:
+    from rebaser.cli.commands.operation.explain import explain
+
+    return with_access(explain)
+
+
+@LazyGroup.command(
     "ping",
     "Check whether servers are alive and ready.",
     examples(

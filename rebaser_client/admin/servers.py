@@ -1,6 +1,7 @@
 """Asks the servers of an installation for their identity and state. Needs a connection to NATS, but no JetStream."""
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 import anyio
 
 from rebaser_client.nats.connection import Connection
-from rebaser_core.encoding.envelope import REPLY_INBOX
+from rebaser_core.encoding.envelope import JSON, REPLY_INBOX, dumps
+from rebaser_core.explain.facts import OwnerFacts
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 
 PING_WAIT = 0.5  # seconds within which servers have to answer
@@ -43,6 +46,7 @@ class ServerInfo:
     - `trouble`: why it is not ready or, if it is, the latest problem that stopped one of its change sets; else empty.
     - `ready`: all streams it needs exist. `losses`: streams that disappeared while it ran, and which data was in them.
     - `functions`: the names of the functions that it can compute. `signatures`: their signatures, by name.
+    - `about`: what it says about the change set that the ping named; None if it named none, or the server is too old.
     """
 
     id: str
@@ -58,28 +62,32 @@ class ServerInfo:
     updates: tuple[UpdateInfo, ...] = ()
     functions: tuple[str, ...] = ()
     signatures: Mapping[str, Signature] = field(default_factory=dict)
+    about: OwnerFacts | None = None
 
 
 SERVER_FIELDS = tuple(field_.name for field_ in fields(ServerInfo))
 UPDATE_FIELDS = tuple(field_.name for field_ in fields(UpdateInfo))
 
 
-async def ping(connection: Connection, subjects: Subjects, wait: float = PING_WAIT) -> list[ServerInfo]:
-    """Return the servers that answer within `wait` seconds, sorted by id."""
+async def ping(
+    connection: Connection, subjects: Subjects, wait: float = PING_WAIT, key: ChangeSetKey | None = None
+) -> list[ServerInfo]:
+    """Return the servers that answer within `wait` seconds, sorted by id. With `key`, ask about this change set."""
     servers: list[ServerInfo] = []
     inbox = connection.new_inbox()
     async with connection.subscribe(inbox, request_subject=subjects.ping) as answers:
-        await connection.publish(subjects.ping, b"", {REPLY_INBOX: inbox}, reply=inbox)
+        asked = b"" if key is None else dumps(JSON, {"workspace": key.workspace, "changeSet": key.change_set})
+        await connection.publish(subjects.ping, asked, {REPLY_INBOX: inbox}, reply=inbox)
         with anyio.move_on_after(wait):
             async for answer in answers:
                 try:
-                    servers.append(_server_info(json.loads(answer.data)))
+                    servers.append(_server_info(json.loads(answer.data), time.time()))
                 except (ValueError, TypeError, AttributeError):
                     continue  # not an answer of a server
     return sorted(servers, key=lambda server: server.id)
 
 
-def _server_info(answer: dict[str, Any]) -> ServerInfo:
+def _server_info(answer: dict[str, Any], now: float = 0.0) -> ServerInfo:
     """Read a server's answer. Servers of other versions may send more fields, or fewer."""
     updates = tuple(
         UpdateInfo(**{name: update.get(name) for name in UPDATE_FIELDS}) for update in answer.get("updates", ())
@@ -90,9 +98,24 @@ def _server_info(answer: dict[str, Any]) -> ServerInfo:
         str(name): Signature(_names(signature.get("inputs")), _names(signature.get("params")))
         for name, signature in answer.get("signatures", {}).items()
     }
+    about = None if answer.get("changeSet") is None else _about(answer["changeSet"], now)
     plain = {name: answer[name] for name in SERVER_FIELDS if name in answer}
-    parsed = {"updates": updates, "losses": losses, "functions": functions, "signatures": signatures}
+    parsed = {"updates": updates, "losses": losses, "functions": functions, "signatures": signatures, "about": about}
     return ServerInfo(**plain | parsed)
+
+
+def _about(said: dict[str, Any], now: float) -> OwnerFacts:
+    names = {field_.name: "".join(_title(field_.name)) for field_ in fields(OwnerFacts)}
+    trouble = said.get("trouble") or {}
+    known = {name: said[wire] for name, wire in names.items() if wire in said and wire != "trouble"}
+    known |= {"trouble_code": str(trouble.get("code", "")), "trouble": str(trouble.get("message", ""))}
+    known["trouble_age"] = float(trouble.get("age", 0.0))
+    return OwnerFacts(**known, skew=float(said["time"]) - now if "time" in said else 0.0)
+
+
+def _title(name: str) -> list[str]:
+    first, *rest = name.split("_")
+    return [first, *map(str.title, rest)]
 
 
 def _names(value: Any) -> tuple[str, ...] | None:

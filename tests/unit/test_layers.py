@@ -19,6 +19,7 @@ PURE = [
     "rebaser.ops.probes",
     "rebaser.doctor.history",
     "rebaser.dvu.wire.packet",
+    "rebaser_core.explain.reasons",
     "rebaser_client.jetstream.pull.counts",
     "rebaser_client.jetstream.pull.state",
 ]

@@ -189,14 +189,14 @@ def _values_object(tally: "Tally | None") -> dict[str, Any]:
 
 
 def server_object(server: "ServerInfo") -> dict[str, Any]:
-    """Return a server as an object without its updates and its functions.
+    """Return a server as an object without its updates, its functions, and what it says about a change set.
 
     The updates are shown with their change sets, the functions by `rebaser functions --servers`.
     """
     return {
         name: value
         for name, value in _camel_case(asdict(server)).items()
-        if name not in ("updates", "functions", "signatures")
+        if name not in ("updates", "functions", "signatures", "about")
     }
 
 

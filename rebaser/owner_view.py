@@ -1,0 +1,50 @@
+"""Describes owners to those who ask from outside: one of them for `rebaser explain`, all of them as a census.
+
+Invariant: an owner is read, never changed, and nothing is counted along the way.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from rebaser.change_set.lifecycle import Dvu, Phase
+from rebaser.change_set.owner import Owner
+from rebaser.runtime.progress import Progress
+from rebaser.snapshot import Census
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import DvuProgress
+
+
+def describe_owner(owner: Owner, now: float) -> dict[str, object]:
+    """Return the state of `owner`, as `rebaser_core.explain.facts.OwnerFacts` names it. Times are in seconds."""
+    state, progress = owner.lifecycle, owner.progress
+    deciding = state.phase is Phase.ACTIVE and (state.busy or state.queued)
+    return {
+        "phase": "deciding" if deciding else state.phase.value,
+        "idle": round(max(now - state.active_at, 0.0), 3),
+        "update": state.update_state,
+        "failures": state.failures,
+        "retryIn": round(max(state.retry_at - now, 0.0), 3) if state.dvu is Dvu.WAITING else 0.0,
+        "done": 0 if progress is None else progress.done,
+        "total": None if progress is None else progress.total,
+        "updateSeconds": 0.0 if progress is None else round(now - progress.started, 3),
+        "stopping": "" if state.stopping is None else state.stopping.value,
+        "deliveries": owner.lease.task.message.delivered,
+    }
+
+
+def take_census(owners: Collection[Owner], slow_updates: Iterable[DvuProgress]) -> Census:
+    """Count the owners by their states. This takes time in proportion to their number."""
+    states = [owner.lifecycle for owner in owners]
+    return Census(
+        phases=Counter(state.phase.value for state in states),
+        updates=Counter(state.update_state for state in states),
+        slow_updates=tuple(slow_updates),
+        debt_age=max((owner.debt_age for owner in owners), default=0.0),
+    )
+
+
+def running_updates(owners: Mapping[ChangeSetKey, Owner]) -> Iterator[tuple[ChangeSetKey, Progress]]:
+    """Yield the updates that run, by change set."""
+    for key, owner in owners.items():
+        if (progress := owner.progress) is not None:
+            yield key, progress

@@ -1,0 +1,234 @@
+"""Gathers the facts with which `rebaser_core.explain` explains why a change set waits.
+
+Invariant: facts that cannot be read are left out or reported as a problem; they are never guessed.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from time import perf_counter
+
+import anyio
+
+from rebaser_client.admin.servers import ServerInfo, ping
+from rebaser_client.admin.stream_usage import read_streams
+from rebaser_client.blobs import BlobStore
+from rebaser_client.errors import NotAllowed
+from rebaser_client.jetstream import ApiError, JetStream, StoredMessage
+from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
+from rebaser_client.log.branches import BranchInfo
+from rebaser_client.log.commits import CommitReader
+from rebaser_client.nats.messages import as_int
+from rebaser_core.commit import DVU_ATTEMPT, PULL_ATTEMPT, Attempt, Commit
+from rebaser_core.dead_letter import read_letter
+from rebaser_core.errors import RebaserError, TransientError, UnsupportedVersion
+from rebaser_core.explain.facts import (
+    AttemptFacts,
+    BranchCondition,
+    ChangeSetFacts,
+    DeadFacts,
+    LogFacts,
+    QueueFacts,
+    ServerFacts,
+    StreamFacts,
+    TaskFacts,
+)
+from rebaser_core.explain.reason import WaitReason
+from rebaser_core.explain.reasons import explain
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import NANOS, TASKS_CONSUMER
+
+# Reasons that also appear if an owner begins or ends while the facts are gathered: they are looked at twice.
+UNSURE = ("lease_running_out", "working", "not_published")
+CONFIRM = 0.3  # seconds until the second look
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a change set waits: `reasons`, the most likely first, and the facts from which they follow."""
+
+    facts: ChangeSetFacts
+    reasons: tuple[WaitReason, ...]
+
+    @property
+    def waits(self) -> bool:
+        """Whether something keeps requests or updates waiting."""
+        return any(reason.waits for reason in self.reasons)
+
+
+class Explainer:
+    """Explains change sets of one installation. `branch` reads what a change set branches from."""
+
+    def __init__(
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        reader: CommitReader,
+        blobs: BlobStore,
+        branch: Callable[[ChangeSetKey], Awaitable[BranchInfo | None]],
+    ) -> None:
+        self._connection = js.connection
+        self._js = js
+        self._subjects = subjects
+        self._reader = reader
+        self._blobs = blobs
+        self._branch = branch
+
+    async def explain(self, key: ChangeSetKey) -> Explanation:
+        """Explain `key`. Raises `ApiError` if the streams do not exist, `NotAllowed` if NATS refuses a question."""
+        reasons: tuple[WaitReason, ...] = ()
+        for pause in (0.0, CONFIRM):
+            await anyio.sleep(pause)
+            facts = await self.facts(key)
+            reasons = explain(facts)
+            if reasons[0].code not in UNSURE:
+                break
+        return Explanation(facts, reasons)
+
+    async def facts(self, key: ChangeSetKey) -> ChangeSetFacts:
+        """Gather the facts about `key`. Raises the errors of `explain`."""
+        servers: list[ServerInfo] = []
+
+        async def ask() -> None:
+            servers.extend(await ping(self._connection, self._subjects, key=key))
+
+        found: list[ChangeSetFacts] = []
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            try:
+                found.append(await self._stored(key))
+            except NotAllowed:
+                raise
+            except ApiError as error:
+                if error.err_code == STREAM_NOT_FOUND:
+                    raise
+                found.append(ChangeSetFacts(key.workspace, key.change_set, nats_problem=error.message))
+            except TransientError as error:
+                found.append(ChangeSetFacts(key.workspace, key.change_set, nats_problem=error.message))
+        rtt = round(self._connection.away_and_rtt()[1], 3)
+        return replace(found[0], servers=tuple(map(_server, servers)), rtt=rtt)
+
+    async def _stored(self, key: ChangeSetKey) -> ChangeSetFacts:
+        """The facts that NATS stores."""
+        js, subjects = self._js, self._subjects
+        began = perf_counter()
+        requests = await js.stream_info(subjects.requests_stream)
+        api_seconds = round(perf_counter() - began, 3)
+        now = datetime.fromisoformat(requests.now).timestamp()
+        first = await js.next(subjects.requests_stream, subjects.requests(key), 1)
+        waiting = (await js.subject_counts(subjects.requests_stream, subjects.requests(key))).get(
+            subjects.requests(key), 0
+        )
+        message = await self._reader.newest_message(key)
+        log = None if message is None else await self._log(key, message, now)
+        info = None if message is None else await self._branch(key)
+        return ChangeSetFacts(
+            key.workspace,
+            key.change_set,
+            queue=QueueFacts(
+                waiting if first is not None else 0,
+                0.0 if first is None else _age(first, now),
+                max(as_int(requests.config.get("max_msgs_per_subject")), 0),
+            ),
+            task=await self._task(key, now),
+            log=log,
+            branch=BranchCondition()
+            if info is None
+            else BranchCondition(info.status, info.protected, info.target or "", info.behind, info.conflicts),
+            dead=await self._dead(key, now),
+            streams=await self._streams(),
+            api_seconds=api_seconds,
+        )
+
+    async def _task(self, key: ChangeSetKey, now: float) -> TaskFacts | None:
+        js, subjects = self._js, self._subjects
+        stored = await js.last(subjects.tasks_stream, subjects.task(key))
+        if stored is None:
+            return None
+        try:
+            info = await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)
+        except ApiError as error:
+            if error.err_code != CONSUMER_NOT_FOUND:
+                raise
+            return TaskFacts(_age(stored, now), delivered=False)  # no server has run yet
+        delivered = stored.sequence <= info.delivered_stream
+        ahead = max(min(info.num_pending - 1, stored.sequence - info.delivered_stream - 1), 0)
+        ack_wait = as_int(info.config.get("ack_wait")) / NANOS
+        return TaskFacts(_age(stored, now), delivered, 0 if delivered else ahead, ack_wait)
+
+    async def _log(self, key: ChangeSetKey, message: StoredMessage, now: float) -> LogFacts:
+        sequence, stored = message.sequence, datetime.fromisoformat(message.time).timestamp()
+        try:
+            commit = self._reader.decode(sequence, message.headers, message.data) or await self._reader.last(key)
+        except (TransientError, UnsupportedVersion) as error:
+            return LogFacts(sequence, _since(stored, now), problem=error.message)
+        if commit is None:
+            return LogFacts(sequence, _since(stored, now), covers=sequence)
+        return LogFacts(
+            sequence,
+            _since(stored, now),
+            commit.kind.value,
+            commit.owner,
+            commit.sequence if commit.covers is None else commit.covers,
+            commit.debt,
+            commit.unknown,
+            None if commit.attempt is None else _attempt(commit.attempt, now),
+            checkpoint_problem=await self._checkpoint_problem(commit),
+            skew=round(commit.at_ms / 1000 - stored, 3),
+        )
+
+    async def _checkpoint_problem(self, commit: Commit) -> str:
+        """Say why the checkpoint that `commit` names cannot be read; its content is not read."""
+        if commit.checkpoint is None:
+            return ""
+        try:
+            there = await self._blobs.has(commit.checkpoint.address)
+        except NotAllowed:
+            return ""
+        except RebaserError as error:
+            return error.message
+        return "" if there else f"there is no blob {commit.checkpoint.address}"
+
+    async def _dead(self, key: ChangeSetKey, now: float) -> DeadFacts | None:
+        js, stream, subject = self._js, self._subjects.dlq_stream, self._subjects.dlq(key)
+        stored = await js.last(stream, subject)
+        if stored is None:
+            return None
+        count = (await js.subject_counts(stream, subject)).get(subject, 0)
+        letter = read_letter(stored.sequence, key, stored.headers, len(stored.data))
+        return DeadFacts(count, letter.code, letter.reason, letter.request_id, _age(stored, now))
+
+    async def _streams(self) -> tuple[StreamFacts, ...]:
+        subjects = self._subjects
+        roles = {
+            subjects.requests_stream: "requests",
+            subjects.tasks_stream: "tasks",
+            subjects.commits_stream: "commits",
+            subjects.dlq_stream: "dlq",
+            f"OBJ_{subjects.blobs_bucket}": "blobs",
+        }
+        return tuple(
+            StreamFacts(roles[one.name], one.name, one.percent_full, one.copies, one.copies_behind)
+            for one in await read_streams(self._js, subjects)
+            if one.name in roles
+        )
+
+
+def _server(info: ServerInfo) -> ServerFacts:
+    return ServerFacts(
+        info.id, info.ready, info.trouble, info.dvu, info.owned, info.slots, frozenset(info.functions), info.about
+    )
+
+
+def _attempt(attempt: Attempt, now: float) -> AttemptFacts:
+    what = {DVU_ATTEMPT: "update", PULL_ATTEMPT: "pull"}.get(attempt.sequence, "request")
+    return AttemptFacts(what, attempt.count, attempt.deaths, _since(attempt.first_ms / 1000, now))
+
+
+def _age(message: StoredMessage, now: float) -> float:
+    return _since(datetime.fromisoformat(message.time).timestamp(), now)
+
+
+def _since(then: float, now: float) -> float:
+    return round(max(now - then, 0.0), 3)

@@ -1,0 +1,28 @@
+"""One reason, and the words for counts and ages."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WaitReason:
+    """One reason. `code` names it for programs, `text` says what is so, `advice` what happens next or what to do.
+
+    `waits`: whether this keeps requests or updates waiting; otherwise it is worth knowing.
+    """
+
+    code: str
+    text: str
+    advice: str
+    waits: bool = True
+
+
+def times(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def age(seconds: float) -> str:
+    if seconds < 10:
+        return f"{max(seconds, 0.0):.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

@@ -1,0 +1,260 @@
+"""Turns the facts about a change set into reasons why it waits, the most likely first, each with what to do.
+
+Invariant: the result is `quiet` only if nothing waits: no request, and no update that is due. A cause comes before what
+follows from it.
+"""
+
+from collections.abc import Callable, Iterator
+
+from rebaser_core.explain import surroundings
+from rebaser_core.explain.facts import ChangeSetFacts, OwnerFacts, ServerFacts
+from rebaser_core.explain.reason import WaitReason, age, times
+
+STUCK = 10.0  # seconds for which an owner may be busy with one batch of requests, or may load
+LONG_UPDATE = 60.0  # seconds
+QUIET, UPDATE = "quiet", "update"
+NEWER = "unsupported_version"  # the code of the error for a message that only a newer version can read
+
+
+def explain(facts: ChangeSetFacts) -> tuple[WaitReason, ...]:
+    """Return the reasons, the most likely first; at least one."""
+    if facts.nats_problem:
+        found = list(_nats(facts))
+    else:
+        found = [reason for rule in RULES for reason in rule(facts)]
+        if facts.works and not any(reason.waits for reason in found):
+            found.insert(0, _working(facts))
+    found += surroundings.slow(facts)
+    return tuple(found) or (_quiet(facts),)
+
+
+def _nats(facts: ChangeSetFacts) -> Iterator[WaitReason]:
+    servers = "" if facts.servers else "; no server answers either"
+    yield WaitReason(
+        "no_stream_leader",
+        f"NATS answers, but its streams do not: {facts.nats_problem}{servers}",
+        "look at the NATS servers: a stream without a leader, or a majority of its copies, accepts nothing; "
+        "`nats stream report` shows the copies. Work goes on by itself once they are back.",
+    )
+
+
+def _log_readable(facts: ChangeSetFacts) -> Iterator[WaitReason]:
+    log, where = facts.log, f"{facts.workspace} {facts.change_set}"
+    if log is not None and log.problem:
+        yield WaitReason(
+            "log_unreadable",
+            f"the newest message of the log, {log.sequence}, cannot be read: {log.problem}",
+            f"if a newer version wrote it, start servers of that version; otherwise `rebaser doctor {where}` shows the "
+            "damage, and what a repair would lose",
+        )
+    elif log is not None and log.checkpoint_problem:
+        yield WaitReason(
+            "checkpoint_unreadable",
+            f"the checkpoint that the log builds on cannot be read: {log.checkpoint_problem}",
+            f"bring the blob store back if it is away; `rebaser doctor {where}` tells whether values can be rebuilt",
+        )
+
+
+def _servers(facts: ChangeSetFacts) -> Iterator[WaitReason]:
+    if not facts.works and facts.task is None:
+        return
+    if not facts.servers:
+        yield WaitReason(
+            "no_server",
+            "no server answers",
+            "start one with `rebaser serve`; if servers run, see whether they are connected to this NATS, with this "
+            "prefix (`rebaser ping`)",
+        )
+    elif not any(server.ready for server in facts.servers):
+        first = facts.servers[0]
+        yield WaitReason(
+            "server_not_ready",
+            f"no server is ready; {first.id} says: {first.trouble}",
+            "create or restore what is missing; `rebaser doctor` checks the installation",
+        )
+
+
+def _held(facts: ChangeSetFacts) -> Iterator[WaitReason]:
+    attempt = None if facts.log is None else facts.log.attempt
+    if attempt is None or not facts.works:
+        return
+    about = facts.trouble
+    why = f": {about.trouble}" if about is not None else ""
+    if attempt.what == "request" and attempt.held and facts.queue.waiting:
+        newer = about is not None and about.trouble_code == NEWER
+        yield WaitReason(
+            "newer_server_needed" if newer else "held",
+            f"the first request cannot be decided yet, after {times(attempt.held, 'attempt')} in "
+            f"{age(attempt.since)}{why}",
+            ("start a server of the newer version" if newer else "remove the cause")
+            + ": the request is tried again every few seconds, and goes to the dead letters after REBASER_RETRY_FOR",
+        )
+    elif attempt.deaths and attempt.what == UPDATE:
+        if facts.owner is None:
+            yield _put_off(f"{times(attempt.deaths, 'server')} died or hung while it ran the update{why}")
+    elif attempt.deaths:
+        yield WaitReason(
+            "on_probation",
+            f"a server that had this change set died or hung, so the first {attempt.what} is tried alone{why}",
+            "if it ends more servers, it goes to the dead letters, and the others go on",
+        )
+
+
+def _owned(facts: ChangeSetFacts) -> Iterator[WaitReason]:
+    if facts.owner is None or not (facts.works or facts.task is not None):
+        return
+    server, about = facts.owner
+    yield from _by_phase(facts, server, about)
+    if about.phase not in ("no_slot", "loading") and facts.log is not None and facts.log.debt:
+        yield from _update(server, about)
+
+
+def _by_phase(facts: ChangeSetFacts, server: ServerFacts, about: OwnerFacts) -> Iterator[WaitReason]:
+    again = f" for the {about.deliveries}th time" if about.deliveries > 1 else ""
+    trouble = f"; the last failure: {about.trouble}" if about.trouble else ""
+    if about.phase == "no_slot":
+        yield _slots_full(facts, f"server {server.id} has the task, but no free slot")
+    elif about.phase == "loading":
+        yield WaitReason(
+            "loading",
+            f"server {server.id} is loading the change set{again}, for {age(about.idle)}{trouble}",
+            "wait; a large change set takes seconds. If it is loaded again and again, the last failure says why, and "
+            f"`rebaser doctor {facts.workspace} {facts.change_set}` checks its log",
+        )
+    elif about.phase == "deciding":
+        stuck = min(about.idle, facts.queue.oldest) > STUCK
+        yield WaitReason(
+            "owner_stuck" if stuck else "deciding",
+            f"server {server.id} is deciding requests"
+            + (f", and has decided none for {age(about.idle)}{trouble}" if stuck else ""),
+            f"look at the log of {server.id}; if nothing moves, restart it: another server takes over, nothing is lost"
+            if stuck
+            else "wait",
+        )
+    elif about.phase != "active":
+        yield WaitReason(
+            "handing_over",
+            f"server {server.id} is giving the change set up{f' ({about.stopping})' if about.stopping else ''}",
+            "wait: the next owner takes over within a second or so",
+        )
+
+
+def _update(server: ServerFacts, about: OwnerFacts) -> Iterator[WaitReason]:
+    if server.spark == "starting":
+        yield WaitReason("spark_starting", f"the update waits for Spark, which is starting on {server.id}", "wait")
+    elif server.spark != "ready":
+        yield WaitReason(
+            "spark_down",
+            f"the update waits for Spark: {server.spark} on {server.id}",
+            "bring Spark back (`--spark`, REBASER_SPARK); requests are applied meanwhile, and updates follow by "
+            "themselves",
+        )
+    elif about.update == "waiting" and not about.failures:
+        yield _put_off(f"the update is put off for {age(about.retry_in)}: {about.trouble or 'it ended servers'}")
+    elif about.update == "waiting":
+        yield WaitReason(
+            "dvu_waiting",
+            f"the update failed {times(about.failures, 'time')}; the next attempt is in "
+            f"{age(about.retry_in)}" + (f"; the last failure: {about.trouble}" if about.trouble else ""),
+            "the failure names the cause; it is tried again, at least every 30 s, until it succeeds",
+        )
+    elif about.update == "running":
+        total = "it is being planned" if not about.total else f"{100 * about.done // about.total} % of {about.total:,}"
+        slow = about.update_seconds > LONG_UPDATE
+        yield WaitReason(
+            "dvu_running",
+            f"server {server.id} has been updating derived values for {age(about.update_seconds)}: {total}",
+            "if it does not get further, a function may be slow or hang: REBASER_DVU_TIMEOUT ends the attempt, and the "
+            "Spark UI names the task"
+            if slow
+            else "wait",
+        )
+    elif about.update == "owed":
+        yield WaitReason(
+            "dvu_due", f"an update is due on server {server.id}", "wait: it begins as soon as requests pause"
+        )
+
+
+def _put_off(text: str) -> WaitReason:
+    return WaitReason(
+        "dvu_put_off",
+        text,
+        "it is tried again after a pause that grows up to 10 minutes; requests are applied meanwhile. Look for a "
+        "function that needs too much memory or does not end",
+    )
+
+
+def _unowned(facts: ChangeSetFacts) -> Iterator[WaitReason]:
+    """Why no server works on it: the task is missing, has not been delivered, or was given back."""
+    if facts.owner is not None or not facts.servers or not facts.works:
+        return
+    task, about = facts.task, facts.trouble
+    if task is None:
+        yield WaitReason(
+            "not_published",
+            "no server was told of the work: it has no task",
+            "the sweep publishes the task within two intervals (REBASER_SWEEP_INTERVAL, 10 s each by default); any "
+            "further request does, too",
+        )
+    elif not task.delivered:
+        free = any(server.ready and server.owned < server.slots for server in facts.servers)
+        if free and not task.ahead:
+            yield WaitReason("task_on_its_way", f"the task is {age(task.age)} old, and servers have free slots", "wait")
+        else:
+            yield _slots_full(facts, f"the task waits for a free slot; {task.ahead:,} others are waiting before it")
+    elif about is not None and about.trouble:
+        yield WaitReason(
+            "failing",
+            f"the last owner gave the change set up: {about.trouble}",
+            "it is tried again, at least every 5 s; the failure names the cause",
+        )
+    elif all(server.about is not None for server in facts.servers):
+        last = "" if facts.log is None or not facts.log.owner else f" (the newest commit is by {facts.log.owner})"
+        yield WaitReason(
+            "lease_running_out",
+            f"a server has the task, and does not answer{last}: it may have died, be paused or be cut off",
+            f"another server takes over at most {task.ack_wait:g} s after the last sign of life",
+        )
+
+
+def _slots_full(facts: ChangeSetFacts, text: str) -> WaitReason:
+    owned, slots = (sum(getattr(server, name) for server in facts.servers) for name in ("owned", "slots"))
+    return WaitReason(
+        "slots_full",
+        f"{text} ({owned:,} change sets owned, {slots:,} slots)",
+        "owners take turns, so it will get one; if this lasts, start more servers or raise REBASER_CONCURRENCY",
+    )
+
+
+def _working(facts: ChangeSetFacts) -> WaitReason:
+    """Work is left, and no rule knows why."""
+    return WaitReason(
+        "working",
+        f"{times(facts.queue.waiting, 'request')} in the queue"
+        + ("; an update is due" if facts.log is not None and facts.log.debt else ""),
+        "it may be decided by now: ask again; if this lasts, `rebaser status` and the logs of the servers tell more",
+    )
+
+
+def _quiet(facts: ChangeSetFacts) -> WaitReason:
+    if facts.log is None:
+        return WaitReason("unknown", "nothing was ever sent to this change set", "see `rebaser list`", waits=False)
+    return WaitReason(
+        QUIET, f"nothing waits: all is applied and up to date as of commit {facts.log.sequence}", "", False
+    )
+
+
+# A cause comes before what follows from it.
+RULES: tuple[Callable[[ChangeSetFacts], Iterator[WaitReason]], ...] = (
+    _log_readable,
+    _servers,
+    surroundings.full,
+    _held,
+    _owned,
+    _unowned,
+    surroundings.queue,
+    surroundings.dead,
+    surroundings.functions,
+    surroundings.branch,
+    surroundings.inherited,
+)

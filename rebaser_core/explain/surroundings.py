@@ -1,0 +1,165 @@
+"""Reasons around the work of a change set: its streams, its branch, its dead letters, the network and the clocks."""
+
+from collections.abc import Iterator
+
+from rebaser_core.explain.facts import ChangeSetFacts
+from rebaser_core.explain.reason import WaitReason, age, times
+
+NEARLY_FULL = 95.0  # percent of a stream's limit; from then on, its next message may be refused
+SLOW_ANSWER = 1.0  # seconds
+SKEW = 10.0  # seconds
+REFUSED = "commit_refused"  # the code of the failure of an owner whose commit NATS did not store
+
+
+def full(facts: ChangeSetFacts) -> Iterator[WaitReason]:
+    refused = facts.works and facts.trouble is not None and facts.trouble.trouble_code == REFUSED
+    for stream in facts.streams:
+        used = stream.percent_full or 0.0
+        if used < NEARLY_FULL and not (stream.role == "commits" and refused):
+            continue
+        code, effect = {
+            "commits": ("log_full", "requests cannot be decided, and updates cannot be stored"),
+            "requests": ("requests_full", "new requests are refused"),
+            "tasks": ("tasks_full", "servers may not learn of new work"),
+            "blobs": ("blobs_full", "large commits and checkpoints cannot be stored"),
+        }.get(stream.role, ("", ""))
+        if code:
+            yield WaitReason(
+                code,
+                f"stream {stream.name} is {used:g} % full: {effect}",
+                "raise its limit (`nats stream edit`), or see what fills it with `rebaser status`",
+                waits=facts.works and stream.role != "requests",
+            )
+    for stream in facts.streams:
+        if stream.copies_behind:
+            yield WaitReason(
+                "copies_behind",
+                f"{stream.copies_behind} of {stream.copies} copies of stream {stream.name} are behind or offline",
+                "look at the NATS servers; without a majority of the copies, nothing can be stored",
+                waits=False,
+            )
+
+
+def queue(facts: ChangeSetFacts) -> Iterator[WaitReason]:
+    waiting, limit = facts.queue.waiting, facts.queue.limit
+    if limit and waiting >= limit:
+        yield WaitReason(
+            "queue_full",
+            f"the queue is full ({waiting:,} requests), so new requests are refused",
+            "let it drain; senders wait and try again",
+        )
+
+
+def functions(facts: ChangeSetFacts) -> Iterator[WaitReason]:
+    missing = () if facts.log is None else facts.log.missing
+    if not missing:
+        return
+    names = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")
+    having = [server.id for server in facts.servers if server.functions.issuperset(missing)]
+    yield WaitReason(
+        "function_missing",
+        f"values use functions that the last owner did not have: {names}",
+        f"{having[0]} has them, and computes the values when it owns the change set"
+        if having
+        else "install the plug-in that has them on the servers; their values are errors until then",
+        waits=False,
+    )
+
+
+def branch(facts: ChangeSetFacts) -> Iterator[WaitReason]:
+    about, where = facts.branch, f"{facts.workspace} {facts.change_set}"
+    if about.status == "deleted":
+        yield WaitReason(
+            "deleted", "the change set is deleted", f"`rebaser reopen {where}` brings it back", waits=False
+        )
+        return
+    if about.status != "open":
+        yield WaitReason(
+            "closed",
+            f"the change set is closed ({about.status}), so edits are refused",
+            f"`rebaser reopen {where}`, if edits are meant to go here",
+            waits=False,
+        )
+    if about.protected:
+        yield WaitReason(
+            "protected",
+            "the change set is protected: it refuses edits, and accepts applied branches",
+            f"edit a branch of it: `rebaser branch {facts.workspace} NAME --from {facts.change_set}`",
+            waits=False,
+        )
+    if about.conflicts:
+        yield WaitReason(
+            "conflicts",
+            f"{times(about.conflicts, 'value')} in conflict with {about.target}, so the branch cannot be applied",
+            f"`rebaser conflicts {where}` shows them, and how to settle each",
+            waits=False,
+        )
+    elif about.behind and about.status == "open":
+        yield WaitReason(
+            "behind",
+            f"{about.target} was edited since the base of this branch",
+            f"`rebaser rebase {where}` brings these edits in; `apply` does so by itself",
+            waits=False,
+        )
+
+
+def dead(facts: ChangeSetFacts) -> Iterator[WaitReason]:
+    letters = facts.dead
+    if letters is not None and letters.count:
+        yield WaitReason(
+            "dead_letters",
+            f"{times(letters.count, 'request')} could not be processed; the newest, {age(letters.age)} ago, is "
+            f"{letters.request_id} ({letters.code}): {letters.reason}",
+            f"`rebaser dlq list {facts.workspace} {facts.change_set}` lists them; remove the cause, then redrive them",
+            waits=False,
+        )
+
+
+def inherited(facts: ChangeSetFacts) -> Iterator[WaitReason]:
+    log = facts.log
+    if log is not None and not log.debt and not log.problem and log.sequence > 0 and log.covers < log.sequence:
+        yield WaitReason(
+            "inherited_debt",
+            "derived values that were not up to date when the branch was created are not computed before it is used",
+            "any request has them computed, as does waiting for derived values (`--wait derived`)",
+            waits=False,
+        )
+
+
+def slow(facts: ChangeSetFacts) -> Iterator[WaitReason]:
+    """What makes everything slow, this change set included."""
+    trips = {server.id: server.about.rtt for server in facts.servers if server.about is not None}
+    slowest = max(trips, key=lambda id_: trips[id_], default="")
+    if trips and trips[slowest] > SLOW_ANSWER:
+        yield WaitReason(
+            "slow_network",
+            f"a round trip from server {slowest} to NATS takes {age(trips[slowest])}",
+            "look at the network between them",
+            waits=False,
+        )
+    if facts.rtt > SLOW_ANSWER:
+        yield WaitReason(
+            "slow_network",
+            f"a round trip from here to NATS takes {age(facts.rtt)}",
+            "look at the network between this machine and NATS",
+            waits=False,
+        )
+    elif facts.api_seconds > SLOW_ANSWER + facts.rtt:
+        yield WaitReason(
+            "slow_storage",
+            f"JetStream took {age(facts.api_seconds)} to answer, though a round trip takes {age(facts.rtt)}",
+            "look at the disks and the load of the NATS servers",
+            waits=False,
+        )
+    skews = {server.id: server.about.skew for server in facts.servers if server.about is not None}
+    if facts.log is not None:
+        skews[facts.log.owner] = max(facts.log.skew, skews.get(facts.log.owner, 0.0), key=abs)
+    for name, skew in skews.items():
+        if abs(skew) > SKEW:
+            way = "ahead" if skew > 0 else "behind"
+            yield WaitReason(
+                "clock_wrong",
+                f"the clock of server {name} is {age(abs(skew))} {way}",
+                "set the clock (NTP); the order of requests does not depend on it, times and retries do",
+                waits=False,
+            )

@@ -1,0 +1,179 @@
+"""Why a change set waits: each reason from the facts that mean it, and never `quiet` while something waits."""
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rebaser_core.explain
+from rebaser_core.explain.facts import (
+    AttemptFacts,
+    BranchCondition,
+    ChangeSetFacts,
+    DeadFacts,
+    LogFacts,
+    OwnerFacts,
+    QueueFacts,
+    ServerFacts,
+    StreamFacts,
+    TaskFacts,
+)
+from rebaser_core.explain.reasons import explain
+
+NOBODY = ServerFacts("s", slots=10, about=OwnerFacts())
+DONE = LogFacts(7, 60.0, owner="s", covers=7)
+OWED = replace(DONE, covers=5, debt=2)
+QUIET = ChangeSetFacts("ws", "cs", (NOBODY,), log=DONE)
+QUEUED = replace(QUIET, queue=QueueFacts(3, 1.0), task=TaskFacts(1.0, delivered=True))
+BEHIND = replace(QUEUED, queue=QueueFacts(), log=OWED)
+NOT_DELIVERED = TaskFacts(1.0, delivered=False)
+
+
+def owned(facts: ChangeSetFacts, phase: str, spark: str = "ready", **about: object) -> ChangeSetFacts:
+    server = replace(NOBODY, spark=spark, about=OwnerFacts(phase, **about))  # type: ignore[arg-type]
+    return replace(facts, servers=(server,))
+
+
+def failing(facts: ChangeSetFacts, code: str) -> ChangeSetFacts:
+    about = OwnerFacts(trouble_code=code, trouble="it broke")
+    return replace(facts, servers=(replace(NOBODY, about=about),))
+
+
+def stream(role: str, full: float | None = None, behind: int = 0) -> tuple[StreamFacts, ...]:
+    return (StreamFacts(role, role.upper(), full, 3, behind),)
+
+
+def attempt(facts: ChangeSetFacts, what: str, held: int = 0, deaths: int = 0) -> ChangeSetFacts:
+    assert facts.log is not None
+    return replace(facts, log=replace(facts.log, attempt=AttemptFacts(what, held, deaths, 30.0)))
+
+
+def full(role: str) -> ChangeSetFacts:
+    return replace(QUEUED, streams=stream(role, 99.0))
+
+
+CASES: dict[str, ChangeSetFacts] = {
+    "quiet": QUIET,
+    "unknown": replace(QUIET, log=None),
+    "no_stream_leader": ChangeSetFacts("ws", "cs", (NOBODY,), nats_problem="no answer"),
+    "log_unreadable": replace(QUEUED, log=LogFacts(7, problem="damaged")),
+    "checkpoint_unreadable": replace(QUEUED, log=replace(DONE, checkpoint_problem="no blob")),
+    "no_server": replace(QUEUED, servers=()),
+    "server_not_ready": replace(QUEUED, servers=(replace(NOBODY, ready=False, trouble="no stream"),)),
+    "log_full": full("commits"),
+    "requests_full": replace(QUIET, streams=stream("requests", 100.0)),
+    "tasks_full": full("tasks"),
+    "blobs_full": full("blobs"),
+    "copies_behind": replace(QUIET, streams=stream("commits", None, 1)),
+    "held": attempt(failing(QUEUED, "blob_missing"), "request", held=2),
+    "newer_server_needed": attempt(failing(QUEUED, "unsupported_version"), "request", held=2),
+    "on_probation": attempt(owned(QUEUED, "active"), "request", deaths=2),
+    "dvu_put_off": owned(BEHIND, "active", update="waiting", retry_in=20.0),
+    "slots_full": replace(QUEUED, servers=(replace(NOBODY, owned=10),), task=NOT_DELIVERED),
+    "loading": owned(QUEUED, "loading", idle=3.0),
+    "deciding": owned(QUEUED, "deciding", idle=300.0),
+    "owner_stuck": owned(replace(QUEUED, queue=QueueFacts(3, 60.0)), "deciding", idle=60.0),
+    "handing_over": owned(QUEUED, "settling", stopping="yield"),
+    "spark_starting": owned(BEHIND, "active", "starting", update="running"),
+    "spark_down": owned(BEHIND, "active", "down: refused", update="running"),
+    "dvu_waiting": owned(BEHIND, "active", update="waiting", failures=2, retry_in=4.0),
+    "dvu_running": owned(BEHIND, "active", update="running", done=3, total=9, update_seconds=70.0),
+    "dvu_due": owned(BEHIND, "active", update="owed"),
+    "not_published": replace(QUEUED, task=None),
+    "task_on_its_way": replace(QUEUED, task=NOT_DELIVERED),
+    "failing": failing(QUEUED, "broken_chain"),
+    "lease_running_out": QUEUED,
+    "working": owned(QUEUED, "active"),
+    "queue_full": replace(owned(QUEUED, "active"), queue=QueueFacts(3, 1.0, 3)),
+    "dead_letters": replace(QUIET, dead=DeadFacts(2, "malformed", "no map", "R", 5.0)),
+    "function_missing": replace(QUIET, log=replace(DONE, missing=("company.tax",))),
+    "deleted": replace(QUIET, branch=BranchCondition("deleted")),
+    "closed": replace(QUIET, branch=BranchCondition("applied", target="main")),
+    "protected": replace(QUIET, branch=BranchCondition(protected=True)),
+    "conflicts": replace(QUIET, branch=BranchCondition(target="main", conflicts=2)),
+    "behind": replace(QUIET, branch=BranchCondition(target="main", behind=True)),
+    "inherited_debt": replace(QUIET, log=replace(DONE, covers=5)),
+    "slow_network": owned(QUIET, "active", rtt=2.0),
+    "slow_storage": replace(QUIET, api_seconds=3.0),
+    "clock_wrong": replace(QUIET, log=replace(DONE, skew=-3600.0)),
+}
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_a_reason_follows_from_what_means_it(code: str) -> None:
+    first = explain(CASES[code])[0]
+    assert first.code == code
+    assert first.text
+    assert first.advice or code == "quiet"
+    assert len(first.text + first.advice) < 400
+
+
+def test_every_reason_has_a_case() -> None:
+    folder = Path(rebaser_core.explain.__file__).parent
+    text = "".join(path.read_text() for path in folder.glob("*.py"))
+    names = {
+        one.value
+        for tree in map(ast.parse, (path.read_text() for path in folder.glob("*.py")))
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "WaitReason"
+        for one in ast.walk(call.args[0])
+        if isinstance(one, ast.Constant)
+    }
+    assert names <= CASES.keys()
+    assert all(code in text for code in CASES)
+
+
+def test_a_cause_comes_before_what_follows_from_it() -> None:
+    everything = replace(QUEUED, servers=(), log=LogFacts(7, problem="damaged"), streams=stream("commits", 99.0))
+    assert [reason.code for reason in explain(everything)] == ["log_unreadable", "no_server", "log_full"]
+    dead = replace(CASES["dvu_waiting"], dead=DeadFacts(1), branch=BranchCondition(protected=True))
+    assert [reason.code for reason in explain(dead)] == ["dvu_waiting", "dead_letters", "protected"]
+
+
+def test_a_refused_commit_means_a_full_log_however_full_it_looks() -> None:
+    codes = [
+        reason.code for reason in explain(replace(failing(QUEUED, "commit_refused"), streams=stream("commits", 80)))
+    ]
+    assert codes == ["log_full", "failing"]
+
+
+def test_a_failure_is_over_once_a_later_commit_shows_progress() -> None:
+    about = OwnerFacts(trouble_code="commit_refused", trouble="it broke", trouble_age=9.0)
+    facts = replace(QUEUED, servers=(replace(NOBODY, about=about),), streams=stream("commits", 80))
+    assert facts.log is not None
+    for kind, age, first in (
+        ("rebase", 20.0, "log_full"),
+        ("attempt", 1.0, "log_full"),
+        ("rebase", 1.0, "lease_running_out"),
+    ):
+        assert explain(replace(facts, log=replace(facts.log, kind=kind, age=age)))[0].code == first
+
+
+def test_an_owner_that_was_asked_to_decide_just_now_is_not_stuck() -> None:
+    """It may have had nothing to do for an hour."""
+    assert explain(owned(QUEUED, "deciding", idle=3600.0))[0].code == "deciding"
+    assert explain(owned(replace(QUEUED, queue=QueueFacts(9, 3600.0)), "deciding", idle=0.1))[0].code == "deciding"
+
+
+def test_servers_that_are_too_old_to_say_explain_nothing_wrong() -> None:
+    assert [one.code for one in explain(replace(QUEUED, servers=(ServerFacts("old"),)))] == ["working"]
+
+
+SOME = st.sampled_from(list(CASES.values()))
+
+
+@given(st.tuples(SOME, SOME, SOME, SOME, SOME, SOME))
+def test_nothing_is_quiet_while_something_waits(some: tuple[ChangeSetFacts, ...]) -> None:
+    servers, queue, task, log, branch, rest = some
+    facts = replace(rest, servers=servers.servers, queue=queue.queue, task=task.task, log=log.log, branch=branch.branch)
+    reasons = explain(facts)
+    codes = [reason.code for reason in reasons]
+    assert len(codes) > 0
+    if facts.works or facts.nats_problem:
+        assert any(reason.waits for reason in reasons)
+        assert not {"quiet", "unknown"} & set(codes)
+    if "quiet" in codes:
+        assert codes == ["quiet"]
