@@ -14,7 +14,7 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from rebaser_client.admin.ack_stats import TaskAcks, watch_task_acks
-from rebaser_client.admin.explanations import Explainer, Explanation
+from rebaser_client.admin.explanations import ExplainedValue, Explainer, Explanation
 from rebaser_client.admin.status import Overview, key_counts, read_overview
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import Connection, JetStream
@@ -27,6 +27,7 @@ from rebaser_client.log.positions import At
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError
+from rebaser_core.explain.values import explain_value
 from rebaser_core.ids import ChangeSetKey, RequestId, check_token
 from rebaser_core.limits import Limits
 from rebaser_core.messages import DvuProgress, decode
@@ -303,6 +304,21 @@ class ReadOperations:
         explainer = Explainer(self._js, self._subjects, self._reader, self._blobs, self._branches.one)
         with translate_missing_stream():
             return await explainer.explain(key)
+
+    async def explain_value(self, workspace: str, change_set: str, id_: str) -> ExplainedValue | None:
+        """Return why a value is what it is: definition, inputs, who depends on it, the path to where its trouble began,
+        and who last defined it; None if it does not exist. Reads all values."""
+        key = ChangeSetKey.of(workspace, change_set)
+        state = await self.state(workspace, change_set)
+        found = await to_thread.run_sync(explain_value, state, id_)
+        if found is None:
+            return None
+        with translate_missing_stream():
+            blame = await self._history.blame_in(key, state, id_)
+            elsewhere = found.origin not in ("", id_)
+            return ExplainedValue(
+                found, blame, await self._history.blame_in(key, state, found.origin) if elsewhere else None
+            )
 
     async def task_acks(self, seconds: float) -> TaskAcks:
         """Collect for `seconds` the ack samples that NATS publishes about finished tasks.

@@ -56,9 +56,10 @@ def _status() -> Function:
 
 @LazyGroup.command(
     "explain",
-    "Tell why a change set waits, and what to do.",
+    "Tell why a change set waits, or why a value is stale or in error, and what to do.",
     examples(
         "rebaser explain shop draft",
+        "rebaser explain shop draft total                    # why it has this value, or none",
         "rebaser explain shop draft --json | jq -r '.reasons[0].code'",
     ),
 )

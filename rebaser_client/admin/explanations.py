@@ -17,6 +17,7 @@ from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream, StoredMessage
 from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
 from rebaser_client.log.branches import BranchInfo
+from rebaser_client.log.changes import Blame
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.nats.messages import as_int
 from rebaser_core.commit import DVU_ATTEMPT, PULL_ATTEMPT, Attempt, Commit
@@ -35,6 +36,7 @@ from rebaser_core.explain.facts import (
 )
 from rebaser_core.explain.reason import WaitReason
 from rebaser_core.explain.reasons import explain
+from rebaser_core.explain.values import ValueExplanation
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import NANOS, TASKS_CONSUMER
@@ -55,6 +57,16 @@ class Explanation:
     def waits(self) -> bool:
         """Whether something keeps requests or updates waiting."""
         return any(reason.waits for reason in self.reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedValue:
+    """Why a value is what it is. `blame`: who last defined it. `origin`: who last defined the value where its trouble
+    began, if that is another one that exists."""
+
+    value: ValueExplanation
+    blame: Blame | None
+    origin: Blame | None = None
 
 
 class Explainer:

@@ -194,14 +194,19 @@ class LogHistory:
         found: dict[str, Blame] = {}
         commits: dict[int, _Edits] = {}  # by log sequence: many values may be of one commit
         for id_ in wanted:
-            blame = await self._blame(key, state, id_, commits)
+            blame = await self.blame_in(key, state, id_, commits)
             if blame is not None:
                 found[id_] = blame
         return found
 
-    async def _blame(
-        self, key: ChangeSetKey, state: "ChangeSetState", id_: str, commits: dict[int, _Edits]
+    async def blame_in(
+        self, key: ChangeSetKey, state: "ChangeSetState", id_: str, commits: dict[int, _Edits] | None = None
     ) -> Blame | None:
+        """Return who last defined `id_` of `state`, a state of `key`; None if it does not exist.
+
+        `commits`: what was read of commits before, by log sequence; this adds to it.
+        """
+        commits = {} if commits is None else commits
         definition = state.cells.edit_of(id_) if id_ in state.cells else None
         if definition is None:
             return None

@@ -12,7 +12,7 @@ from rebaser.change_set.processor import Processor
 from rebaser.pings import about_change_set, answer_pings, describe
 from rebaser.server import Server
 from rebaser.settings import Settings
-from rebaser_client import Derive, RebaserClient, Set
+from rebaser_client import Derive, RebaserClient, Set, Update
 from rebaser_client.admin.explanations import Explanation
 from rebaser_client.jetstream import JetStream
 from rebaser_client.requests.task_publisher import publish_task
@@ -230,6 +230,34 @@ async def test_the_command_tells_people_and_programs(
     (told,) = await rebaser_json("explain", "ws", "cs", **place)
     assert (told["waits"], told["reasons"][0]["code"]) == (True, "no_server")
     assert (told["facts"]["queue"]["waiting"], told["facts"]["task"]["delivered"]) == (1, False)
+
+
+async def test_a_value_is_explained_down_to_where_its_error_began(
+    js: JetStream, subjects: Subjects, client: RebaserClient, nats_url: str
+) -> None:
+    engine = Engine()
+    engine.go.set()
+    place: dict[str, Any] = {"nats_url": nats_url, "prefix": subjects.prefix}
+    async with answering(js, subjects, engine):
+        edits: list[Update] = [
+            Set("a", 0),
+            Derive("b", "cel", {"a": "a"}, {"expr": "1/a"}),
+            Derive("c", "sum", {"of": ["b", "none"]}),
+        ]
+        await client.enqueue_updates_with_reply("ws", "cs", edits, wait="derived", author="ann")
+        (told,) = await rebaser_json("explain", "ws", "cs", "b", **place)
+        assert (told["state"], told["path"], told["error"]["code"]) == ("error", ["b"], "failed")
+        assert told["defined"]["request"]["author"] == "ann"
+        assert [(one["id"], one["value"]) for one in told["inputs"]] == [("a", 0)]
+        assert told["dependents"] == ["c"]
+        await client.enqueue_updates_with_reply("ws", "cs", [Derive("c", "sum", {"of": ["b"]})], wait="derived")
+        (told,) = await rebaser_json("explain", "ws", "cs", "c", **place)
+        assert (told["path"], told["origin"], told["originDefined"]["id"]) == (["c", "b"], "b", "b")
+        done = await rebaser("explain", "ws", "cs", "c", **place)
+        assert "path\tc <- b\n" in done.stdout
+        assert "of\tb\terror\tfailed: " in done.stdout
+        done = await rebaser("explain", "ws", "cs", "none", **place)
+        assert (done.returncode, "ws/cs has no value none" in done.stderr) == (1, True)
 
 
 async def test_a_ping_that_names_nothing_sensible_is_answered_all_the_same(js: JetStream, subjects: Subjects) -> None:

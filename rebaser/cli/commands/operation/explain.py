@@ -1,41 +1,63 @@
 """`rebaser explain`: tells why a change set waits, or why a value is what it is."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
 from rebaser.cli.output import console
 
 if TYPE_CHECKING:
-    from rebaser_client.admin.explanations import Explanation
+    from rebaser_client.admin.explanations import ExplainedValue, Explanation
+    from rebaser_client.log.changes import Blame
+    from rebaser_core.explain.values import ValueInput
+    from rebaser_core.ids import ChangeSetKey
+    from rebaser_core.values import Value
+
+MAX_CELL = 200  # characters of a value in a table
 
 
 def explain(
     workspace: Workspace,
     change_set: ChangeSet,
+    id_: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Explain this value instead.", show_default=False)
+    ] = None,
     *,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Tell why a change set waits, and what to do.
+    """Tell why a change set waits, and what to do; or why a value is what it is.
 
     The most likely reason comes first. If nothing waits, it says so, and names what is worth knowing all the same: dead
     letters, conflicts, a slow disk. No values are loaded, and nothing is changed.
+
+    With an ID, it loads the change set, and shows how the value is defined, and by whom; its inputs, and their values;
+    which values depend on it; and, if it is stale or in error, the path to where the trouble began. The exit code is 1
+    if there is no such value.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
 
     key = checked_key(workspace, change_set)
     found: list[Explanation] = []
+    values: list[ExplainedValue | None] = []
 
     async def load() -> None:
         async with connect_client(nats, prefix) as client:
-            found.append(await client.explain(key.workspace, key.change_set))
+            if id_ is None:
+                found.append(await client.explain(key.workspace, key.change_set))
+            else:
+                values.append(await client.explain_value(key.workspace, key.change_set, id_))
 
     code = run_async(load)
     if code:
         return code
+    if id_ is not None:
+        return _show_value(key, id_, values[0], json)
     (explanation,) = found
     if json:
         console.write_json(_object(explanation))
@@ -46,15 +68,13 @@ def explain(
 
 
 def _object(explanation: "Explanation") -> dict[str, Any]:
-    facts = explanation.facts
+    facts = _plain(asdict(explanation.facts))
     return {
-        "workspaceId": facts.workspace,
-        "changeSetId": facts.change_set,
+        "workspaceId": facts.pop("workspace"),
+        "changeSetId": facts.pop("changeSet"),
         "waits": explanation.waits,
         "reasons": [asdict(reason) for reason in explanation.reasons],
-        "facts": {
-            name: value for name, value in _plain(asdict(facts)).items() if name not in ("workspace", "changeSet")
-        },
+        "facts": facts,
     }
 
 
@@ -68,3 +88,117 @@ def _plain(value: Any) -> Any:
 def _camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(map(str.title, rest))
+
+
+# -- a value -----------------------------------------------------------------------------------------------------------
+
+
+def _show_value(key: "ChangeSetKey", id_: str, explained: "ExplainedValue | None", json: bool) -> int:
+    if explained is None:
+        raise CommandFailed(f"{key.workspace}/{key.change_set} has no value {id_}")
+    if json:
+        console.write_json({"workspaceId": key.workspace, "changeSetId": key.change_set} | _value_object(explained))
+        return 0
+    from rebaser.cli.output.change_format import definition_text
+
+    found = explained.value
+    rows = [
+        ("value", f"{found.value.state}  {_text(found.value)}".rstrip()),
+        ("definition", definition_text(found.definition)),  # type: ignore[arg-type] # no removal
+        ("why", found.why),
+        ("what to do", found.advice.replace("WS CS", f"{key.workspace} {key.change_set}")),
+        ("path", " <- ".join(found.path)),
+        ("defined", _blame_text(explained.blame)),
+        ("origin defined", _blame_text(explained.origin)),
+        ("used by", _ids_text(found.dependents, found.dependent_count)),
+    ]
+    console.table(("", id_), [row for row in rows if row[1]], styles={0: "cyan"}, headings=False)
+    if found.inputs:
+        console.table(
+            ("input", "id", "state", "value"),
+            [_input_row(one) for one in found.inputs],
+            title=f"Inputs: {found.input_count:,}",
+            headings=True,
+        )
+    if len(found.inputs) < found.input_count:
+        console.note(f"{len(found.inputs):,} of {found.input_count:,} inputs are shown")
+    return 0
+
+
+def _text(value: "Value") -> str:
+    if value.error is not None:
+        return f"{value.error.code}: {value.error.message}"
+    text = console.json_text(value.value) if value.state != "unset" else ""
+    return text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"
+
+
+def _input_row(one: "ValueInput") -> tuple[str, str, str, str]:
+    if one.matches is not None:
+        return one.name, one.id, "pattern", f"matches {one.matches:,}"
+    if one.value is None:
+        return one.name, one.id, "missing", ""
+    return one.name, one.id, str(one.value.state), _text(one.value)
+
+
+def _ids_text(ids: tuple[str, ...], count: int) -> str:
+    shown = ids[:10]
+    more = f" and {count - len(shown):,} more" if count > len(shown) else ""
+    return f"{count:,}: {', '.join(shown)}{more}" if count else ""
+
+
+def _blame_text(blame: "Blame | None") -> str:
+    if blame is None:
+        return ""
+    from rebaser.cli.output.change_format import UNKNOWN, time_text
+
+    parts = [f"{blame.id} in commit {blame.sequence or UNKNOWN}"]
+    if blame.entry is not None:
+        parts.append(f"at {time_text(blame.entry.time)}")
+    if blame.request is not None:
+        decision, who = blame.request
+        parts.append(f"by {who.author or 'request'} ({decision.request_id})")
+    return " ".join(parts)
+
+
+def _value_object(explained: "ExplainedValue") -> dict[str, Any]:
+    from rebaser.cli.output.change_format import definition_json
+
+    found = explained.value
+    return {
+        "id": found.id,
+        **_value_json(found.value),
+        "definition": definition_json(found.definition),  # type: ignore[arg-type] # no removal
+        "why": found.why,
+        "advice": found.advice,
+        "path": list(found.path),
+        "origin": found.origin or None,
+        "originCommit": found.origin_commit or None,
+        "defined": _blame_object(explained.blame),
+        "originDefined": _blame_object(explained.origin),
+        "inputs": [
+            {"name": one.name, "id": one.id, "matches": one.matches}
+            | (_value_json(one.value) if one.value is not None else {"state": None})
+            for one in found.inputs
+        ],
+        "inputCount": found.input_count,
+        "dependents": list(found.dependents),
+        "dependentCount": found.dependent_count,
+    }
+
+
+def _value_json(value: "Value") -> dict[str, Any]:
+    error = None if value.error is None else asdict(value.error)
+    return {"value": value.value, "state": value.state.value, "error": error}
+
+
+def _blame_object(blame: "Blame | None") -> dict[str, Any] | None:
+    if blame is None:
+        return None
+    from rebaser.cli.output.change_format import request_json, time_json
+
+    return {
+        "id": blame.id,
+        "position": blame.sequence or None,
+        "time": None if blame.entry is None else time_json(blame.entry.time),
+        "request": None if blame.request is None else request_json(*blame.request),
+    }

@@ -1,0 +1,226 @@
+"""Explains one value of a state: what it is made of, who depends on it, and why it is stale or in error.
+
+Invariant: whatever the size of the change set, an explanation is bounded: inputs, dependents and the path are cut, and
+their numbers say so. The path leads from the value through its inputs to where the trouble began.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rebaser_core.state.patterns.globs import matcher
+from rebaser_core.updates import PATTERN_PREFIX, Derive, Match, Update, functions_of
+from rebaser_core.values import Fault, State, Value
+
+if TYPE_CHECKING:  # the module imports NumPy
+    from rebaser_core.state.change_set import ChangeSetState
+
+MAX_LISTED = 100  # inputs, dependents, steps of a path
+MAX_VISITED = 20_000  # values that the search for a path looks at
+
+ADVICE = {
+    "cycle": "redefine one of the values on the path, so that none depends on itself",
+    "missing_input": "define the input, or remove it from the definition",
+    "unknown_function": "install the plug-in that has the function on the servers (`rebaser functions --servers`)",
+    "failed": "correct the definition or the values of its inputs",
+    "crashed": "look for a function that needs too much memory, or that ends its process",
+    "not_finite": "correct the inputs: results must be finite numbers",
+    "overflow": "correct the inputs: integers must fit into 64 bits",
+    "too_large": "define it so that its result is smaller",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ValueInput:
+    """An input of a definition. `name`: that of the input; `id`: that of the value, or the pattern.
+
+    `value`: None if the value does not exist, and for patterns. `matches`: how many values match the pattern; None if
+    it is no pattern.
+    """
+
+    name: str
+    id: str
+    value: Value | None = None
+    matches: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ValueExplanation:
+    """Why a value is what it is.
+
+    - `definition`: what recreates it. `defined`: the log sequence of the commit that last defined it, 0 if unknown.
+    - `inputs`: the first of `input_count` inputs. `dependents`: ids of the first of `dependent_count` values whose
+      definitions use this one.
+    - `path`: ids from the value to the `origin` of its trouble; only these two if no path was found within bounds.
+    - `origin`: where the trouble began: the value that fails by itself, or that changed; empty if there is no trouble.
+      `origin_commit`: the log sequence of that change, if the value is stale.
+    - `why` and `advice`: what is so, and what to do.
+    """
+
+    id: str
+    value: Value
+    definition: Update
+    defined: int
+    why: str
+    advice: str = ""
+    inputs: tuple[ValueInput, ...] = ()
+    input_count: int = 0
+    dependents: tuple[str, ...] = ()
+    dependent_count: int = 0
+    path: tuple[str, ...] = ()
+    origin: str = ""
+    origin_commit: int = 0
+
+
+def explain_value(state: "ChangeSetState", id_: str) -> ValueExplanation | None:
+    """Explain the value `id_` of `state`; None if it does not exist."""
+    stale = state.stale()
+    value, definition = state.value(id_, stale), state.cells.edit_of(id_)
+    if value is None or definition is None:
+        return None
+    finder = _Finder(state, stale)
+    why, advice, path, commit = finder.trouble(id_, value)
+    inputs = list(finder.inputs(id_))
+    dependents = sorted(state.cells.dependents(id_))
+    return ValueExplanation(
+        id_,
+        value,
+        definition,
+        state.cells.edited(id_),
+        why,
+        advice,
+        tuple(inputs[:MAX_LISTED]),
+        len(inputs),
+        tuple(dependents[:MAX_LISTED]),
+        len(dependents),
+        path,
+        path[-1] if path else "",
+        commit,
+    )
+
+
+class _Finder:
+    """Looks through a state whose stale values are `stale`."""
+
+    def __init__(self, state: "ChangeSetState", stale: set[str]) -> None:
+        self._state = state
+        self._stale = stale
+
+    def inputs(self, id_: str) -> Iterator[ValueInput]:
+        """Yield the inputs of the definition of `id_`, in declared order."""
+        definition = self._definition(id_)
+        if definition is None:
+            return
+        for name, given in definition.inputs.items():
+            for one in (given,) if isinstance(given, (str, Match)) else given:
+                if isinstance(one, Match):
+                    yield ValueInput(name, one.glob, None, len(self._matching(one)))
+                else:
+                    yield ValueInput(name, one, self._state.value(one, self._stale))
+
+    def trouble(self, id_: str, value: Value) -> tuple[str, str, tuple[str, ...], int]:
+        """Return why the value is what it is, what to do, the path to the origin, and the commit of the change."""
+        if value.state is State.STALE:
+            return self._stale_trouble(id_)
+        if value.state is State.ERROR and value.error is not None:
+            return *self._fault_trouble(id_, value.error), 0
+        if value.state is State.UNSET:
+            return "it exists, but has no value", "set it", (), 0
+        if self._definition(id_) is None:
+            return "it was set", "", (), 0
+        return f"it was computed, and is correct as of commit {self._state.covers}", "", (), 0
+
+    def _stale_trouble(self, id_: str) -> tuple[str, str, tuple[str, ...], int]:
+        state, asked = self._state, self._asked()
+        path = self._path(id_, lambda one: one in state.roots or one in asked, lambda one: one in self._stale)
+        advice = "wait for the update; `rebaser explain WS CS` tells what it waits for"
+        if not path:
+            return "it is not up to date, because something that it depends on changed", advice, (), 0
+        origin = path[-1]
+        if origin in state.roots:
+            verb = "was defined" if origin == id_ else "changed"
+            name = "it" if origin == id_ else origin
+            return (
+                f"it is not up to date: {name} {verb} in commit {state.roots[origin]}",
+                advice,
+                path,
+                state.roots[origin],
+            )
+        return f"it is not up to date: a recompute of {origin} was asked for", advice, path, 0
+
+    def _fault_trouble(self, id_: str, fault: Fault) -> tuple[str, str, tuple[str, ...]]:
+        origin = self._state.value(fault.origin, self._stale)
+        first = fault if origin is None or origin.error is None else origin.error
+        advice = ADVICE.get(first.code, "correct what the message names")
+        if fault.code == "cycle" or first.code == "cycle":
+            path = self._cycle(id_, fault.origin)
+        else:
+            path = self._path(id_, lambda one: one == fault.origin, lambda one: self._fails_for(one, fault.origin))
+        path = path or tuple(dict.fromkeys((id_, fault.origin)))
+        if fault.origin == id_:
+            return f"it fails by itself: {first.code}: {first.message}", advice, path
+        return f"{fault.origin}, on which it depends, fails: {first.code}: {first.message}", advice, path
+
+    def _fails_for(self, id_: str, origin: str) -> bool:
+        value = self._state.cells.value(id_)
+        return value is not None and value.error is not None and value.error.origin == origin
+
+    def _cycle(self, id_: str, origin: str) -> tuple[str, ...]:
+        """The path from `id_` to `origin`, and once around the cycle."""
+        failing = State.ERROR
+
+        def fails(one: str) -> bool:
+            value = self._state.cells.value(one)
+            return value is not None and value.state is failing
+
+        there = (id_,) if id_ == origin else self._path(id_, lambda one: one == origin, fails)
+        for first in self._input_ids(origin):
+            around = (first,) if first == origin else self._path(first, lambda one: one == origin, fails)
+            if around:
+                return (*there, *around)[:MAX_LISTED]
+        return there
+
+    def _path(self, id_: str, is_end: Callable[[str], bool], leads_on: Callable[[str], bool]) -> tuple[str, ...]:
+        """The shortest path from `id_` through inputs to an end; empty if none is found within bounds."""
+        came_from: dict[str, str] = {id_: ""}
+        todo = [id_]
+        for one in todo:  # it grows
+            if is_end(one):
+                path = [one]
+                while came_from[path[-1]]:
+                    path.append(came_from[path[-1]])
+                return tuple(path[::-1]) if len(path) <= MAX_LISTED else (id_, one)
+            for next_ in self._input_ids(one):
+                if next_ not in came_from and len(came_from) < MAX_VISITED and (is_end(next_) or leads_on(next_)):
+                    came_from[next_] = one
+                    todo.append(next_)
+        return ()
+
+    def _input_ids(self, id_: str) -> Iterator[str]:
+        """Yield the ids of the inputs of `id_`; for a pattern, those that match, and changed ones that did."""
+        definition = self._definition(id_)
+        if definition is None:
+            return
+        for given in definition.inputs.values():
+            for one in (given,) if isinstance(given, (str, Match)) else given:
+                if isinstance(one, Match):
+                    matches = matcher(one.glob)
+                    yield from (root for root in self._state.roots if matches(root))
+                    yield from self._matching(one)
+                else:
+                    yield one
+
+    def _matching(self, match: Match) -> list[str]:
+        columns = self._state.cells.columns  # `stale` has merged what was not in them
+        if columns.patterns is None:
+            return []
+        return [columns.ids[row] for row in columns.patterns.rows(PATTERN_PREFIX + match.glob).tolist()]
+
+    def _definition(self, id_: str) -> Derive | None:
+        found = self._state.cells.edit_of(id_)
+        return found if isinstance(found, Derive) else None
+
+    def _asked(self) -> set[str]:
+        """The derived values that are to be computed again although nothing touched them."""
+        recompute = self._state.recompute
+        return set(self._state.cells.derived(functions_of(recompute))) if recompute else set()
