@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from rebaser.change_set.owner import Owner
 from rebaser_core.ids import ChangeSetKey
 
-IDLE_AFTER = 0.25  # seconds without work after which an owner is idle: its first request may still be on its way
-SAMPLE = 32  # owners that one search compares; the one that has been idle for the longest time yields
-MAX_SEARCH = 1000  # owners that are looked at to find an idle one
+IDLE_AFTER = 0.25  # seconds without work after which an owner is idle; its first request may arrive until then
+SAMPLE = 32  # owners that one search compares, to find the one that has been idle for the longest time
+MAX_SEARCH = 1000  # maximum number of owners that one search looks at
 
 
 def find_idle(owners: OrderedDict[ChangeSetKey, Owner], now: float) -> Owner | None:
-    """Return, of the owners looked at, the one that has been idle for the longest time; None if none of them is idle.
+    """Return the owner that has been idle for the longest time among those looked at; None if none of them is idle.
 
     Looking at all of ten thousand owners would take too long. So a search looks at the first `SAMPLE` owners, and at
-    more only while all of them are busy, up to `MAX_SEARCH`. It moves those that it has looked at to the end.
+    more, up to `MAX_SEARCH`, only while all of them are busy. It moves the owners that it has looked at to the end.
     """
     found: Owner | None = None
     for looked in range(min(len(owners), MAX_SEARCH)):

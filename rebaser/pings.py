@@ -1,4 +1,4 @@
-"""Answers the pings with which `rebaser status` finds the servers and asks how they are."""
+"""Answers pings, with which `rebaser status` finds the servers and reads their state."""
 
 import json
 import time

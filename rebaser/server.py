@@ -1,7 +1,8 @@
 """The server: pulls tasks for its free slots, and runs an owner for each task.
 
-Invariant: this process has at most one owner per change set. A separate loop sends progress acks, whatever the owners
-do. A cancelled server settles its commits in flight, gives every task back at once, and leaves nothing running.
+Invariant: this process has at most one owner per change set. A separate loop sends progress acks, independent of the
+owners. A cancelled server settles its commits in flight, gives every task back at once, and leaves no task of the event
+loop running.
 """
 
 from collections import OrderedDict
@@ -54,13 +55,13 @@ class Server:
         self._updates_reporter = ProgressReporter(context, partial(running_updates, self._owners))
         self._held: dict[ChangeSetKey, Task] = {}  # tasks without an owner, because no slot is free
         self._successor_tasks: dict[ChangeSetKey, Task] = {}  # delivered while the previous owner was ending
-        self._declined_until: dict[ChangeSetKey, float] = {}  # for change sets that need a newer server
+        self._declined_until: dict[ChangeSetKey, float] = {}  # tasks of change sets that need a newer server
         self._group: TaskGroup
         self._pull: PullConsumer | None = None
         self._slots = SlotCount(context.settings.concurrency, context.memory)
         self._garbage = FrozenGarbage()
         self._slots_taken = 0
-        self._started = 0  # owners that were started in this slice
+        self._started = 0  # number of owners that were started in this slice
         self._slice_full = anyio.Event()
         self._tasks_requested = 0  # tasks that were requested and not delivered yet
         self._overbooked = 0  # how many tasks to request beyond the free slots
@@ -206,7 +207,7 @@ class Server:
             self._garbage.owners_ended += 1
 
     def _update_declined(self, owner: Owner) -> None:
-        """Leave the change set to newer servers for a while, if its first request needs a newer version."""
+        """Leave the change set to newer servers for a while, if its first request has a newer version."""
         now = self._context.now()
         if owner.newer_server_wait:
             self._declined_until = {key: until for key, until in self._declined_until.items() if until > now}
@@ -222,7 +223,7 @@ class Server:
         return self._slots.total(without_slot=len(self._owners) - self._slots_taken)
 
     def _fill_slots(self) -> None:
-        """Give free slots to held tasks. Pull a task for each other free slot for which none was requested yet."""
+        """Give free slots to held tasks. For each further free slot, pull a task, unless one was requested already."""
         if self._stopping:
             return
         total = self._slot_total()
@@ -238,7 +239,7 @@ class Server:
             self._pull.add_credit(wanted)
 
     def _make_room(self) -> None:
-        """Ask one idle owner to yield for each held task that gets no free slot. Without idle owners, do nothing."""
+        """For each held task that gets no free slot, ask an idle owner to yield. Without idle owners, do nothing."""
         now = self._context.now()
         for _ in range(self._slots_taken + len(self._held) - self._slot_total()):
             owner = crowd.find_idle(self._owners, now)
@@ -266,7 +267,7 @@ class Server:
                 owner.stop(Reason.TRANSIENT)
 
     def streams_recreated(self, streams: frozenset[str]) -> None:
-        """If the stream of blobs was recreated, have the owners write full checkpoints: it held the old ones."""
+        """If the stream of blobs was recreated, make the owners write full checkpoints, as the old ones are lost."""
         context = self._context
         if context.settings.blobs is None and f"OBJ_{context.subjects.blobs_bucket}" in streams:
             for owner in list(self._owners.values()):
@@ -275,7 +276,7 @@ class Server:
     # -- loops -----------------------------------------------------------------------------------------------------
 
     async def _keepalive_loop(self) -> None:
-        """Keep the tasks of this server. End the owners if the process was paused for over `ack_wait`."""
+        """Send progress acks for the tasks of this server. End the owners after a pause longer than `ack_wait`."""
         context = self._context
         ack_wait = context.settings.ack_wait
         while True:
@@ -309,7 +310,7 @@ class Server:
             await task.progress()
 
     async def _start_loop(self) -> None:
-        """After each slice of owners that was started, start the next slice in the next iteration of the event loop."""
+        """Let owners start in slices, one slice in each iteration of the event loop."""
         while True:
             await self._slice_full.wait()
             self._slice_full = anyio.Event()
@@ -318,9 +319,11 @@ class Server:
             self._fill_slots()
 
     async def _crowd_loop(self) -> None:
-        """While all slots are taken, have owners yield to waiting tasks: idle ones at once, then overdue ones.
+        """While all slots are taken, make owners yield to waiting tasks: idle owners at once, others when their turn is
+        over.
 
-        While there are idle owners, more tasks are requested than slots are free, and an idle owner yields to each.
+        While there are idle owners, the server requests more tasks than it has free slots, and an idle owner yields to
+        each such task.
         """
         checked_at = self._context.now()
         while True:
@@ -338,7 +341,7 @@ class Server:
                 await self._check_crowd()
 
     async def _check_crowd(self) -> None:
-        """Ask owners to yield to the tasks that wait in NATS, and to held ones."""
+        """Ask owners to yield to tasks that wait in NATS, and to held tasks."""
         context = self._context
         try:
             info = await context.js.consumer_info(context.subjects.tasks_stream, TASKS_CONSUMER)
@@ -351,12 +354,12 @@ class Server:
         for owner in leaving[:waiting]:
             owner.stop(Reason.YIELD)
         if leaving and not waiting and not info.num_waiting:
-            # In NATS, a task that was given back does not count as pending, and no server is pulling: request one task.
+            # A task that was given back does not count as pending in NATS. No server is pulling, so request one task.
             self._overbooked = 1
             self._fill_slots()
 
     async def _note_shutdown(self) -> None:
-        """Let probes see a cancellation at once: it may take seconds until `_shut_down` begins."""
+        """Show a cancellation to probes at once, because it may take seconds until `_shut_down` begins."""
         try:
             await anyio.sleep_forever()
         finally:

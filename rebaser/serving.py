@@ -1,4 +1,4 @@
-"""Runs a server process: opens the ops port, then what all owners share, then the server itself."""
+"""Runs a server process: opens the ops port, then the parts that all owners share, then the server itself."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Process:
-    """What the ops port can see: the server, once there is one."""
+    """The process as the ops port sees it; it has a server once one exists."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

@@ -190,7 +190,7 @@ class Settings(BaseModel):
     gc_every: float | None = Field(
         None,
         ge=0,
-        description="Interval of garbage collections, which delete the blobs that nothing needs any more; 0: never;"
+        description="Interval of garbage collections, which delete the blobs that are no longer needed; 0: never;"
         " default: 86,400 if blobs are in NATS, otherwise 0, because another installation could use the same store.",
     )
     dvu_timeout: float = Field(

@@ -1,6 +1,7 @@
 """The state of a server at one moment, as probes, metrics and pings report it. Data only.
 
-Invariant: a state is read when somebody asks for it, and never counted along the way, so that it cannot drift.
+Invariant: a state is read when a probe, a scrape or a ping asks for it. It is never counted along the way, so it cannot
+drift.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ Stage = Literal["connecting", "starting", "serving", "draining"]
 
 @dataclass(frozen=True, slots=True)
 class StreamUsage:
-    """What a stream holds. `full`: the used share of the limit that is closest to being reached; 0 without limits."""
+    """The usage of a stream. `full`: the used share of the limit that is closest to being reached; 0 without limits."""
 
     messages: int
     bytes: int
@@ -24,8 +25,8 @@ class StreamUsage:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The last sweep, at `at` (Unix seconds): the numbers of change sets with queued requests (`waiting`), and of those
-    whose update is due (`owing`)."""
+    """The last sweep, at `at` (Unix seconds): the number of change sets with queued requests (`waiting`), and of change
+    sets whose update is due (`owing`)."""
 
     at: float
     waiting: int
@@ -34,14 +35,14 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is cheap to read, whatever the number of owned change sets. All times are in seconds.
+    """The state that is cheap to read for any number of owned change sets. All times are in seconds.
 
     - `stage`: `connecting` until there is a first connection to NATS, `starting` until tasks are pulled, `draining`
       from SIGTERM on.
     - `nats_away`: how long there has been no connection; 0 while there is one. `nats_rtt`: the last round trip.
-    - `progress_silent`: how long ago the loop that keeps the tasks of this server last began a round.
-    - `missing`: why streams are missing, or cannot be checked; empty if all exist.
-    - `trouble`: the newest failure that kept a change set from making progress; empty if there is none.
+    - `progress_silent`: how long ago the loop that sends progress acks last began a round.
+    - `missing`: which streams are missing, or why they cannot be checked; empty if all exist.
+    - `trouble`: the newest failure that stopped the progress of a change set; empty if there is none.
     - `streams`: by kind. These, `oldest_request_age`, `tasks_waiting` (tasks that no server has) and `tasks_in_hand`
       are as of the last check.
     - `sweep`: None unless this server is the sweeper.
@@ -73,8 +74,8 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """What takes a walk through all owners: their number by phase, and by state of their update; the updates that have
-    run for a long time; the age of the oldest update that is due, in seconds."""
+    """The state that takes a walk through all owners: their number by phase, and by state of their update; the updates
+    that have run for a long time; the age of the oldest update that is due, in seconds."""
 
     phases: Mapping[str, int] = field(default_factory=dict)
     updates: Mapping[str, int] = field(default_factory=dict)

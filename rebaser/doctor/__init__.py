@@ -12,22 +12,23 @@ earliest by the checkpoint after it, and later if they belong to the history tha
 How the repaired state is built, and why:
 
 - It starts from the newest readable checkpoint, or from an empty state if the log goes back to its first commit.
-- If a `dvu`, `attempt` or `checkpoint` commit is damaged, nothing is lost: its values are computed again.
+- If a `dvu`, `attempt` or `checkpoint` commit is damaged, nothing is lost, because all derived values are computed
+  again.
 - If a `rebase` commit is damaged, all edits of the requests it decided are lost. Its payload has no checksum, so even
-  the parts that still decode may be wrong. The values that it changed are listed as far as they can be read.
+  parts that still decode may be wrong. The doctor lists the values that the commit changed as far as it can read them.
 - If a `create` commit is damaged and no later checkpoint contains it, all values that the change set took over from its
   parent are lost.
 - Commits after the damage are carried over. An edit is complete in itself (a value, a definition, or a removal) and
-  succeeds on any state, so omitting later acknowledged edits would only lose more. A copy of an earlier commit is
-  omitted, and so is a commit that applies requests which were decided before it, so that nothing is applied twice.
+  succeeds on any state, so omitting later acknowledged edits would only lose more. Two kinds of commits are omitted, so
+  that nothing is applied twice: copies of earlier commits, and commits that apply requests which were decided before.
 - Derived values may depend on edits that were lost, so all of them are computed again.
-- The header `X-Applied` of an unreadable commit, or the commit after it, shows whether the unreadable commit decided
-  any request: if the highest decided request is the same before and after, it decided none.
+- Whether an unreadable commit decided any request is known from its header `X-Applied`, or from the commit after it: if
+  the highest decided request is the same before and after, the unreadable commit decided none.
 
 Exactly once: `applied` never decreases. However, the outcomes recorded in a lost commit are forgotten, except those of
-requests for which nothing was applied. A request that the lost commit decided and that is still in the queue is
-therefore dead-lettered as `skipped` by the next owner: it is neither dropped nor applied out of order, and it can be
-redriven. A request that its client sends again is applied once.
+requests for which nothing was applied. So if a request that the lost commit decided is still in the queue, the next
+owner moves it to the dead letters with the code `skipped`: it is neither dropped nor applied out of order, and it can
+be redriven. A request that its client sends again is applied once.
 
 The fence: the repair commit is appended by compare-and-set on the last message of the log. If another writer appended
 meanwhile, the repair is refused and nothing has changed. An owner that holds the change set is fenced at its next

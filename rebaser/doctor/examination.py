@@ -57,11 +57,11 @@ class UnrecordedRequest:
 class Examination:
     """What the log of `key` contains, read up to its message `last` (0: the log is empty).
 
-    `newer`: why only a newer version can read the log; there are no findings in that case. `notes`: harmless
+    `newer`: why only a newer version can read the log; there are no findings then. `notes`: harmless
     irregularities. `base`: log sequence of the checkpoint from which `state` was built, 0 for none. `intact_until`: log
     sequence up to which nothing is wrong. `carried`: number of commits after `intact_until` that `state` contains.
-    `queued`: requests that the next owner will dead-letter after a repair. `unreadable`: damaged messages, which a
-    repair leaves in place.
+    `queued`: requests that the next owner will move to the dead letters after a repair. `unreadable`: damaged messages,
+    which a repair leaves in place.
     """
 
     key: ChangeSetKey
@@ -189,7 +189,7 @@ class _Examiner:
         return ChangeSetState()
 
     async def _origin(self, message: LogMessage) -> ChangeSetState:
-        """Return the state of the parent from which `message` created the change set; an empty one if it is lost."""
+        """Return the state of the parent from which `message` created the change set; an empty state if it is lost."""
         created = message.decode_full()
         try:
             return (await _retry_missing_blob(partial(self._reader.origin_state, created)))[0]
@@ -267,19 +267,24 @@ class _Examiner:
             )
 
     def _restore_marks(self, newest: LogMessage) -> None:
-        """Take from the headers of the newest message what a lost `mark` commit said: protection and status."""
+        """Restore the protection and the status that a lost `mark` commit set, from the headers of the newest
+        message."""
         state, notes = self._examination.state, self._examination.notes
         if newest.commit is None or newest.reason:
             return
         if read_protected(newest.headers) and not state.protected:
             state.protected = True
-            notes.append(f"the commit that protects the change set is lost; commit {newest.sequence} says that it did")
+            notes.append(
+                f"the commit that protected the change set is lost; commit {newest.sequence} repeats its effect"
+            )
         try:
             branch = read_branch(newest.headers)
         except RebaserError:
             return
         if branch is not None and state.branch is not None and state.branch.status is not branch.status:
-            text = f"the commit that marks the change set as {branch.status} is lost; commit {newest.sequence} says so"
+            text = (
+                f"the commit that set the status {branch.status} is lost; commit {newest.sequence} repeats the status"
+            )
             state.branch.status = branch.status
             notes.append(text)
 
@@ -295,7 +300,7 @@ class _Examiner:
             )
 
     async def _list_unrecorded(self, stream: str, key: ChangeSetKey) -> None:
-        """List requests that are still in the queue although they were decided, and whose outcome was lost."""
+        """List requests that are still in the queue although a commit, now lost, decided them."""
         applied = self._examination.state.applied
         if applied is None or applied.stream != stream:
             return
@@ -336,7 +341,7 @@ def _checkpoints(messages: list[LogMessage]) -> list[tuple[CheckpointRef, int]]:
 
 
 def _mismatch(checkpoint: int, named_by: int, messages: list[LogMessage]) -> str:
-    """Return why a checkpoint of commit `checkpoint` cannot belong to this log; empty if it can."""
+    """Return why a checkpoint of commit `checkpoint` cannot belong to this log; empty if the checkpoint can."""
     if checkpoint >= named_by:
         return f"names a checkpoint of commit {checkpoint}, which is not before it"
     behind = next((message for message in messages if message.sequence > checkpoint), None)
@@ -347,7 +352,7 @@ def _mismatch(checkpoint: int, named_by: int, messages: list[LogMessage]) -> str
 
 
 async def _retry_missing_blob(read: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of `read`, retried while a blob is missing or corrupt: the store may lag or fail once."""
+    """Return the result of `read`. Retry while a blob is missing or corrupt, because the store may lag or fail once."""
     for _ in range(BLOB_ATTEMPTS - 1):
         try:
             return await read()

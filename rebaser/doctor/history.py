@@ -21,11 +21,11 @@ MAY_DECIDE = (
     Kind.REBASE,
     Kind.REPLAY,
     Kind.MARK,
-)  # kinds of commits that may have decided requests; None: unknown
+)  # kinds of commits that may decide requests; None: the kind is unknown
 
 
 def commit_identity(commit: Commit) -> CommitIdentity:
-    """Return the id of a commit, and the sequence of the commit before it. No two commits have both in common."""
+    """Return the id of a commit, and the sequence of the commit before it. No two commits share both."""
     return commit.id, commit.previous
 
 
@@ -68,7 +68,8 @@ class History:
         self.carried = 0
         self._queue = queue
         self._known_commits = dict(known)
-        # Findings of unknown cost, each with `applied` before it. The next readable commit determines their cost.
+        # Findings of unknown cost, each with the value of `applied` before it. The next readable commit shows their
+        # cost.
         self._unsettled: list[tuple[Finding, Applied | None]] = []
 
     def foreign(self, message: LogMessage) -> None:
@@ -87,7 +88,7 @@ class History:
             self._report(message, problem, cost, summary)
             self._skip_damaged(message, applied if trusted else None)
             return
-        if summary.kind is Kind.CREATE:  # all that the change set inherited is lost
+        if summary.kind is Kind.CREATE:  # all inherited values are lost
             cost = Cost.EDITS
         elif summary.kind not in MAY_DECIDE or (trusted and applied == self.state.applied):
             cost = Cost.NOTHING
@@ -116,8 +117,8 @@ class History:
         if problem:
             edits = commit.kind in (Kind.REBASE, Kind.REPLAY)
             self._report(message, problem, Cost.EDITS if edits else Cost.NOTHING, summarize_commit(commit))
-            # Without the delta, the edits are lost. So the outcomes which say that they were applied are dropped, too,
-            # and the branch that was applied can be applied again. A branch that took over edits has to do so again.
+            # Without the delta, the edits are lost. So the outcomes of applied requests are dropped, too, and an
+            # applied branch can be applied again. A branch that took over edits of its target has to do so again.
             without_edits = tuple(decision for decision in commit.requests if not decision.performed)
             kind = Kind.REBASE if edits else commit.kind
             lost: dict[str, Any] = {"delta": (), "delta_blob": None, "source": None, "replay": None, "settled": ()}
@@ -149,7 +150,7 @@ class History:
     # -- commits out of order --------------------------------------------------------------------------------------
 
     def _accept_out_of_order(self, message: LogMessage, commit: Commit) -> bool:
-        """Report a commit that does not follow the last one; return whether to fold it nevertheless."""
+        """Report a commit that does not follow the last one. Return whether to fold it nevertheless."""
         state, summary = self.state, summarize_commit(commit)
         copy_of = self._known_commits.get(commit_identity(commit))
         if copy_of is not None:
@@ -191,7 +192,8 @@ class History:
         return False
 
     def _settle_costs(self, kind: Kind | None, applied: Applied | None) -> None:
-        """Set the unknown costs. `applied` of the next commit shows whether the unreadable ones decided any request."""
+        """Set the unknown costs. `applied` of the next commit shows whether the unreadable commits decided any
+        request."""
         for finding, before in self._unsettled:
             if applied == before:
                 finding.cost = Cost.NOTHING

@@ -1,7 +1,7 @@
 """Classifies the messages of a log, and extracts what is readable from damaged ones. Does no I/O.
 
-Invariant: `classify_message` accepts any bytes and headers and never raises. The fields extracted from a damaged commit
-are shown to people, who may have to redo lost edits by hand. Of these fields, only `applied` ever enters a state.
+Invariant: `classify_message` accepts any bytes and headers and never raises. People see the fields extracted from a
+damaged commit, and may have to redo lost edits by hand. Of these fields, only `applied` ever enters a state.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from rebaser_core.messages import decode_commit, read_sweep_headers
 from rebaser_core.messages.commit import COMMIT
 from rebaser_core.messages.decision import read_decision
 
-MAX_LISTED = 10_000  # requests, or ids, kept for one damaged commit
+MAX_LISTED = 10_000  # maximum requests, and ids, that are kept for one damaged commit
 
 
 class Classification(Enum):

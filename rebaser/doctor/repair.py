@@ -38,6 +38,6 @@ async def repair(stores: Stores, examination: Examination, owner: str, *, histor
     )
     await checkpointer.store(stores.blobs, commits)
     await publish_task(stores.js, stores.subjects, key)
-    # Read the log back as any reader does: an error is better here than in the next owner.
+    # Read the log as any reader does: if that fails, it should fail here and not in the next owner.
     await StateLoader(stores.js, stores.subjects, stores.blobs).load(key)
     return commits.state.last

@@ -1,8 +1,8 @@
 """Probes whether the NATS user of this command has the permissions that clients and servers need.
 
-Invariant: a probe has no effect. It is a read, or a request that must fail (a message that its stream has to refuse, an
-API call without the body it needs, a consumer that does not exist): NATS checks permissions first. Operations that
-cannot be requested without taking effect (purging, taking tasks, unpinning, publishing progress) are not probed.
+Invariant: a probe has no effect. It is a read, or a request that must fail after NATS has checked the permissions: a
+message that its stream has to refuse, an API call without the body it needs, a consumer that does not exist. Operations
+that cannot be requested without taking effect (purging, taking tasks, unpinning, publishing progress) are not probed.
 """
 
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def server_probes(subjects: Subjects, reply_prefix: str = "_INBOX", *, create: b
             yield Probe(f"$JS.API.STREAM.{call}.{stream}")
     for stream in (sweep, subjects.dlq_stream):
         yield Probe(f"$JS.API.STREAM.INFO.{stream}")
-    for stream in (tasks, subjects.dlq_stream):  # dead letters are read by the garbage collection
+    for stream in (tasks, subjects.dlq_stream):  # the garbage collection reads dead letters
         yield Probe(f"$JS.API.STREAM.MSG.GET.{stream}", body=b'{"seq":0}')
     yield Probe(f"$JS.API.STREAM.MSG.DELETE.{subjects.requests_stream}")
     for stream in (subjects.requests_stream, subjects.commits_stream, subjects.dlq_stream, _blobs(subjects)):
@@ -126,7 +126,7 @@ async def _publish(connection: Connection, probe: Probe) -> None:
         headers = REFUSED if probe.refused else None
         await connection.request(subject, probe.body, headers, timeout=TIMEOUT)
     except (NoRespondersError, NoAnswerError):
-        pass  # no receiver answered, but NATS let the message through
+        pass  # NATS let the message through, but no receiver answered
 
 
 async def _listen(connection: Connection, probe: Probe) -> None:

@@ -1,7 +1,7 @@
 """The dependent values update (DVU): finds, computes and compares the derived values that an edit affects.
 
-`rebaser.change_set` calls `update.update`. The rooms `planning` and `spark` run on the owner of a change set; `worker`,
-`compiled`, `cel` and `functions` on Spark's executors (planning uses the last three as well); `wire` defines the
+`rebaser.change_set` calls `update.update`. `planning` and `spark` run on the owner of a change set; `worker`,
+`compiled`, `cel` and `functions` run on Spark's executors (planning also uses the last three); `wire` defines the
 messages between them. This package may import `rebaser_core`, `rebaser_client` and `rebaser.embedded`.
 
 Invariant: a value that cannot be computed gets the state `error`. A failure that concerns the whole update is raised as

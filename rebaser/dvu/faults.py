@@ -44,12 +44,13 @@ def cycle(members: Iterable[str]) -> Fault:
 
 
 def missing_input(id_: str, input_id: str) -> Fault:
-    """The fault of `id_`, one of whose inputs does not exist."""
+    """The fault of the value `id_` if one of its inputs does not exist."""
     return Fault(MISSING_INPUT, f"input {quote(input_id)} does not exist", id_)
 
 
 def failed_input(input_id: str, fault: Fault) -> Fault:
-    """The fault of a value whose input `input_id` has the fault `fault`. It names the value where the failure began."""
+    """The fault of a value whose input `input_id` has the fault `fault`. It names the origin, where the failure
+    began."""
     return Fault(
         FAILED_INPUT, f"input {quote(input_id)} failed: {_cause(fault)} in {quote(fault.origin)}", fault.origin
     )
@@ -97,6 +98,6 @@ def words_of(error: BaseException) -> str:
     """The message of an exception, cut to a bounded length, in characters that can be stored and shown."""
     try:
         text = str(error)[:_SHOWN_TEXT]
-    except BaseException:  # noqa: BLE001 - the text of a foreign exception is foreign code too
+    except BaseException:  # noqa: BLE001 - making the text of a foreign exception runs foreign code
         text = ""
     return "".join(char if char.isprintable() else " " for char in text)

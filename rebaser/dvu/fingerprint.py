@@ -15,12 +15,12 @@ from pathlib import Path
 import rebaser_core
 
 _CORE, _DVU = Path(rebaser_core.__file__).parent, Path(__file__).parent
-# What runs on executors, or decides what they are given. `tests/unit/test_layers.py` checks that no room is missing.
+# Packages that run on executors, or decide what executors get. `tests/unit/test_layers.py` checks that none is missing.
 _ROOMS = (_CORE, *(_DVU / room for room in ("cel", "compiled", "functions", "wire", "worker")))
 
 
 def digest(*parts: bytes) -> str:
-    """A short hash of `parts`, including where each ends."""
+    """A short hash of `parts` that also depends on where each part ends."""
     state = hashlib.blake2b(digest_size=12)
     for part in parts:
         state.update(len(part).to_bytes(8, "big"))

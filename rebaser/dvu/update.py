@@ -1,9 +1,9 @@
-"""Runs one dependent values update, from a view to what changed.
+"""Runs one dependent values update, from a view of the state to the values that changed.
 
 Invariant: the event loop is never held for long. A small update is planned, and its results are read, on the event
-loop, after other waiting tasks have run, because switching threads would cost more than the work. A larger update does
-this in a worker thread, which only reads the view. Values are computed by Spark, and only if there is anything to
-compute. A caller that cancels an update does not wait for its thread, whose further work changes nothing.
+loop, after other waiting tasks have run, because switching threads would cost more than the work. For a larger update,
+a worker thread does this, and only reads the view. Spark computes the values, unless there are none to compute. A
+caller that cancels an update does not wait for its thread, whose further work changes nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,16 +50,16 @@ class PacketEngine(Protocol):
     ) -> Sequence[Sequence[Encoded]]:
         """The results of each packet, in the order of the packets. Raises `DvuError`.
 
-        Unless all results come at once, `arrived` is called with the number of packets whose results are here, and with
-        how many nodes workers have visited so far in the other packets; 0 if that is not known.
+        Unless all results come at once, `arrived` is called with the number of packets whose results have arrived, and
+        with the number of nodes that workers have visited so far in the other packets (0 if unknown).
         """
         ...
 
     async def share(self, structure: Structure) -> str | None:
         """Put a structure where workers find it.
 
-        Returns the URL of a blob store that workers have to ask, empty if they find the structure without it. None if
-        there is no such place: the structure must go with its packet.
+        Returns the URL of the blob store from which workers read the structure; empty if they find it without a URL;
+        None if there is no such place, so that the structure has to go with its packet.
         """
         ...
 
@@ -69,8 +69,8 @@ async def update(
 ) -> ComputedTable:
     """Compute all derived values of `view` that are not up to date. Returns those that changed.
 
-    `view` must stay open meanwhile; commits may be folded into its change set. `label` names the work to an operator.
-    If nothing needs a function (nothing is affected, or only members of cycles), Spark is not used. `progress` is
+    `view` must stay open meanwhile; commits may be folded into its change set. `label` names the work for operators. If
+    no function has to be called (no value is affected, or only members of cycles), Spark is not used. `progress` is
     called with the number of values done and the number to do. Raises `DvuError`.
     """
     small = _is_small(view)
@@ -94,14 +94,14 @@ async def update(
 
 
 class _Wave(NamedTuple):
-    """The packets of a wave, or, if no packets are left, what the update has computed."""
+    """The packets of a wave or, if no packets are left, the result of the update."""
 
     packets: list[bytes]
     computed: ComputedTable | None
 
 
 def _start(view: View, limits: Thresholds | None = None) -> tuple[PacketPlan | FullGraphPlan, _Wave | None]:
-    """Return a plan, and the first wave if the plan is one of packets.
+    """Return a plan, and its first wave if it is a plan of packets.
 
     None stands for the wave of a full plan: the caller has to share its structure with the workers first.
     """
@@ -123,7 +123,7 @@ def _next_wave(made: PacketPlan | FullGraphPlan) -> _Wave:
 
 
 async def share_structure(made: PacketPlan | FullGraphPlan, engine: PacketEngine) -> bool:
-    """Put a structure that workers may not have in a place where they can find it.
+    """Put a structure that workers may lack in a place where they can find it.
 
     Return whether the plan can be carried out. If not, there is no such place, and the structure is too large to go
     with its packet: the caller has to plan with packets of the affected subgraph.
@@ -138,7 +138,7 @@ async def share_structure(made: PacketPlan | FullGraphPlan, engine: PacketEngine
 def _report(
     progress: Callable[[int, int], None], done_after: Sequence[int], size: int, packets: int, more: int
 ) -> None:
-    """Report the values of `packets` finished packets, and `more` values of the others."""
+    """Report that the values of `packets` packets are done, and `more` values of the other packets."""
     progress(min(done_after[packets] + more, done_after[-1]), size)
 
 
@@ -165,7 +165,7 @@ def still_valid(state: ChangeSetState, computed: ComputedTable, planned_at: int)
     """The part of an update planned at log sequence `planned_at` that may still be committed to `state`.
 
     A value that an edit has touched since then (set, derived again, unset, removed) is dropped. It is a root of the
-    next update, which wakes everything that depends on it. Values that the edit only made stale are kept: the next
+    next update, which computes all values that depend on it. Values that the edit only made stale are kept: the next
     update starts from them. Call this while the view of the plan is open; later, a row may belong to another id or to
     none.
     """

@@ -5,5 +5,5 @@ This package imports `rebaser_core.errors` and `rebaser_client.task_groups`, and
 
 from typing import Final
 
-# Jobs that may run on one Spark at once. An embedded Spark gets task slots for all of them.
+# Maximum number of jobs that run on one Spark at once. An embedded Spark gets task slots for all of them.
 MAX_CONCURRENT_JOBS: Final = 8

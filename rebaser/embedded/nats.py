@@ -1,9 +1,9 @@
 """Runs nats-server as a child process: for `rebaser dev`, the demo, and tests.
 
-Invariants: the server listens on loopback only. No two servers use one data folder: nats-server inherits the lock on
-the folder, so the lock lasts exactly as long as its process. On Linux, nats-server ends with this process, even if this
-process is killed. The log of nats-server is written to the data folder; this process also reads it to learn when the
-server is ready, and on which port.
+Invariants: the server listens on loopback only. No two servers use the same data folder: nats-server inherits the lock
+on the folder, so the lock lasts exactly as long as its process. On Linux, nats-server ends when this process ends, even
+if this process is killed. The log of nats-server is written to the data folder; this process also reads it to learn
+when the server is ready, and on which port.
 """
 
 import fcntl
@@ -31,14 +31,14 @@ log = structlog.get_logger(__name__)
 
 START_TIMEOUT = 30.0  # seconds; recovery of large streams takes time
 STOP_TIMEOUT = 5.0  # seconds from SIGTERM to SIGKILL
-MAX_LINE_BYTES = 64 * 1024  # how much of an unfinished line of the log is kept until the rest of it is read
+MAX_LINE_BYTES = 64 * 1024  # bytes of an unfinished line of the log that are kept until the rest of the line is read
 
 _LISTENING = re.compile(rb"Listening for client connections on [^ ]*:(\d+)")
 _READY = b"Server is ready"
 _FATAL = re.compile(rb"\[(?:FTL|ERR)\] (.*)|nats-server: (.*)")
 
-# Runs first in the process of the server: tells the kernel to kill this process when its parent dies, then executes the
-# server in it.
+# Runs first in the process of the server: it asks the kernel to kill this process when its parent dies, then executes
+# the server.
 DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
 if ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL) == 0 and os.getppid() != int(sys.argv[1]):
@@ -127,7 +127,7 @@ class EmbeddedNats:
             self._process = None
 
     async def wait_exited(self) -> None:
-        """Wait until the process has ended, for whatever reason."""
+        """Wait until the process has ended, for any reason."""
         await self._exited.wait()
 
     def _configuration(self) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class EmbeddedNats:
 
 
 class _Ready:
-    """What the first lines of the log say: that the server is ready, or why it is not."""
+    """Reads from the first lines of the log whether the server is ready, and if not, why."""
 
     def __init__(self) -> None:
         self.event = anyio.Event()

@@ -1,8 +1,8 @@
 """The embedded Spark: a JVM that runs a Spark Connect server on a loopback port, as a child process.
 
-Invariant: the JVM never outlives this process, however this process ends: the JVM exits when its end of a pipe breaks.
-Servers on one machine share nothing: the operating system chooses the port, and each start has a new folder and a new
-token.
+Invariant: the JVM never outlives this process, however this process ends, because the JVM exits when a pipe from this
+process breaks. Servers on one machine share nothing: the operating system chooses the port, and each start has a new
+folder and a new token.
 
 This starts the JVM the way PySpark does (`pyspark/java_gateway.py` and `SparkSession._start_connect_server` of 4.3),
 but without touching PySpark's process-wide state. So the JVM can be started again after it died, and it does not write
@@ -66,14 +66,14 @@ def check_java() -> None:
         raise ConfigError(
             f"Spark needs Java {_JAVA} or newer, and {where} has {version}: {_INSTALL_HINT}", code="no_java"
         )
-    if not _script().exists():  # the package pyspark-client, which has no Spark to start, is installed
+    if not _script().exists():  # only the package pyspark-client is installed, which contains no Spark
         raise ConfigError(
             "Spark is not installed: pip install 'rebaser[spark]', or use a Spark Connect server (sc://host:port)"
         )
 
 
 def default_parallelism() -> int:
-    """Return how many tasks a job may have, unless a setting says otherwise."""
+    """Return the default maximum number of tasks of a job."""
     return min(os.cpu_count() or 1, 8)
 
 
@@ -103,7 +103,7 @@ class Jvm:
         self._lock_file = -1  # descriptor of the lock of the folder
         self._stopped = False
         self._starting: futures.Future[None] | None = None
-        self.url = ""  # contains the token: do not log it
+        self.url = ""  # the gateway contains the token, so do not log it
 
     @property
     def structures(self) -> Path | None:
@@ -117,7 +117,7 @@ class Jvm:
 
     @property
     def task_slots(self) -> int | None:
-        """How many tasks the JVM runs at once; None if its master does not say."""
+        """The number of tasks that the JVM runs at once; None if its master does not give it."""
         match = _LOCAL_SLOTS.fullmatch(self._master)
         return int(match[1] or 1) if match is not None else None
 
@@ -164,7 +164,7 @@ class Jvm:
             self._await_gateway(gateway_info)
             self.url = f"sc://localhost:{_start_server(gateway_info)}/;token={token}"
             client.join()
-        except Exception as error:  # noqa: BLE001 - PySpark, Py4J and the system each raise their own
+        except Exception as error:  # noqa: BLE001 - PySpark, Py4J and the system each raise errors of their own
             self.kill()
             raise DvuError(f"the embedded Spark does not start: {self._log_excerpt() or error}") from None
 
@@ -182,7 +182,7 @@ class Jvm:
                 process.kill()
                 process.wait(_STOP_SECONDS)
         if self._starting is not None:
-            futures.wait([self._starting], _STOP_SECONDS)  # the start fails, because its process has ended
+            futures.wait([self._starting], _STOP_SECONDS)  # a start in progress then fails
         for folder in (self._folder, self._sockets):
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -195,13 +195,13 @@ class Jvm:
         with self._lock:
             self._stopped = True
             if self._process is not None and self._process.poll() is None:
-                # The whole group: the process may still be the script that starts Java, with children.
+                # Kill the whole group: the process may still be the script that starts Java, with children.
                 with contextlib.suppress(OSError):  # the process may end between the check and this call
                     os.killpg(self._process.pid, signal.SIGKILL)
 
     def _await_gateway(self, info: Path) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        while not info.exists():  # Java renames it into place, so it is complete
+        while not info.exists():  # Java renames the file into place, so it is complete
             if not self.alive:
                 raise DvuError("Java ended before Spark was ready")
             if time.monotonic() > deadline:
@@ -220,7 +220,7 @@ class Jvm:
 
 def _lock(folder: Path) -> int:
     """Lock `folder` until this process ends, or the descriptor that is returned is closed."""
-    unlocked = folder / f"{_LOCK}.new"  # under another name, so that no process finds it before it is locked
+    unlocked = folder / f"{_LOCK}.new"  # made under another name, so that no process finds it before it is locked
     descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     unlocked.rename(folder / _LOCK)
@@ -230,7 +230,7 @@ def _lock(folder: Path) -> int:
 def _remove_abandoned(parent: Path) -> None:
     """Remove the folders in `parent` whose servers were killed. They may hold gigabytes."""
     for folder in parent.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):  # it belongs to another user, is in use, or has just been removed
+        with contextlib.suppress(OSError):  # the folder belongs to another user, is in use, or has just been removed
             if folder.lstat().st_uid != os.geteuid():
                 continue
             descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -275,15 +275,16 @@ def _command(master: str, memory: str, folder: Path, sockets: Path | None) -> li
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        # Over TCP, each job waits 40 ms for a delayed ack.
+        # Use sockets in a folder: over TCP, each job waits 40 ms for a delayed ack.
         "spark.python.unix.domain.socket.enabled": "true" if sockets else "false",
         "spark.python.unix.domain.socket.dir": str(sockets or folder),
         "spark.python.daemon.module": "rebaser.dvu.worker.daemon",
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    # This JVM does little work. Optimizing its code costs more than it saves: without it, the start takes a third
-    # less time. Its objects are short-lived: with a large young generation, collecting large results is cheap.
+    # This JVM does little work, so optimizing its code costs more than it saves: without the optimization, the start
+    # takes a third less time. Its objects are short-lived, so a large young generation makes collecting large results
+    # cheap.
     settings["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:NewRatio=1"
     options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     return [str(_script()), *options, "pyspark-shell"]
@@ -308,7 +309,8 @@ def _environment(gateway_info: Path, token: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(paths),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        # Workers keep the memory of a large packet for the next one: new pages take longer than the computation.
+        # Workers keep the memory of a large packet for the next packet, because new pages take longer than the
+        # computation.
         "MALLOC_MMAP_THRESHOLD_": str(256 * 1024 * 1024),
         "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -320,9 +322,9 @@ def _environment(gateway_info: Path, token: str) -> dict[str, str]:
 
 
 def _load_client() -> threading.Thread:
-    """Import in a thread what sessions will need, while Java starts; both take about the same time. The calling thread
-    first imports what it needs itself, because two threads that import the same package at once may each see it half
-    initialized."""
+    """Import the modules for sessions in a thread, while Java starts; both take about the same time. The calling thread
+    first imports the modules that it needs itself, because two threads that import the same package at once may each
+    see it half initialized."""
     import pyspark.serializers  # noqa: F401, PLC0415
 
     loading = threading.Thread(target=_import_session, name="load-spark-client", daemon=True)
@@ -337,7 +339,7 @@ def _import_session() -> None:
 
 
 def _start_server(gateway_info: Path) -> int:
-    """Have the JVM behind the gateway start Spark with its Connect server; return the port of that server."""
+    """Make the JVM behind the gateway start Spark with its Connect server; return the port of that server."""
     from py4j.clientserver import (  # type: ignore[import-untyped] # noqa: PLC0415 - only the embedded Spark needs it
         ClientServer,
         JavaParameters,
@@ -364,5 +366,5 @@ def _start_server(gateway_info: Path) -> int:
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
-    """Filter the log: Py4J logs each error that it raises, with a stack, although the error is handled here."""
+    """A log filter that drops records of Py4J, which logs each error that it raises, although it is handled here."""
     return "py4j" not in record.pathname

@@ -1,8 +1,8 @@
 """Makes a run of the garbage collection.
 
-Each run is a commit of kind `gc` in the log of the reserved change set `GC_KEY`. Of two runs at once, one appends its
-commit, and the other one is fenced and deletes nothing. The log tells what each run did, and the blob that the newest
-commit names lists its candidates for the next run.
+Each run is a commit of the kind `gc` in the log of the reserved change set `GC_KEY`. If two runs happen at once, one
+appends its commit, and the other is fenced and deletes nothing. The log shows what each run did, and the blob that the
+newest commit names lists the candidates for the next run.
 
 Invariant: nothing is deleted before the commit of the run is stored. A run that dies afterwards leaves the rest of its
 work to the next one, which finds the same candidates.
@@ -39,12 +39,12 @@ from rebaser_core.streams.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 
-CONCURRENT = 8  # blobs that are moved or erased at once
+CONCURRENT = 8  # blobs that are moved or erased concurrently
 RUNS_KEPT = 100  # commits in the log of the collection
-MANY = 100  # blobs of which some message needs at least one, unless something is wrong
+MANY = 100  # if messages need none of this many blobs, something is wrong
 LOST = (
     "no message needs any of the {} blobs: the logs may be lost, or not restored yet, or the blob store may be that of "
-    "another installation; nothing was deleted; if nothing is to be kept, empty the blob store by other means"
+    "another installation; nothing was deleted; if no blob is to be kept, empty the blob store by other means"
 )
 MISREAD = (
     "the logs that were read do not contain the last run of the garbage collection, so they are not those of this "
@@ -56,7 +56,7 @@ MISREAD = (
 @record
 class Run:
     """What a run found and did. `sequence`: its commit, 0 for a dry run. `trashed`, `erased`, `restored`: how many
-    blobs it moved to the trash, erased and brought back; or would have, in a dry run."""
+    blobs it moved to the trash, erased and brought back, or would have moved and so on in a dry run."""
 
     sequence: int
     found: Found
@@ -67,7 +67,7 @@ class Run:
 
 
 class Collector:
-    """Collects the garbage of one installation. `owner`: who runs, for the log. `grace`: seconds."""
+    """Collects the garbage of one installation. `owner`: the program that runs, for the log. `grace`: seconds."""
 
     def __init__(
         self,
@@ -91,14 +91,14 @@ class Collector:
     async def run(self, *, dry: bool = False) -> Run:
         """Find the garbage and delete what is due. `dry`: only find it, and record nothing.
 
-        Raises `FencedError` if another run was recorded meanwhile; this one has then deleted nothing. Raises
-        `TransientError` if NATS or the blob store is not available, and `DvuError` if Spark is not; only what was due
-        has been deleted by then.
+        Raises `FencedError` if another run was recorded meanwhile; this run has then deleted nothing. Raises
+        `TransientError` if NATS or the blob store is not available, and `DvuError` if Spark is not; some of the due
+        blobs may have been deleted by then.
 
-        Deletes nothing and raises an error if it may not have found all that is needed: `ConfigError` if another
-        installation uses the blob store, or nothing needs any of many blobs; `DvuError` (`gc_misread`) if Spark did not
-        read this log; `TransientError` (`clocks_differ`); or the errors of `ReferenceReader`, for messages that it
-        cannot read.
+        Deletes nothing and raises an error if it may not have found all needed blobs: `ConfigError` if another
+        installation uses the blob store, or if no message needs any of many blobs; `DvuError` (`gc_misread`) if Spark
+        did not read this log; `TransientError` (`clocks_differ`); or the errors of `ReferenceReader`, for messages that
+        it cannot read.
         """
         previous = await self._js.last(self._subjects.commits_stream, self._subjects.commits(GC_KEY))
         listed, last = await self._candidates(previous.headers, previous.data) if previous is not None else ("", {})
@@ -133,10 +133,11 @@ class Collector:
         return Run(sequence, found, collection, trashed, erased, restored)
 
     async def _checked_now_ms(self, *, register: bool) -> int:
-        """Return the time by the clock of NATS, which also gives stored messages their times.
+        """Return the time by the clock of NATS, from which the times of stored messages come, too.
 
         Raises `TransientError` if the clock of this machine differs too much, because one of the two is wrong. Raises
-        `ConfigError` if another installation uses the blob store; `register`: note there that this one does.
+        `ConfigError` if another installation uses the blob store. `register`: leave a note in the store that this
+        installation uses it.
         """
         info = await self._js.stream_info(self._subjects.commits_stream)
         if not info.now:
@@ -151,7 +152,7 @@ class Collector:
     async def _candidates(self, headers: Mapping[str, str], data: bytes) -> tuple[str, dict[str, int]]:
         """Return the address of the list of the last run, and the candidates in it.
 
-        If they cannot be read, there are none, and all begin anew.
+        If the list cannot be read, there are no candidates, and the grace period of every blob begins anew.
         """
         address = ""
         try:

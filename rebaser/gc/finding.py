@@ -15,7 +15,8 @@ T = TypeVar("T")
 
 @record
 class Found:
-    """The blobs that no message needs, and those in the trash that one needs. `blobs`, `size`: of the whole store."""
+    """The blobs that no message needs, and the blobs in the trash that a message needs. `blobs`, `size`: number and
+    bytes of all blobs in the store."""
 
     unneeded: tuple[StoredBlob, ...]
     needed_in_trash: tuple[StoredBlob, ...]
@@ -24,7 +25,7 @@ class Found:
 
 
 class Tables(Protocol[T]):
-    """Where stored blobs and references are read, and joined. Each method has read everything when it returns.
+    """Reads stored blobs and references, and joins them. Each method has read everything when it returns.
 
     The methods raise `TransientError`, or `DvuError` if Spark is not available.
     """
@@ -34,7 +35,7 @@ class Tables(Protocol[T]):
         ...
 
     async def queued(self) -> T:
-        """Return what dead letters and queued requests need."""
+        """Return the references of dead letters and queued requests."""
         ...
 
     async def newest(self) -> int:
@@ -42,21 +43,22 @@ class Tables(Protocol[T]):
         ...
 
     async def commits(self, after: int, *, split: bool) -> T:
-        """Return what the commits after log sequence `after` need. `split`: they may be read in any order."""
+        """Return the references of the commits after log sequence `after`. `split`: they may be read in any order."""
         ...
 
     async def join(self, stored: T, needed: Sequence[T]) -> Found:
-        """Return the blobs of `stored` that none of `needed` has, and those in the trash that one of these has."""
+        """Return the blobs of `stored` that are in none of `needed`, and those in the trash that are in one of
+        `needed`."""
         ...
 
 
 async def find_garbage(tables: Tables[T]) -> Found:
-    """Return what no message needs. Raises the errors of `Tables`."""
+    """Return the blobs that no message needs, and the needed ones in the trash. Raises the errors of `Tables`."""
     stored = await tables.stored()
     queued = await tables.queued()
     newest = await tables.newest()
-    # A new commit may name a blob that only an older commit named, and the older one may be purged before it is read.
-    # So the commits that were added meanwhile are read last, in stream order and up to the end.
+    # A new commit may name a blob that only an older commit named, and that older commit may be purged before it is
+    # read. So the commits that were added meanwhile are read last, in stream order and up to the end.
     commits = await tables.commits(0, split=True)
     added = await tables.commits(newest, split=False)
     return await tables.join(stored, [queued, commits, added])

@@ -1,10 +1,11 @@
-"""Which installations use a blob store.
+"""Records and checks which installations use a blob store.
 
-A collection knows the messages of its own installation only. If another one used the same bucket or folder, its blobs
-would all be garbage. So each server and each collection leaves a note in the store, and a collection deletes nothing if
-it finds the note of another installation.
+A collection knows only the messages of its own installation. If another installation used the same bucket or folder,
+all blobs of that installation would count as garbage. So each server and each collection leaves a note in the store,
+and a collection deletes nothing if it finds the note of another installation.
 
-Invariant: an installation is its stream of commits. One that was deleted and created anew is another.
+Invariant: an installation is identified by its stream of commits. If that stream is deleted and created anew, this is
+another installation.
 """
 
 import anyio
@@ -21,7 +22,7 @@ PAUSE = 60.0  # seconds before another attempt to leave the note
 
 
 async def check_alone(blobs: CollectableBlobs, info: StreamInfo, *, register: bool) -> None:
-    """Raise `ConfigError` if another installation uses the store. `info`: of this one's stream of commits.
+    """Raise `ConfigError` if another installation uses the store. `info`: describes the stream of commits of this one.
 
     `register`: leave the note of this installation.
     """
@@ -40,7 +41,7 @@ async def check_alone(blobs: CollectableBlobs, info: StreamInfo, *, register: bo
 
 
 async def leave_note(context: Context) -> None:
-    """Leave the note of this installation in its blob store; try until that succeeds."""
+    """Leave the note of this installation in its blob store. Try again until that succeeds."""
     if context.settings.blobs is None:  # the bucket in NATS has the prefix of the installation
         return None
     blobs = open_collectable(context.settings.blobs, context.js, context.subjects.blobs_bucket)

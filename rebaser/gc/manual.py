@@ -21,7 +21,7 @@ def new_id() -> str:
 
 
 async def collect_once(settings: Settings, grace: float, *, dry: bool = False) -> Run:
-    """Make a run on the Spark that `settings` name; an embedded one is started for it.
+    """Make a run on the Spark that `settings` name; an embedded Spark is started for the run.
 
     Raises the errors of `Collector.run`, `ConfigError`, `NotConnectedError`, and `NotReadyError` if the streams do not
     exist.

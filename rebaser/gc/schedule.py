@@ -1,7 +1,7 @@
-"""Starts runs of the garbage collection, on the server that sweeps.
+"""Starts runs of the garbage collection, on the sweeper.
 
 Invariant: whether a run is due follows from the log of the collection and the clock of NATS, so it does not matter
-which server is asked, or how often servers are restarted.
+which server is the sweeper, or how often servers are restarted.
 """
 
 from collections.abc import Callable
@@ -20,12 +20,12 @@ from rebaser_core.garbage import GC_KEY
 
 log = structlog.get_logger(__name__)
 
-CHECKS = 100  # in the time between two runs
+CHECKS = 100  # checks in the time between two runs
 MAX_PAUSE = 600.0  # seconds between two checks
 
 
 class CollectionSchedule:
-    """Makes a run every `every` seconds; 0: never."""
+    """Makes a run every `every` seconds; never if that is 0."""
 
     def __init__(self, context: Context, every: float) -> None:
         self._context = context
@@ -33,7 +33,7 @@ class CollectionSchedule:
 
     async def run(self, is_sweeper: Callable[[], bool]) -> None:
         """Make a run whenever one is due and this server is the sweeper, until cancelled."""
-        # even if this schedule never makes a run (`every` is 0), because another installation may collect
+        # even if this schedule never makes a run (`every` is 0), because another installation may make one
         await leave_note(self._context)
         while self._every:
             await anyio.sleep(min(self._every / CHECKS, MAX_PAUSE))
@@ -48,7 +48,7 @@ class CollectionSchedule:
                 log.warning("gc_failed", code=error.code, reason=error.message)
 
     async def is_due(self) -> bool:
-        """Whether the last run, or if there is none the creation of the log, is long enough ago."""
+        """Whether the last run (if there is none, the creation of the log) is long enough ago."""
         js, subjects = self._context.js, self._context.subjects
         info = await js.stream_info(subjects.commits_stream)
         last = await js.last(subjects.commits_stream, subjects.commits(GC_KEY))

@@ -83,7 +83,7 @@ class SparkTables:
         from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
 
         def run() -> T:
-            active = SparkSession._active_session  # noqa: SLF001 - of this thread; what reads a checkpoint looks here
+            active = SparkSession._active_session  # noqa: SLF001 - of this thread; readers of checkpoints use it
             before = getattr(active, "session", None)
             active.session = self._session.spark
             try:
@@ -123,7 +123,7 @@ class SparkTables:
 
 @asynccontextmanager
 async def own_spark(settings: Settings) -> AsyncIterator[str]:
-    """Yield the URL of the Spark that `settings` name. An embedded one is started, and stopped at the end.
+    """Yield the URL of the Spark that `settings` name. An embedded Spark is started, and stopped at the end.
 
     Raises `ConfigError` if there is no usable Java, `DvuError` if Spark does not start.
     """

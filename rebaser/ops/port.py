@@ -1,4 +1,4 @@
-"""Opens the ops port, in the event loop of the server: if the loop is blocked, probes get no answer.
+"""Opens the ops port, in the event loop of the server. So if the loop is blocked, probes get no answer.
 
 Invariant: the port is open before NATS is reached, and until the server has given back its tasks.
 """
@@ -73,7 +73,7 @@ async def _listen(address: str) -> socket.socket:
 
 def _make_server(state: Observed) -> Any:
     try:
-        from rebaser.ops.web import make_server  # noqa: PLC0415 - it takes 0.2 s, and its packages are an extra
+        from rebaser.ops.web import make_server  # noqa: PLC0415 - takes 0.2 s, and needs packages of an extra
     except ImportError as error:
         raise ConfigError(f"--http needs the package {error.name}: pip install 'rebaser[server]'") from None
     return make_server(state)

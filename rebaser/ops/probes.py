@@ -1,7 +1,7 @@
 """Decides what `/livez` and `/readyz` answer, as a pure function of a snapshot.
 
-Liveness asks whether a restart would help, readiness whether a rollout may go on. So a server is
-never dead of what a restart does not mend: otherwise, a whole fleet would restart at once when NATS is lost.
+Liveness asks whether a restart would help, readiness whether a rollout may go on. So a problem that a restart does not
+fix never makes a server dead: otherwise, the whole fleet would restart at once when NATS is lost.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,14 +13,14 @@ from rebaser.snapshot import Snapshot
 Probe = Literal["livez", "readyz"]
 
 AWAY_INTERVALS = 2  # ping intervals without NATS after which a server is not ready
-SILENT_WAITS = 5  # ack waits without a round of progress acks after which a server is dead
+SILENT_WAITS = 5  # ack waits without a round of progress acks, after which a server counts as dead
 SILENT_MIN = 30.0  # seconds; a shorter silence is never a deadlock
 SPARK_READY = "ready"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One aspect of a server. `text` says how it is. A check that is not `live` or not `ready` fails that probe."""
+    """One aspect of a server. `text` describes it. A check that is not `live` or not `ready` fails that probe."""
 
     name: str
     text: str
@@ -33,7 +33,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a probe: whether it passes, and the checks behind it, without the excluded ones."""
+    """The answer to a probe: whether the probe passes, and the checks that decide this, without the excluded ones."""
 
     probe: Probe
     checks: tuple[Check, ...]
@@ -56,19 +56,19 @@ class Answer:
 
 
 def judge(probe: Probe, snapshot: Snapshot, *, require: Collection[str] = (), exclude: Collection[str] = ()) -> Answer:
-    """Judge `snapshot`. `require`: `spark`, if a server is not ready without it. `exclude`: some of `CHECKS`."""
+    """Judge `snapshot`. `require`: `spark`, if a server is not ready without Spark. `exclude`: some of `CHECKS`."""
     checks = (
         _stage(snapshot),
         _nats(snapshot),
         _progress(snapshot),
         Check("streams", snapshot.missing or "all exist", ready=not snapshot.missing),
         Check("spark", snapshot.spark, ready="spark" not in require or snapshot.spark == SPARK_READY),
-        Check("trouble", snapshot.trouble or "none"),  # only reported: other change sets make progress
+        Check("trouble", snapshot.trouble or "none"),  # only reported, because other change sets make progress
     )
     return Answer(probe, tuple(check for check in checks if check.name not in exclude))
 
 
-CHECKS = ("stage", "nats", "progress", "streams", "spark", "trouble")  # that can be excluded
+CHECKS = ("stage", "nats", "progress", "streams", "spark", "trouble")  # the checks that a request can exclude
 REQUIRABLE = ("spark",)
 
 
@@ -86,7 +86,7 @@ def _nats(snapshot: Snapshot) -> Check:
 
 
 def _progress(snapshot: Snapshot) -> Check:
-    """Whether the loop that keeps the tasks runs. It ends when the server drains."""
+    """Whether the loop that sends progress acks for tasks runs. The loop ends when the server drains."""
     silent = snapshot.progress_silent
     if snapshot.stage != "serving" or silent <= max(SILENT_WAITS * snapshot.ack_wait, SILENT_MIN):
         return Check("progress", "tasks are kept" if snapshot.stage == "serving" else "no tasks to keep")

@@ -23,13 +23,13 @@ from rebaser.telemetry.catalogue import read_all
 log = structlog.get_logger(__name__)
 
 MAX_CONNECTIONS = 64
-MAX_REQUEST = 8 * 1024  # bytes of all that a connection may send
-LIFETIME = 10.0  # seconds from the start of a connection to its end, whatever happens on it
-CLOSING = 2  # seconds for the answers that are being sent when the port is closed
+MAX_REQUEST = 8 * 1024  # bytes that a connection may send in all
+LIFETIME = 10.0  # maximum seconds from the start of a connection to its end
+CLOSING = 2  # seconds for sending the remaining answers when the port is closed
 
 
 class OneRequest(H11Protocol):  # type: ignore[misc]
-    """A connection for one request. It ends even if its client never sends all of the request."""
+    """A connection for one request. It ends even if the client never sends the whole request."""
 
     _end: Any = None
     _received = 0
@@ -43,7 +43,7 @@ class OneRequest(H11Protocol):  # type: ignore[misc]
 
     def data_received(self, data: bytes) -> None:
         self._received += len(data)
-        if self._received > MAX_REQUEST:  # uvicorn's own limit holds only for a head that comes in parts
+        if self._received > MAX_REQUEST:  # uvicorn's own limit applies only to a head that arrives in parts
             self.transport.abort()
         else:
             super().data_received(data)
@@ -63,7 +63,7 @@ def make_server(state: Observed) -> Any:
         lifespan="off",
         loop="none",
         log_config=None,
-        log_level="critical",  # anybody can send what it would log; failures are logged by `_failed`
+        log_level="critical",  # any client can cause what uvicorn logs; `_failed` logs failures
         access_log=False,
         proxy_headers=False,
         server_header=False,
@@ -72,7 +72,7 @@ def make_server(state: Observed) -> Any:
     )
     config.load()
     server = uvicorn.Server(config)
-    server.capture_signals = contextlib.nullcontext  # signals are the command's
+    server.capture_signals = contextlib.nullcontext  # the command handles signals
     return server
 
 
@@ -90,7 +90,7 @@ def _application(state: Observed) -> Any:
                 return JSONResponse(answer.details(), status)
             return PlainTextResponse(answer.text() + "\n", status)
 
-        return Route(f"/{probe}", answer, methods=["GET"])  # Starlette adds HEAD
+        return Route(f"/{probe}", answer, methods=["GET"])  # Starlette adds HEAD itself
 
     scrapes = CapacityLimiter(1)
 

@@ -1,4 +1,4 @@
-"""Calls a function for many items, for a limited number of them at the same time."""
+"""Calls a function for many items, but only for a limited number of them at the same time."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar

@@ -87,8 +87,8 @@ async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncItera
                     driver_memory=settings.spark_driver_memory,
                     # The JVM has its own working folder, so a relative path would name a different folder there.
                     scratch=settings.scratch.absolute() if settings.scratch else None,
-                    # Half of `dvu_timeout`, so that a DVU that is too slow is found while the DVUs that share its job
-                    # have time left.
+                    # Half of `dvu_timeout`: if a DVU is too slow, the DVUs that share its job still have time left when
+                    # this is noticed.
                     job_timeout=settings.dvu_timeout / 2,
                     blobs=blobs,
                     blobs_url=settings.blobs or "",
@@ -116,7 +116,7 @@ async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncItera
 
 
 async def _connect(stack: AsyncExitStack, settings: Settings, deadline: float) -> Connection:
-    """Connect to NATS. While it cannot be reached, try again until `deadline`. If it refuses, raise the error."""
+    """Connect to NATS. While NATS cannot be reached, try again until `deadline`. If NATS refuses, raise the error."""
     backoff = Backoff(RETRY_NATS, RETRY_NATS_MAX)
     while True:
         connecting = Connection.connect(

@@ -1,4 +1,4 @@
-"""Sets thresholds from the environment, so that tests which start processes can take rarely used code paths.
+"""Sets thresholds from the environment, so that tests can start processes that take rarely used code paths.
 
 Thresholds choose between code paths with the same results. They are not settings: no installation benefits from them.
 `REBASER_TEST_THRESHOLDS` is `lowest`, `highest`, `drawn 17` (17 is a seed), or a JSON object of fields of
@@ -7,8 +7,8 @@ Thresholds choose between code paths with the same results. They are not setting
     REBASER_TEST_THRESHOLDS=lowest rebaser dev
     REBASER_TEST_THRESHOLDS='{"packet_bytes": 1000, "full_plan_min_values": 0}' rebaser serve …
 
-It is read once, when `rebaser` is imported: by a server, and by the Python workers of its embedded Spark, which inherit
-the variable. An external Spark does not get it. Tests in one process use `rebaser_core.thresholds.forced`.
+The variable is read once, when `rebaser` is imported: by a server, and by the Python workers of its embedded Spark,
+which inherit it. An external Spark does not get it. Tests in one process use `rebaser_core.thresholds.forced`.
 """
 
 import json

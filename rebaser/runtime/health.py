@@ -13,7 +13,7 @@ MAX_KEPT = 1000  # change sets whose last failure is kept, those that failed las
 
 
 class HealthStatus:
-    """Keeps the newest failure that kept a change set from making progress. Times are of the server's clock."""
+    """Keeps the newest failure that stopped the progress of a change set. Times are those of the server's clock."""
 
     def __init__(self) -> None:
         self._newest: tuple[float, str] | None = None  # the time until which it is shown, and its message
@@ -38,7 +38,7 @@ class HealthStatus:
             self._of.popitem(last=False)
 
     def current(self, now: float) -> str:
-        """Return the message of the newest failure while it is to be shown, else an empty string."""
+        """Return the message of the newest failure as long as it is to be shown, then an empty string."""
         if self._newest is None or now > self._newest[0]:
             return ""
         return self._newest[1]

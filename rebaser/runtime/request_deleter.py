@@ -1,7 +1,8 @@
 """Deletes decided requests from the stream, in the background, for all owners of a server.
 
-Invariant: only sequences that a commit has decided are added here. Deleting late, twice or never is harmless, because
-`applied` in the log records which requests are decided. The next owner deletes the requests that remain.
+Invariant: only sequences of requests that a commit has decided are added here. Deleting late, twice or never is
+harmless, because `applied` in the log records which requests are decided. The next owner deletes the requests that
+remain.
 """
 
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from rebaser_core.errors import RebaserError
 log = structlog.get_logger(__name__)
 
 GROUP = 256  # deletes sent at once
-GATHER = 0.05  # seconds for which deletes are collected: many together cost as much as one
+GATHER = 0.05  # seconds for which deletes are collected, because many together cost as much as one
 RETRY = 1.0  # seconds until failed deletes are sent again
 
 
@@ -34,7 +35,8 @@ class RequestDeleter:
         self._wake.set()
 
     def clear(self) -> None:
-        """Forget the added sequences: the stream was recreated, and their messages were lost with the old one."""
+        """Forget the added sequences, because the stream was recreated, and the old one was lost with their
+        messages."""
         self._queue.clear()
 
     async def run(self) -> None:

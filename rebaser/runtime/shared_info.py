@@ -1,4 +1,4 @@
-"""Describes a stream to many callers at once: the owners that load at the same time share one call."""
+"""Describes a stream to many callers at once: owners that load at the same time share one call."""
 
 import asyncio
 from collections import deque
@@ -8,11 +8,11 @@ from rebaser_client.jetstream import JetStream
 from rebaser_client.jetstream.infos import StreamInfo
 from rebaser_core.errors import RebaserError
 
-MAX_SHARED = 128  # callers that share one call; thousands of owners that start at once thus load in groups
+MAX_SHARED = 128  # callers that share one call, so that thousands of owners that start at once load in groups
 
 
 class SharedStreamInfo:
-    """Describes `stream` to callers that share calls of `stream_info`. A caller never gets the answer to a call that
+    """Describes `stream` to callers, which share calls of `stream_info`. A caller never gets the answer to a call that
     was sent before the caller asked."""
 
     def __init__(self, js: JetStream, stream: str) -> None:
@@ -39,7 +39,7 @@ class SharedStreamInfo:
                 await self._answer([future for future in group if not future.done()])
         finally:
             self._running = False
-            for future in [*group, *self._waiting]:  # there are none left, unless the connection is being closed
+            for future in [*group, *self._waiting]:  # no caller is left, unless the connection is being closed
                 if not future.done():
                     future.set_exception(ClientClosedError())
             self._waiting.clear()

@@ -7,7 +7,7 @@ from pathlib import Path
 KIB, MIB = 1024, 1024 * 1024
 SHARE = 3  # a third of the memory is for owned change sets; the rest is for Spark, NATS, requests and reserves
 OWNER_BYTES = 64 * KIB  # an owner without its values: measured, rounded up
-MIN_SLOTS = 16  # even with little memory: a few large change sets must not keep all others from being served
+MIN_SLOTS = 16  # even with little memory, so that a few large change sets do not prevent work on all others
 MAX_SLOTS = 100_000
 UNKNOWN_MEMORY = 2 * 1024 * MIB  # assumed if the system does not say how much memory it has
 UNLIMITED = 2**60  # cgroup v1 shows "no limit" as a number above this one
@@ -33,14 +33,14 @@ class SlotCount:
 
 
 def memory_limit(root: Path = Path("/")) -> int:
-    """Return how many bytes of memory this process may use: the limit of its container, or all of the machine.
+    """Return how many bytes of memory this process may use: the limit of its container, or all memory of the machine.
 
     `root`: where `proc` and `sys` are mounted.
     """
     limits = [*_cgroup_limits(root)]
     try:
         limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (ValueError, OSError):  # the system does not know these names
+    except (ValueError, OSError):  # the system does not have these names
         limits.append(UNKNOWN_MEMORY)
     return min(limits)
 
@@ -59,8 +59,8 @@ def _cgroup_limits(root: Path) -> Iterator[int]:
             base, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
         else:
             continue
-        # A group is limited by all groups above it. In a container the path may be that of the host, which is not
-        # there; then the limit of the container is at the base.
+        # The limits of all groups above a group apply to it. In a container, the path may be that of the host, which
+        # does not exist there; then the limit of the container is at the base.
         group = base / path.strip("/")
         while True:
             limit = _read_limit(group / name)

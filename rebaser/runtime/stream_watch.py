@@ -1,14 +1,14 @@
-"""Watches the streams, recreates a stream that disappears, and logs as an error what it held.
+"""Watches the streams. If a stream disappears, recreates it, and logs which data was lost.
 
 A stream disappears when an operator deletes it, when the store is wiped, or when nats-server ends and the stream was in
 memory. This may cause an error in any part of the server, or no error at all. So the streams are checked periodically,
-after each reconnect, when NATS announces that a stream was deleted (if this user may subscribe to that), and when any
-part of the server asks for a check.
+after each reconnect, when NATS announces that a stream was deleted (if this user may subscribe to such announcements),
+and when any part of the server asks for a check.
 
 Invariants: the server is unready from the moment a check finds a stream missing until all streams exist. The sequences
 of a recreated stream start far above the last one of the old stream, so that an ack or delete for a message of the old
-stream cannot affect a message of the new one. Owners that depend on a stream are notified when it was replaced, even if
-another server recreated it.
+stream cannot affect a message of the new one. Owners that depend on a stream are notified when the stream was replaced,
+even if another server recreated it.
 """
 
 from collections import deque
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 DELETED = "$JS.EVENT.ADVISORY.STREAM.DELETED.*"  # the subject on which NATS announces deleted streams
 CHECK = 5.0  # seconds between checks, unless one is requested
-MIN_PAUSE = 0.25  # seconds between checks, however many are requested
+MIN_PAUSE = 0.25  # minimum seconds between checks, even if more are requested
 MAX_LOSSES = 12  # newest losses that are reported
 
 
@@ -42,9 +42,10 @@ class StreamLossListener(Protocol):
     """Is notified when streams disappear."""
 
     def streams_lost(self, streams: Mapping[str, int]) -> None:
-        """Called when the contents of `streams` are lost, whether or not another server has recreated them already.
+        """Called when the contents of `streams` are lost, even if another server has recreated the streams already.
 
-        `streams` maps the name of each to a sequence: messages from there on are not lost, but in the new stream.
+        `streams` maps the name of each stream to a sequence: messages from that sequence on are not lost, because they
+        are in the new stream.
         """
         ...
 
@@ -55,9 +56,9 @@ class StreamLossListener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamSnapshot:
-    """A stream as seen by a check at `time` (UTC): when it was created, its number of messages, its last sequence.
+    """A stream at the time of a check, `time` (UTC): when it was created, its number of messages, its last sequence.
 
-    `first_age`: how long ago its oldest message was stored, in seconds; 0 if it is empty.
+    `first_age`: how many seconds ago its oldest message was stored; 0 if the stream is empty.
     """
 
     created: str
@@ -75,8 +76,8 @@ class StreamWatch:
     """Watches the streams of one installation: call `ensure` to create them, then `run` in a task group.
 
     With `create` false, it only checks them: `rebaser init` creates and updates them, and servers need no right to.
-    `problem`: why the server is not ready; empty if it is. `losses`: descriptions of what was lost while this server
-    ran. `tasks`: the number of tasks that no server has, and of those that servers have.
+    `problem`: why the server is not ready; empty if it is. `losses`: descriptions of the data that was lost while this
+    server ran. `tasks`: the numbers of tasks that no server has, and of tasks that servers have.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class StreamWatch:
         self._seen = await self._snapshots()
 
     def usage(self) -> dict[str, StreamUsage]:
-        """Return what each stream held at the last check, by kind."""
+        """Return the usage of each stream at the last check, by kind."""
         subjects = self._subjects
         kinds = {getattr(subjects, f"{kind}_stream"): kind for kind in STREAMS if kind != "blobs"}
         kinds[f"OBJ_{subjects.blobs_bucket}"] = "blobs"
@@ -121,7 +122,7 @@ class StreamWatch:
         return self._last_seen(self._subjects.requests_stream).first_age
 
     def check_soon(self) -> None:
-        """Request a check, for instance because an operation failed as it would if a stream were missing."""
+        """Request a check, for instance because an operation failed and a missing stream may be the cause."""
         self._check_wanted.set()
 
     async def run(self, listener: StreamLossListener) -> None:

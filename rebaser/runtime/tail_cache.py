@@ -1,10 +1,10 @@
 """Keeps the copied commits of a few positions, so that many change sets created from one position cost one read.
 
-If there are too many commits to copy, it remembers the checkpoint that was made instead.
+If there are too many commits to copy, the cache remembers the checkpoint that was made instead.
 
-Invariant: `get` returns a tail only for the message up to which it was copied, byte for byte. No two commits have the
-same id, so this message identifies the log and all that is before it. This holds even if the change set was deleted and
-created again, or if the stream was restored from a backup, and its sequences are used a second time.
+Invariant: `get` returns a tail only if the message at its end is, byte for byte, the given one. No two commits have the
+same id, so this message identifies the log and all messages before it. This holds even if the change set was deleted
+and created again, or if the stream was restored from a backup, so that its sequences are used a second time.
 """
 
 from collections import OrderedDict
@@ -19,12 +19,12 @@ from rebaser_core.commit import CheckpointRef, TailRow
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.record import record
 
-ROWS_FACTOR = 12  # decoded rows take about as many times the memory of their encoded form
+ROWS_FACTOR = 12  # how many times the memory of their encoded form decoded rows take
 ADDRESS = 200  # bytes of memory that the address of a blob takes
 OVERHEAD = 2000  # bytes of memory that a tail takes in addition to its parts
 MAX_MADE = 64  # checkpoints
-# Seconds to wait for another task that reads the same tail. After that the caller reads it itself, so that in an outage
-# no task waits long.
+# Seconds to wait for another task that reads the same tail. After that, the caller reads the tail itself, so that no
+# task waits long in an outage.
 PATIENCE = 1.0
 
 
@@ -33,7 +33,7 @@ class Tail:
     """The commits of a log after sequence `after`, up to the message `newest`, as a `create` commit copies them.
 
     `first`: sequence of the oldest message that was copied. `size`: bytes of the payloads of the messages. `data`: the
-    encoded rows. `rows`: the same decoded; None if they are too many to be kept. `needed`: the addresses of the blobs
+    encoded rows. `rows`: these rows decoded; None if they are too many to be kept. `needed`: the addresses of the blobs
     that the commits need.
     """
 
@@ -56,8 +56,8 @@ class Tail:
 class MadeCheckpoint:
     """A checkpoint of a parent up to the message `newest`, which was made because the tail was too large to be copied.
 
-    `instead_of`: the parent's own checkpoint then; the tail after that one can only have grown. `needed`: the addresses
-    of the blobs that the checkpoint needs.
+    `instead_of`: the parent's own checkpoint at that time; the tail after that checkpoint can only have grown.
+    `needed`: the addresses of the blobs that the checkpoint needs.
     """
 
     newest: StoredMessage
@@ -81,7 +81,7 @@ class TailCache:
 
     @asynccontextmanager
     async def reading(self, parent: ChangeSetKey, newest: StoredMessage) -> AsyncIterator[Tail | None]:
-        """Have only one caller at a time read the tail up to `newest`, while the others wait for it.
+        """Let only one caller at a time read the tail up to `newest`; the others wait for that caller.
 
         Yield the tail if it is in the cache by now, or None if the caller has to read it. No caller waits longer than
         `PATIENCE`, or more than once.
@@ -101,9 +101,9 @@ class TailCache:
             done.set()
 
     def made(self, parent: ChangeSetKey, with_changes: bool, instead_of: CheckpointRef | None) -> MadeCheckpoint | None:
-        """Return the checkpoint of `parent` that was made instead of its own one, or None.
+        """Return the checkpoint of `parent` that was made for a new change set in place of the parent's own, or None.
 
-        `with_changes`: whether it has the changes of the parent as a branch.
+        `with_changes`: whether the checkpoint has the changes of the parent as a branch.
         """
         found = self._made.get((parent, with_changes))
         return found if found is not None and found.instead_of == instead_of else None

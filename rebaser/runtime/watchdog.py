@@ -1,4 +1,4 @@
-"""Reports what blocks the event loop: a thread watches the loop, and logs its stack if it is stuck.
+"""Reports code that blocks the event loop: a thread watches the loop, and logs its stack if the loop is stuck.
 
 Invariant: the thread only watches. It shares one number with the loop, and ends before `watched_loop` exits.
 """
@@ -33,7 +33,7 @@ class _Watch(threading.Thread):
 
     def run(self) -> None:
         pause = self._threshold / 4
-        blocked_at: float | None = None  # while a reported block lasts, the last beat before it
+        blocked_at: float | None = None  # the last beat before a block that was reported and still lasts
         quiet_until = checked_at = time.monotonic()
         used = time.process_time()
         while not self.done.wait(pause):
@@ -52,7 +52,7 @@ class _Watch(threading.Thread):
             if frame is None:
                 continue
             stack = traceback.extract_stack(frame)[-MAX_FRAMES:]
-            del frame  # otherwise its locals live on in this thread
+            del frame  # otherwise, this thread keeps the local variables of the frame alive
             log.error("loop_blocked", seconds=round(late, 1), stack="".join(traceback.format_list(stack)))
             blocked_at, quiet_until = beat, now + MIN_PAUSE
 

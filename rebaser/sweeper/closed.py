@@ -1,9 +1,9 @@
-"""Has change sets deleted that were closed long ago.
+"""Sends requests to delete change sets that were closed long ago.
 
-The sweeper asks for it as anybody does, with a request. So the owner decides, in order with all other requests.
+The request is the same as that of any client. So the owner decides it, in order with all other requests.
 
-Invariant: a change set is deleted only if its log has no commit after the one that the sweeper saw. Whoever reopens a
-change set in time keeps it.
+Invariant: a change set is deleted only if its log has no commit after the one that the sweeper saw. So a change set
+that somebody reopens in time is kept.
 """
 
 from collections.abc import Mapping
@@ -40,10 +40,10 @@ class ClosedChangeSets:
         self._asked: dict[str, tuple[int, float]] = {}  # by name: after which commit a deletion was asked for, and when
 
     async def delete(self, closed: Mapping[str, ClosedSince], now_ns: int) -> int:
-        """Ask for the deletion of those of `closed` that are old enough at `now_ns`; returns how many these are.
+        """Request the deletion of those of `closed` that are old enough at `now_ns`; returns their number.
 
-        A change set whose request is refused, because its queue is full or servers may not send to it, is asked again
-        in the next sweep. Raises `TransientError`.
+        If NATS refuses a request, because the queue is full or servers may not send requests, the next sweep tries
+        again. Raises `TransientError`.
         """
         if not self._closed_for:
             return 0
@@ -63,7 +63,7 @@ class ClosedChangeSets:
         return len(names)
 
     async def _ask(self, name: str, sequence: int) -> bool:
-        """Return whether the request was stored; False if there is no room for it, or no permission."""
+        """Return whether the request was stored; False if there is no room for the request, or no permission."""
         try:
             key = ChangeSetKey.of(*name.split("."))
         except UnprocessableError:

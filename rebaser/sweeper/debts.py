@@ -1,7 +1,7 @@
 """Finds change sets that need an owner although no request is queued, from the headers of their logs.
 
 A change set needs an owner if its newest commit records debt, or if the writer of that commit lacked a function that
-this server has. The headers also say which change sets are closed, and so may be deleted some day (`closed`).
+this server has. The headers also show which change sets are closed and may be deleted later (`closed`).
 """
 
 import anyio
@@ -29,10 +29,10 @@ class ClosedSince:
 
 
 class DebtTracker:
-    """Keeps track of the change sets that need an owner because of their newest commit.
+    """Tracks the change sets that need an owner because of their newest commit.
 
     `closed`: by name (`ws.cs`), the newest commit of each change set that is closed, unless it is protected, or was
-    closed when it was created. `newest_ns`: when the newest commit of all was stored (Unix time).
+    closed when it was created. `newest_ns`: when the newest commit of all change sets was stored (Unix time).
     """
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
@@ -88,7 +88,7 @@ class DebtTracker:
         try:
             _, debt = read_sweep_headers(headers)
         except UnprocessableError:
-            return  # not a commit: those who load the state skip it as well
+            return  # not a commit; loading the state also skips it
         name = message.subject[len(self._all) - len("*.*") :]
         if read_status_after(headers) in EXPIRING and not read_protected(headers):
             self.closed[name] = ClosedSince(message.stream_sequence, message.timestamp_ns)

@@ -1,15 +1,15 @@
 """Purges history that owners leave in the log, because an owner purges only when it writes a checkpoint.
 
-So without the sweeper, a change set that is no longer edited would keep its history forever, and the histories of many
-such change sets would fill the stream of all logs. Then no server could append a commit.
+Without the sweeper, a change set that is no longer edited would keep its history forever. The histories of many such
+change sets would fill the stream of all logs, and no server could append a commit any more.
 
-While the stream has room, a round through all logs purges what is older than the history that is kept. While the
-stream is crowded (see `rebaser.change_set.log.checkpointer`), all history is purged, beginning with the logs that have
-the most commits, until the stream is no longer crowded.
+While the stream has room, a round through all logs purges commits that are older than the history that is kept. While
+the stream is crowded (see `rebaser.change_set.log.checkpointer`), all history is purged, beginning with the logs that
+have the most commits, until the stream is no longer crowded.
 
-Invariants: what is purged depends only on the streams, not on any server's clock. The checkpoint before the newest one
-and the log after it always remain, so purging cannot interfere with an owner that is starting, or with another server
-that sweeps.
+Invariants: which messages are purged depends only on the streams, not on any server's clock. The checkpoint before the
+newest one and the log after it always remain, so purging cannot interfere with an owner that is starting, or with
+another server that sweeps.
 """
 
 from collections import deque
@@ -35,9 +35,9 @@ from rebaser_core.streams.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 
-ROUNDS = 64  # within the time for which history is kept
-MAX_INTERVAL = timedelta(hours=1)  # between rounds, at most
-CONCURRENT = 8  # logs examined at once
+ROUNDS = 64  # rounds within the time for which history is kept
+MAX_INTERVAL = timedelta(hours=1)  # maximum seconds between rounds
+CONCURRENT = 8  # logs that are examined concurrently
 CHUNKS, CROWDED_CHUNKS = 16, 128  # chunks of `CONCURRENT` logs in one sweep: normally, and while crowded
 
 
@@ -53,13 +53,13 @@ class OldHistory:
         self._interval = min(interval, MAX_INTERVAL) if interval else MAX_INTERVAL
         self._created = ""
         self._crowded = False  # whether the current round is one for a crowded stream
-        self._warned = False  # whether it was logged that the stream is crowded and no history is left
+        self._warned = False  # whether a log event has said that the stream is crowded and no history is left
         self._queue: deque[tuple[str, int]] = deque()  # logs that this round has yet to examine: `ws.cs`, messages
         self._next_round: datetime | None = None
         self._settled: dict[str, int] = {}  # logs without history to purge, until they grow: `ws.cs`, messages
 
     async def purge(self) -> int:
-        """Go on with the round, or begin one that is due. Return the number of messages purged.
+        """Continue the current round, or begin one that is due. Return the number of purged messages.
 
         The cost of a call is bounded, however many logs there are. Raises `TransientError`.
         """
@@ -107,7 +107,7 @@ class OldHistory:
         self._queue, self._crowded, self._next_round = deque(logs), crowded, now + self._interval
 
     async def _purge_logs(self, logs: Sequence[tuple[str, int]], begin: datetime | None) -> int:
-        """Purge `logs` from their beginning up to what the history since `begin` needs (None: no history is kept)."""
+        """Purge messages of `logs` that the history since `begin` does not need (None: no history is kept)."""
         purged = 0
 
         async def purge(one: tuple[str, int]) -> None:
@@ -126,7 +126,7 @@ class OldHistory:
         return purged
 
     async def _purge_log(self, key: ChangeSetKey, begin: datetime | None) -> tuple[int, bool]:
-        """Return how many messages were purged, and whether there is nothing else to purge until the log grows."""
+        """Return how many messages were purged, and whether no more can be purged until the log grows."""
         stream, subject = self._subjects.commits_stream, self._subjects.commits(key)
         at_most = through = await self._unneeded(key, await self._js.last(stream, subject))
         if begin is not None and through:
@@ -138,10 +138,10 @@ class OldHistory:
         return await self._js.purge(stream, subject, sequence=through + 1), settled
 
     async def _unneeded(self, key: ChangeSetKey, message: StoredMessage | None) -> int:
-        """Return the log sequence up to which the log can do without history. `message`: its newest one.
+        """Return the log sequence up to which no message is needed if no history is kept. `message`: the newest one.
 
-        The checkpoint before the newest one remains, for readers that started from it. If the change set was created or
-        deleted, no reader needs what is older than that.
+        The checkpoint before the newest one remains, for readers that started from it. If the change set was created by
+        a request, or deleted, no reader needs older messages than that commit.
         """
         newest = self._commit(key, message)
         if newest is None or message is None:

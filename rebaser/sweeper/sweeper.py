@@ -1,17 +1,17 @@
 """The sweeper: publishes the task of every change set that needs an owner and has none.
 
 A request is stranded if its client died after it published the request and before it published the task. A dependent
-values update is stranded if its owner died during its recheck. Both show in the streams: the stream of requests holds
-some, or the newest commit records debt, while the stream of tasks holds no task.
+values update is stranded if its owner died during its recheck. The streams show both cases: the change set has queued
+requests, or its newest commit records debt, but it has no task.
 
-One server of the fleet sweeps. The sweep stream holds one message that is never acknowledged. It goes to the client
-that JetStream has pinned (ADR-42). The pinned server gives the message back with a delay, and the redelivery starts its
-next sweep. If the pinned server dies, it loses the pin, and the message goes to another server. If several servers
-sweep nevertheless, no harm is done, because NATS refuses a second task for a change set.
+One server of the fleet sweeps. The sweep stream holds one message that is never acknowledged. NATS delivers it to the
+client that JetStream has pinned (ADR-42). The pinned server gives the message back with a delay, and the redelivery
+starts its next sweep. If the pinned server dies, it loses the pin, and the message goes to another server. If several
+servers sweep nevertheless, no harm is done, because NATS refuses a second task for a change set.
 
-The sweeper also moves messages whose subject names no change set to the dead letters (see `unroutable`), and purges
-history that owners leave in the log (see `old_history`), and has change sets deleted that were closed long ago (see
-`closed`).
+The sweeper also moves messages whose subject names no change set to the dead letters (see `unroutable`), purges history
+that owners leave in the log (see `old_history`), and sends requests to delete change sets that were closed long ago
+(see `closed`).
 """
 
 import time
@@ -47,9 +47,9 @@ class Sweeper:
 
     Change sets that were closed for `closed_for` seconds are deleted; 0: none.
 
-    `seen` is what the last sweep saw; None unless this server is pinned.
+    `seen` has the numbers of the last sweep; None unless this server is pinned.
 
-    `on_stream_error` is called when a call fails in a way that a missing stream would explain.
+    `on_stream_error` is called when a call fails and a missing stream may be the cause.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Sweeper:
         self._history = history
         self._closed = ClosedChangeSets(js, subjects, closed_for)
         self._on_stream_error = on_stream_error
-        self._old_sweep_retired = False  # whether the sweep message of older releases, among the tasks, is deleted
+        self._old_sweep_retired = False  # whether the sweep message in the stream of tasks (older releases) is deleted
         self.pinned = False
         self.seen: Sweep | None = None
 
@@ -117,7 +117,7 @@ class Sweeper:
             return 0
         tasks = await self._names(subjects.tasks_stream, f"{subjects.root}.tasks.", ".process")
         waiting -= tasks
-        if waiting:  # read again: a change set whose requests have been decided meanwhile needs no owner
+        if waiting:  # read again, because a change set whose requests have been decided meanwhile needs no owner
             waiting &= await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")
         waiting |= owing - tasks
         published = await self._publish(waiting)
@@ -177,7 +177,7 @@ class Sweeper:
     async def _retire_old(self) -> None:
         try:
             self._old_sweep_retired = self._old_sweep_retired or await retire_old_sweep(self._js, self._subjects)
-        except RebaserError as error:  # the old message does no harm: the sweep goes on, without another attempt
+        except RebaserError as error:  # the old message does no harm, so the sweep continues without another attempt
             self._old_sweep_retired = True
             log.warning("old_sweep_not_removed", stream=self._subjects.tasks_stream, reason=error.message)
 

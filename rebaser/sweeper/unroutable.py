@@ -2,7 +2,7 @@
 
 NATS stores every message that matches the subjects of the stream, whatever its tokens are: a wildcard, bytes that are
 not text, too many characters. The sweeper moves such a message to the dead letters of the change set `UNROUTABLE_KEY`,
-with the problem of its subject as the reason, and deletes it.
+with the reason why the subject names no change set, and deletes it.
 
 Invariant: the copy is confirmed before the message is deleted. Each message is examined once, unless moving it failed.
 """
@@ -24,7 +24,7 @@ from rebaser_core.streams.subjects import Subjects
 log = structlog.get_logger(__name__)
 
 UNROUTABLE_KEY = ChangeSetKey("-", "-")
-MAX_MOVED = 256  # messages per sweep, and the rest of their chunk: moving more would delay stranded change sets
+MAX_MOVED = 256  # messages per sweep (a few more, to complete a chunk); moving more would delay stranded change sets
 MAX_CONCURRENT = 32  # messages moved at once
 CHUNK = 256  # subjects that are examined before other tasks run
 SILENCE = 1.0  # seconds without a message until the sweeper asks NATS whether there are more
@@ -44,7 +44,7 @@ class UnroutableMessages:
         self._examined = 0  # request sequence up to which no unroutable messages remain
 
     async def move(self) -> int:
-        """Move the unroutable messages in the stream, at most about `MAX_MOVED`; returns how many.
+        """Move unroutable messages in the stream, at most about `MAX_MOVED`; returns their number.
 
         Raises `TransientError`.
         """

@@ -1,6 +1,6 @@
 """All metrics: the name, the meaning and the labels of each; for a gauge, also how its state is read.
 
-Times are in seconds, sizes in bytes. What feeds the counters and histograms is in `feeds` and `log_events`.
+Times are in seconds, sizes in bytes. The code that feeds counters and histograms is in `feeds` and `log_events`.
 """
 
 import platform
@@ -14,7 +14,7 @@ from rebaser.telemetry.instruments import Counter, Histogram, Labels, Sample, co
 from rebaser_core.commit import Outcome
 
 PREFIX = "rebaser_"
-OTHER = "other"  # the label value of what a closed set does not name
+OTHER = "other"  # the label value for anything that a closed set does not name
 CODES = (
     "blob_corrupt", "blob_missing", "internal", "invalid_header", "invalid_id", "invalid_request", "invalid_update",
     "invalid_value", "malformed", "poison", "purged", "request_id_reused", "skipped", "too_deep", "too_large",

@@ -1,4 +1,4 @@
-"""What the server calls to feed its counters and histograms. Each function has one caller."""
+"""The functions that the server calls to feed its counters and histograms. Each function has one caller."""
 
 import asyncio
 import time
@@ -46,7 +46,7 @@ def requests_decided(batch: DecidedBatch) -> None:
 
 
 def requests_answered(messages: Sequence[Message]) -> None:
-    """The answers to `messages` were handed to NATS. Of a dead request, only the decision is in the log."""
+    """The answers to `messages` were handed to NATS; for dead requests, the decisions were appended to the log."""
     REQUEST_SECONDS.observe_ages(time.time_ns(), [message.timestamp_ns for message in messages])
 
 
@@ -84,22 +84,22 @@ def loop_was_late(seconds: float) -> None:
 
 
 class DebtClock:
-    """Tells for how long a change set has owed an update. `owes`: whether it does now."""
+    """Measures for how long a change set has owed an update. `owes`: whether it owes one now."""
 
     def __init__(self, *, owes: bool) -> None:
         self._since = clock() if owes else None
         self._update_began = 0.0
 
     def age(self) -> float:
-        """Return the seconds since an update became due; 0 if none is."""
+        """Return the seconds since an update became due; 0 if no update is due."""
         return 0.0 if self._since is None else clock() - self._since
 
     def update_began(self) -> None:
-        """An update begins: what becomes due from now on is not covered by it."""
+        """An update begins. It does not cover values that become due from now on."""
         self._update_began = clock()
 
     def committed(self, kind: Kind, *, owes: bool) -> None:
-        """A commit is folded, and the change set now `owes` an update or not."""
+        """A commit was folded. `owes`: whether the change set owes an update now."""
         if kind is Kind.DVU and self._since is not None:
             FRESHNESS_SECONDS.observe(clock() - self._since)
             self._since = max(self._since, self._update_began)

@@ -1,6 +1,6 @@
 """Counters and histograms of plain numbers, without locks: the thread of the event loop feeds and reads them.
 
-Invariant: all series exist from the start, with 0, so that a rate over the first event is right.
+Invariant: all series exist from the start, with the value 0, so that a rate that includes the first event is right.
 """
 
 from bisect import bisect_left
@@ -14,7 +14,7 @@ NANOS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A value of a counter or gauge. For a histogram, `buckets` has the cumulative counts, the last one of all."""
+    """A value of a counter or gauge. For a histogram, `buckets` has the cumulative counts; the last one counts all."""
 
     labels: Labels
     value: float
@@ -22,8 +22,8 @@ class Sample:
 
 
 class Counter:
-    """Counts. `labels`: the names of the labels, each with all values it may have. `only`: the combinations of them
-    that exist; default: all."""
+    """Counts by label. `labels`: the names of the labels, each with all its possible values. `only`: the combinations
+    of these values that exist; default: all."""
 
     kind = "counter"
 
@@ -57,7 +57,7 @@ class Histogram:
         self._sums[labels] += value
 
     def observe_ages(self, now: int, stored: Iterable[int]) -> None:
-        """Observe how many seconds ago each of `stored` was; all times in nanoseconds. A clock may be behind.
+        """Observe the age of each time in `stored`, in seconds; all times are in nanoseconds. A clock may be behind.
 
         This takes half the time of calls of `observe`, which matters because each request is observed twice.
         """

@@ -20,7 +20,7 @@ def _code(fields: Fields) -> str:
     return code if isinstance(code, str) and code in _CODES else OTHER
 
 
-# Events that have a counter of their own, and its label; None: this occurrence does not count.
+# Events that have a counter of their own, with its label; None: this occurrence does not count.
 COUNTED: dict[str, tuple[Counter, Callable[[Fields], str | None]]] = {
     "request_dead": (REQUESTS_DEAD, _code),
     "request_held": (REQUESTS_HELD, _code),
@@ -32,7 +32,7 @@ COUNTED: dict[str, tuple[Counter, Callable[[Fields], str | None]]] = {
     "lease_lost": (OWNERS_FENCED, lambda _: "lease"),
 }
 _NOTHING: tuple[None, Callable[[Fields], None]] = (None, lambda _: None)
-_lock = threading.Lock()  # threads log, too
+_lock = threading.Lock()  # because threads also log
 
 
 class EventCounter:

@@ -40,9 +40,7 @@ async def write(context: Context, commits: CommitLog, *, full: bool = False) -> 
     await store(context.blobs, commits, full=full)
     through = await _purge_through(context, commits)
     parts = [part.address for part in commits.chain.base + commits.chain.deltas]
-    if (
-        through and not full and not await all_stored(context.blobs, parts)
-    ):  # a reader of the new checkpoint needs these parts
+    if through and not full and not await all_stored(context.blobs, parts):  # readers of the checkpoint need them
         commits.logger.error("checkpoint_incomplete", seq=commits.chain.last)
         await store(context.blobs, commits, full=True)
     if through:

@@ -4,8 +4,9 @@ Invariant: operators on two integers or two doubles work as in CEL. If only one 
 double. So `a * b` works with 3 and 3.5, and no formula fails because `a` is 3 instead of 3.0. `/` on two integers gives
 an integer if there is no remainder, otherwise a double: 6 / 2 is 3, 7 / 2 is 3.5.
 
-How it works: overloads for mixed numbers are added to those of CEL. Division is renamed in the syntax tree, because
-CEL's own overloads cannot be replaced. Types are not checked before evaluation, so names need no declared types.
+How it works: this module adds overloads for mixed numbers to those of CEL. It renames division in the syntax tree,
+because CEL's own overloads cannot be replaced. Types are not checked before evaluation, so names need no declared
+types.
 """
 
 import math
@@ -26,9 +27,9 @@ from rebaser_core.cel.formulas import ParsedFormula
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import INT64_MAX, INT64_MIN, Json
 
-_MAX_BYTES = 1 << 30  # upper bound for what a formula may build, see `_check_growth`
-# These names have the lengths of the names that they replace, so that they fit into the serialized tree. No formula can
-# contain them.
+_MAX_BYTES = 1 << 30  # upper bound for the values that a formula may build, see `_check_growth`
+# Each of these names is as long as the name that it replaces, so that it fits into the serialized tree. No formula can
+# contain one.
 _DIVIDE, _REPLACE = "#/#", "#eplace"
 _NAMES = {cel_syntax.DIVIDE: _DIVIDE, cel_syntax.REPLACE: _REPLACE}
 _REPLACED_MAX = 32 * 1024  # characters of all results of `replace` in one evaluation together
@@ -38,7 +39,7 @@ _MIXED = ((_INT, _DOUBLE), (_DOUBLE, _INT))
 
 
 class FormulaError(Exception):
-    """A formula has no value; `code` and the message are the fault's."""
+    """A formula has no value. `code` and the message are those of the fault."""
 
     def __init__(self, message: str, code: str = faults.FAILED) -> None:
         super().__init__(message)
@@ -99,8 +100,8 @@ def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length:
     """Refuse a formula that could build gigabytes, for instance by doubling a text in macro after macro.
 
     The library bounds iterations but not sizes. Each operator or literal that copies its arguments may add the size of
-    the input once more; inside a macro, once for each element. `length` is the approximate length of the formula.
-    Raises `FormulaError`.
+    the inputs once; inside a macro, once for each element. `length` is the approximate length of the formula. Raises
+    `FormulaError`.
     """
     given_size = sum([estimated_size(value) for value in inputs.values()]) + length
     size = given_size + (_REPLACED_MAX if syntax.replaces else 0)
@@ -173,7 +174,7 @@ def _divide(left: float, right: float) -> int | float:
     if not right:
         raise ZeroDivisionError(
             "divide by zero"
-        )  # for doubles too: an infinity would fail later, with a vaguer message
+        )  # also for doubles: an infinity would fail later, with a vaguer message
     if isinstance(left, int) and isinstance(right, int) and not left % right:
         quotient = left // right
         if quotient > INT64_MAX:

@@ -1,10 +1,10 @@
 """Translates functions of numbers, and formulas, into programs, which compiled code runs on executors.
 
-`rebaser.dvu.worker` runs programs. `rebaser.dvu.planning` asks whether a definition has a program, and has its own
-loops compiled. This package imports `rebaser_core`, `rebaser.dvu.wire`, `cel` and `functions`; Numba is imported only
-where compiled code is loaded.
+`rebaser.dvu.worker` runs programs. `rebaser.dvu.planning` asks whether a definition has a program, and compiles its own
+loops with this package. This package imports `rebaser_core`, `rebaser.dvu.wire`, `cel` and `functions`; Numba is
+imported only where compiled code is loaded.
 
-    instructions   what compiled code can do, and programs made of it
+    instructions the instructions of compiled code, and programs made of them
     translate      definitions as programs
     formulas       formulas as programs
     linker         the programs of a packet, put together for the kernel

@@ -60,7 +60,7 @@ Instruction: TypeAlias = tuple[int, int, int, int]
 
 
 class NotCompiled(Exception):  # noqa: N818 - not an error: Python computes it
-    """A definition cannot be expressed in instructions."""
+    """A definition cannot be translated into instructions."""
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class Program:
         return self._next - 1
 
     def add(self, op: int, left: int, right: int = 0, *, to: int | None = None) -> int:
-        """Add an instruction. Returns the register it writes."""
+        """Add an instruction. Returns the register that it writes."""
         target = self.register() if to is None else to
         self.instructions.append((op, target, left, right))
         return target
@@ -98,13 +98,13 @@ class Program:
         return len(self.instructions) - 1
 
     def land(self, jump: int) -> None:
-        """Let `jump` lead to the instruction that is added next."""
+        """Set the target of `jump` to the instruction that is added next."""
         op, to, left, _ = self.instructions[jump]
         self.instructions[jump] = (op, to, left, len(self.instructions))
 
     def placed(self, first: int, constants: int) -> list[Instruction]:
-        """The instructions as they must be if the program begins at index `first` of a longer array of instructions,
-        and its constants are in the registers from `constants` on."""
+        """The instructions for a program that begins at index `first` of a longer array of instructions, and whose
+        constants are in the registers from `constants` on."""
         placed = []
         for op, to, left, right in self.instructions:
             target = right + first if JUMP <= op <= JUMP_IF_NOTHING else right

@@ -19,7 +19,7 @@ from rebaser_core.values import Json
 
 
 class SweepArrays(Protocol):
-    """The arrays of a packet that compiled code works on. `rebaser.dvu.worker.evaluator.Evaluator` has them."""
+    """The arrays of a packet that compiled code works on, which are in `rebaser.dvu.worker.evaluator.Evaluator`."""
 
     packet: Packet
     base: int
@@ -102,8 +102,8 @@ def _forms(program: Program | None) -> tuple[Program | None, ...]:
 
 
 def phase_order(arrays: SweepArrays, flags: Any) -> tuple[Any, Any]:
-    """The nodes of a packet in the order of `rebaser.dvu.compiled.phases`, and where in it each phase begins, followed
-    by the end of the last phase. `flags` are BY_PYTHON and TEXT of each template."""
+    """The nodes of a packet in the order of `rebaser.dvu.compiled.phases`, and the index at which each phase begins,
+    followed by the end of the last phase. `flags` are BY_PYTHON and TEXT of each template."""
     refs, count = arrays.packet.refs, len(arrays.packet.template)
     given = (arrays.packet.template, arrays.starts, refs.view(np.uint32), arrays.kinds, flags)
     begin, order = np.zeros(2 * count + 2, np.int32), np.empty(count, np.int32)

@@ -1,7 +1,7 @@
-"""Loads compiled code, compiles it where it is missing, and keeps it on disk between processes.
+"""Loads compiled code, compiles code that is missing, and keeps it on disk for later processes.
 
 Invariant: compiled code and Python give the same results, to the bit. So compiled code is loaded only where that saves
-time (Numba takes a second to import, and some more to compile, once for each machine and release), and it is no error
+time (importing Numba takes a second, and compiling takes longer, once for each machine and release), and it is no error
 if a machine cannot load it.
 """
 
@@ -54,14 +54,15 @@ def kernel() -> Any:
 def is_cached() -> bool:
     """Whether this machine has the compiled kernel of this release."""
     folder = _cache_folder()
-    # Not just any file counts: the folder may hold only the loops of planning.
+    # Files of other modules do not count: the folder may contain only the loops of planning.
     return bool(folder) and any(Path(folder).rglob("*sweep*.nbc"))
 
 
 def compile_module(functions: Any) -> Any:
     """The functions of a module, compiled if Numba is installed. They do not hold the interpreter lock.
 
-    A function may call those defined above it. One whose name begins with an underscore is inlined into its callers.
+    A function may call functions defined above it. A function whose name begins with an underscore is inlined into its
+    callers.
     """
     try:
         import numba  # noqa: PLC0415 - takes a second to load
@@ -80,13 +81,13 @@ def compile_module(functions: Any) -> Any:
 def _prune(own: Path) -> None:
     """Remove the compiled code of other releases that has not been used for two weeks.
 
-    A process that still runs such a release is not harmed: to Numba, a file that was removed is a file that never
-    existed, and it creates its folder again. Each folder is renamed first, so that no other process finds a folder
-    that is half removed.
+    A process that still runs such a release is not harmed: Numba treats a removed file as one that never existed, and
+    creates its folder again. Each folder is renamed first, so that no other process finds a folder that is half
+    removed.
     """
     oldest = time.time() - _UNUSED_MAX
     for other in own.parent.glob("kernel-*"):
-        with contextlib.suppress(OSError):  # another process is pruning too, or this one lacks permission
+        with contextlib.suppress(OSError):  # another process removes the folder, too, or this one lacks permission
             if other != own and other.stat().st_mtime < oldest:
                 doomed = other.with_name(f"{other.name}-{os.getpid()}")
                 other.rename(doomed)

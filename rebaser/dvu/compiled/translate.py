@@ -1,7 +1,7 @@
 """Translates definitions over numbers into programs that compiled code can run.
 
-Invariant: a program gives the result of the function, the same type and bits, or stops (`rebaser.dvu.compiled.kernel`).
-A program never gives a fault. A definition that is not translated costs only time.
+Invariant: a program either gives the result of the function, with the same type and bits, or stops
+(`rebaser.dvu.compiled.kernel`). A program never gives a fault. A definition that is not translated only costs time.
 """
 
 from collections.abc import Callable, Mapping

@@ -20,7 +20,7 @@ ScalarForm: TypeAlias = Callable[[Any, Params], Any]
 
 
 class FunctionError(Exception):
-    """A function has no result. The message becomes the fault's, so it must not name machines or times."""
+    """A function has no result. The message becomes that of the fault, so it must not name machines or times."""
 
     def __init__(self, message: str, code: str = faults.FAILED) -> None:
         super().__init__(message)
@@ -36,13 +36,13 @@ class Function:
     derived value is in error: `failed`, or the code and text of a `FunctionError`.
 
     `vector(inputs, params)`, if given, computes many values of one definition (same function, params and names of
-    inputs) at once, if there are enough of them. It gets `inputs` as `call` does, but each value is a column with one
-    item for each value to compute: a NumPy array if all items are doubles, all integers or all booleans, otherwise a
-    list. With `takes="names"`, an input that is a list of ids is a tuple of columns. It returns one result for each
-    value, in order: an array (NumPy's or Arrow's), or a list in which an exception fails its value. If it raises, or
-    returns anything else, Rebaser computes the values one by one: with `call`, or with columns of one item if there is
-    no `call`. The number of values in a call is not guaranteed, so a result must not depend on the other values of the
-    call, and `call` must give exactly the same results. For example, a plug-in may define
+    inputs) in one call, if there are enough such values. It gets `inputs` as `call` does, but each value is a column
+    with one item for each value to compute: a NumPy array if all items are doubles, all integers or all booleans,
+    otherwise a list. With `takes="names"`, an input that is a list of ids is a tuple of columns. It returns one result
+    for each value, in order: an array (NumPy's or Arrow's), or a list, in which an exception makes its value fail. If
+    it raises, or returns anything else, Rebaser computes the values one by one: with `call`, or with columns of one
+    item if there is no `call`. The number of values in a call is not guaranteed, so a result must not depend on the
+    other values of the call, and `call` must give exactly the same results. For example, a plug-in may define
 
         def _discounted(inputs, params):
             return np.asarray(inputs["price"], np.float64) * (1 - params["discount"])
@@ -50,8 +50,8 @@ class Function:
         discounted = Function(name="discounted", vector=_discounted, doc="The price less a discount.")
 
     `inputs` and `params` list the names that the function knows; None means that it takes any. `text` declares that the
-    function returns text if an input is text; this only saves time. `doc` is shown to users. `fingerprint` identifies
-    the code of a plug-in, and is empty for a built-in function.
+    function returns text if an input is text; Rebaser uses this only to save time. `doc` is shown to users.
+    `fingerprint` identifies the code of a plug-in, and is empty for a built-in function.
 
     Raises `TypeError` if neither form is given.
     """
@@ -78,9 +78,10 @@ def builtin(
     *,
     text: bool = False,
 ) -> Callable[[ScalarForm], Function]:
-    """Decorator for the built-in functions. The docstring is the documentation that users see.
+    """Decorator for the built-in functions. Users see the docstring of the decorated function as documentation.
 
-    The names of inputs and params are in `rebaser_core.definitions`, where clients that send definitions find them too.
+    The names of inputs and params are in `rebaser_core.definitions`, where clients that send definitions also find
+    them.
     """
     signature = BUILTINS[name]
 

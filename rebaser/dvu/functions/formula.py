@@ -1,6 +1,6 @@
 """The function `cel`: a formula over the inputs.
 
-Invariant: `rebaser.dvu.cel.evaluate` decides what a formula may do; this module only makes it a function.
+Invariant: `rebaser.dvu.cel.evaluate` decides what a formula may do; this module only makes a function of it.
 """
 
 from rebaser.dvu.cel import evaluate

@@ -1,7 +1,7 @@
 """All functions by name: the built-in ones and those of installed plug-ins.
 
 Invariant: a plug-in can neither replace a built-in function nor stop the server. A plug-in that does not load is
-reported, and its function is missing.
+reported, and its function does not exist.
 """
 
 import importlib.metadata

@@ -62,7 +62,7 @@ def _joined_all(parts: list[list[str]], separator: str = "") -> list[str]:
     size = sum([max(map(len, part)) for part in parts]) + len(separator) * (len(parts) - 1)
     if size > DEFAULT_LIMITS.max_value_bytes:
         raise FunctionError(f"a result could exceed the limit of {DEFAULT_LIMITS.max_value_bytes} bytes")
-    if len(parts) == 2:  # takes a third of the time
+    if len(parts) == 2:  # a third of the time of the line below
         return [f"{left}{separator}{right}" for left, right in zip(*parts, strict=True)]
     return list(map(separator.join, zip(*parts, strict=True)))
 

@@ -1,4 +1,4 @@
-"""What the vector form of a function takes and returns.
+"""The arguments and the results of the vector form of a function.
 
 Invariant: a result does not depend on whether values were computed together or one by one. So the results of a vector
 form are accepted only if there is one storable result (or exception) for each value; otherwise the values are computed

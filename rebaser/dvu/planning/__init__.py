@@ -1,9 +1,9 @@
-"""Plans an update, on the owner: finds what the roots reach, divides it into packets, and finds what the results
-change.
+"""Plans an update, on the owner: finds the values that the roots reach, divides them into packets, and finds out which
+values the results change.
 
-Only `rebaser.dvu.update` and benchmarks import from here, and `rebaser.dvu.spark`, which loads compiled loops in the
-background. This package imports `rebaser_core`, `rebaser.dvu.wire`, `functions`, `compiled` and, from `worker`, the
-limit on the inputs of a value (`warm_up` also evaluates a packet). It is pure: it reads a view and does no I/O except
+Only `rebaser.dvu.update`, benchmarks, and `rebaser.dvu.spark` (which loads compiled loops in the background) import
+this package. This package imports `rebaser_core`, `rebaser.dvu.wire`, `functions`, `compiled` and, from `worker`, the
+limit on the inputs of a value (`warm_up` also evaluates a packet). Planning reads a view, and does no I/O except
 loading compiled code.
 
     planner        chooses between the two ways to plan
@@ -11,10 +11,10 @@ loading compiled code.
     full_plan      one pass over a graph whose order workers keep
     layout         the order of the whole graph, cached
     subgraph       what the roots reach, in topological order
-    patterns       patterns among inputs, replaced by what they match
+    patterns patterns among inputs, replaced by the values that they match
     inputs         constants and stored values that go into a packet
     loops          loops over arrays, interpreted or compiled
     packing_loops  the loops that cut a graph into packets
     loop_loader    chooses between interpreted and compiled loops
-    warm_up        compiles everything ahead of its first use
+    warm_up compiles all code ahead of its first use
 """

@@ -38,7 +38,7 @@ from rebaser_core.values import Fault, same
 # `_ATTACHED`: they did not find it there, so it goes with the packet.
 _CACHED, _UNSENT, _SHARED, _ATTACHED = range(4)
 _PACKET_NUMBER = 1
-_REACHED, _READ = 1, 2  # marks of a slot: it is computed; it is only read by slots that are computed
+_REACHED, _READ = 1, 2  # marks of a slot: computed; or only read, by slots that are computed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,8 +89,8 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _with_pattern_dependents(columns: Columns, roots: subgraph.Ints) -> subgraph.Ints:
-    """`roots`, followed by the dependents of those roots that are patterns. These dependents stand for the pattern,
-    which has no slot."""
+    """`roots`, followed by the dependents of those roots that are patterns. A pattern has no slot, so its dependents
+    stand for it."""
     if not columns.patterns:
         return roots
     patterns = roots[columns.patterns.links().first_link[roots] < 0].tolist()
@@ -118,9 +118,9 @@ class FullGraphPlan:
         self.size = int(reached.sum())
         known = functions.functions
         self._by_python = [translate(used, known.get(used.function)) is None for used in structure.templates]
-        # `_nodes` are the nodes to compute (None: all). `_value_slots` are the slots whose values are sent (None: those
-        # of the input values). If most nodes are reached and compiled code computes them, selecting the reached nodes
-        # takes longer than computing all nodes.
+        # `_nodes` are the nodes to compute (None: all). `_value_slots` are the slots whose values are sent (None: the
+        # slots of the input values). If most nodes are reached and compiled code computes them, selecting the reached
+        # nodes takes longer than computing all nodes.
         self._nodes: subgraph.Mask | None = None
         self._value_slots: subgraph.Mask | None = None
         self._rows = layout.rows[:base]
@@ -147,7 +147,7 @@ class FullGraphPlan:
 
     @property
     def structure_too_large(self) -> bool:
-        """Whether the structure would have to go with the packet, and is too large for that."""
+        """Whether the structure has to go with the packet, but is too large for that."""
         return self._attaches_structure and len(self._structure.data) > self._limits.structure_in_packet_max_bytes
 
     @property
@@ -178,8 +178,8 @@ class FullGraphPlan:
         return sum(estimated_size(columns.other[row]) for row in texts) <= self._limits.full_plan_max_text_bytes
 
     def next_wave(self) -> list[bytes]:
-        """The packet, in a list; an empty list once its results are absorbed. Raises `DvuError` while the results are
-        awaited."""
+        """The packet, in a list; an empty list once its results are absorbed. Raises `DvuError` before the results are
+        absorbed."""
         if self._in_flight:
             raise DvuError("the results of the last wave are not absorbed yet")
         if self._done:
@@ -220,8 +220,8 @@ class FullGraphPlan:
         self._delivery = _CACHED
 
     def _prepare_resend(self) -> None:
-        """After a worker did not find the structure, let the next packet bring the structure or say where it is. Raises
-        `DvuError` if the last packet brought it already."""
+        """A worker did not find the structure: make the next packet contain it, or say where it is. Raises `DvuError`
+        if the last packet contained it."""
         self._layout.sent = False
         if self._attaches_structure:
             raise DvuError(
@@ -230,7 +230,7 @@ class FullGraphPlan:
         self._delivery = _UNSENT if self._delivery == _CACHED else _ATTACHED
 
     def _check(self, parts: list[Results]) -> None:
-        """Raise `DvuError` unless `parts` hold each result of the packet exactly once, in order."""
+        """Raise `DvuError` unless `parts` contain each result of the packet exactly once, in order."""
         if [part.part for part in parts] != list(range(len(parts))) or not parts or not parts[-1].last:
             raise DvuError("the results of a packet are incomplete")
         if any(part.number != _PACKET_NUMBER for part in parts):
@@ -268,8 +268,8 @@ class FullGraphPlan:
         self._changed += found
 
     def _differs(self, row: int, index: int, part: Results, node_faults: Iterator[NodeFault]) -> bool:
-        """Whether the text, list, map or fault at `index` of `part` differs from what `row` holds. If it is a fault, it
-        is the next item of `node_faults`, which iterates over the faults of the part."""
+        """Whether the text, list, map or fault at `index` of `part` differs from the stored one in `row`. A fault is
+        the next item of `node_faults`, which iterates over the faults of the part."""
         columns = self._columns
         if part.values.kinds[index] == OTHER:
             comparable = columns.state[row] == OK and columns.kind[row] == OTHER
@@ -300,7 +300,7 @@ class FullGraphPlan:
 
     @property
     def done_after(self) -> list[int]:
-        """How many values are done: before the packet is computed, and afterwards."""
+        """Two numbers of values that are done: before the packet is computed, and afterwards."""
         return [0, self.size]
 
     def computed(self) -> ComputedTable:

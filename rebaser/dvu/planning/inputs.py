@@ -1,4 +1,4 @@
-"""Reads what a packet needs besides edges: its constants, and the baselines (the stored values with which a worker
+"""Reads the values that a packet needs: its constants, and the baselines (the stored values with which a worker
 compares its results).
 
 Invariant: the data read here (rows of a view, and results of earlier waves) does not change while Spark computes a
@@ -21,7 +21,7 @@ from rebaser_core.state.kinds import ABSENT, ERROR, STALE, UNSET
 from rebaser_core.values import Fault, Json
 
 _NUMBER_BYTES = estimated_size(0)
-_NO_VALUE_BYTES = 1  # a constant that is in error or missing
+_NO_VALUE_BYTES = 1  # for a constant that is in error or does not exist
 
 
 @dataclass(slots=True)
@@ -45,8 +45,8 @@ class NewValues:
 
 
 def row_kinds(columns: Columns, rows: Ints) -> npt.NDArray[np.uint8]:
-    """The kind of the value in each of `rows` when it is an input: an unset value is `NULL`, a value in error `FAULT`,
-    and a value that does not exist `MISSING`."""
+    """The kinds of the values in `rows` as inputs: an unset value is `NULL`, a value in error `FAULT`, and a value that
+    does not exist `MISSING`."""
     state, kinds = columns.state[rows], columns.kind[rows]
     kinds[state == UNSET] = NULL
     kinds[state == ERROR] = FAULT
@@ -90,10 +90,10 @@ def input_item(column: Column, index: int) -> Item:
 
 
 def baseline_column(rows: Ints, columns: Columns) -> Column:
-    """The stored values and faults of `rows`, in the form with which a worker compares its results.
+    """The stored values and faults of `rows`, in the form in which a worker compares them with its results.
 
-    Small values are themselves. Large values, and faults that name no other value, are digests. A fault that names
-    other values is only its kind, `FAULT`, and a stale value is `UNKNOWN`.
+    Small values are included as they are, large values and faults that name no other value as digests. A fault that
+    names other values is only its kind, `FAULT`; a stale value is `UNKNOWN`.
     """
     state, kinds, bits = columns.state[rows], columns.kind[rows], columns.bits[rows]
     kinds[state == STALE] = UNKNOWN

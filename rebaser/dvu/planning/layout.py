@@ -1,6 +1,6 @@
 """Puts the whole graph of a change set in topological order, and keeps that order until a definition changes.
 
-Invariant: a cached layout is returned only if it matches the current definitions and what their patterns match.
+Invariant: a cached layout is returned only if it fits the current definitions and the values that their patterns match.
 """
 
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ from rebaser_core.state.computed_table import RowIds
 class GraphLayout:
     """The whole graph of a change set in topological order, as a structure, and the row of each of its slots.
 
-    `generation` says which definitions and which pattern matches the layout was built for. `structure` is None if the
-    graph has a cycle, or if its patterns stand for too many inputs.
+    `generation` identifies the definitions and pattern matches for which the layout was built. `structure` is None if
+    the graph has a cycle, or if its patterns stand for too many inputs.
 
     `rows[s]` is the row of slot `s`. `slot[row]` is the slot of a row, or -1 if the row is neither a derived value nor
-    an input of one. `sent` is True once workers have received the structure. `id_text` holds the ids of the nodes once
-    a large update has asked for them.
+    an input of one. `sent` is True once workers have received the structure. `id_text` has the ids of the nodes once a
+    large update has needed them.
     """
 
     generation: tuple[int, int]
@@ -80,7 +80,7 @@ _layouts: "WeakKeyDictionary[Columns, GraphLayout]" = WeakKeyDictionary()
 
 
 def cached_layout(columns: Columns) -> GraphLayout | None:
-    """The cached layout if it matches the current definitions and pattern matches, otherwise None."""
+    """The cached layout if it fits the current definitions and pattern matches, otherwise None."""
     layout = _layouts.get(columns)
     return layout if layout is not None and layout.generation == _generation(columns) else None
 

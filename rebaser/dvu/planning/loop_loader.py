@@ -21,7 +21,7 @@ from rebaser_core import thresholds
 
 @dataclass(slots=True)
 class _Deferral:
-    """Whether `load` is deferred in this process, and whether a graph was interpreted because of it."""
+    """Whether `load` is deferred in this process, and whether a graph was interpreted because of that."""
 
     active: bool = False
     missed: bool = False
@@ -32,7 +32,7 @@ _deferral: Final = _Deferral()
 
 def loops_for(size: int, interpreted_max: int) -> Any:
     """The functions of `loops` and `packing_loops`: compiled if `size` is above `interpreted_max`, otherwise
-    interpreted. `size` is about how many positions and edges the functions will visit."""
+    interpreted. `size` is the approximate number of positions and edges that the functions will visit."""
     if size <= interpreted_max:
         return _interpreted()
     if _deferral.active and size <= thresholds.now.interpreted_max_during_start:
@@ -54,7 +54,7 @@ def load() -> Any:
 def deferred_loading() -> Iterator[Callable[[], bool]]:
     """Within this context, only graphs above `interpreted_max_during_start` load the compiled loops.
 
-    The context yields a function that returns whether a smaller graph would otherwise have loaded them.
+    The context yields a function that returns whether it has kept a smaller graph from loading them.
     """
     _deferral.active, _deferral.missed = True, False
     try:

@@ -23,8 +23,8 @@ def _is_input(row, dependent, template, first_input, arity, refs):
 
 
 def _next_pattern(link, link_pattern, next_link, pattern_row, mark):
-    """Follow links from `link` on to a pattern whose row is not marked, and mark the row. Returns the row, and the link
-    to continue at. The row is -1 if no such pattern is left."""
+    """Follow links from `link` to the next pattern whose row is not marked, and mark that row. Returns the row, and the
+    link at which to continue. The row is -1 if no such pattern is left."""
     while link > 0:
         row = pattern_row[link_pattern[link]]
         link = next_link[link]
@@ -98,8 +98,8 @@ def reach(roots, given, columns, edges, links, checked, limit, mark, out):
 
 
 def input_counts(rows, columns, pattern_of, pattern_size, counts, patterns):
-    """For each of `rows`, write the number of its inputs into `counts`, and how many of them are patterns into
-    `patterns`. In `counts`, each row that a pattern matches counts as one input, and the pattern itself does not count.
+    """For each of `rows`, write the number of its inputs into `counts`, and the number of patterns among them into
+    `patterns`. In `counts`, each row that a pattern matches counts as one input; the pattern itself does not count.
 
     `columns` are `template, first_input, arity, refs`. `pattern_of[row]` is `-n - 1` for the row of pattern `n`, which
     matches `pattern_size[n]` rows, and not negative for any other row.
@@ -188,8 +188,8 @@ def append_ready(start, filled, sptr, sidx, waiting, order):
     """Extend the topological order in `order`, level by level (Kahn's algorithm). Returns its new length.
 
     `order` has `filled` positions so far; the dependents of those from index `start` on have not been visited.
-    `waiting` is how many inputs of each position have not been visited. It is counted down for each dependent of a
-    visited position, and the dependent is appended to `order` when the count is 0.
+    `waiting` is the number of inputs of each position that have not been visited. For each visited position, the counts
+    of its dependents are reduced, and a dependent is appended to `order` when its count is 0.
     """
     entry = start
     while entry < filled:
@@ -266,9 +266,9 @@ def depth_first(sptr, sidx, waiting, stack, order):
     """Write the positions into `order`, in topological order. Returns how many were written: positions in a cycle, and
     those that depend on one, are left out.
 
-    The order is depth-first: after a position come the dependents for which it was the last missing input. So values
-    that depend on each other are close together. `waiting` is how many inputs of each position are not in `order` yet;
-    it is counted down. `stack` is scratch.
+    The order is depth-first: a position is followed by the dependents for which it was the last missing input. So
+    values that depend on each other are close together. `waiting` is the number of inputs of each position that are not
+    in `order` yet; this function reduces it. `stack` is scratch.
     """
     filled = 0
     for start in range(len(waiting)):
@@ -342,9 +342,9 @@ def concatenate(text, ends, pieces, out):
 
 
 def changed_results(results, stored, constants, indexes, rows, new_kinds, new_bits):
-    """Find the results that differ from the stored values, and those that the caller has to compare with them. For each
-    of both, write its index among the results, its row, its kind and its bits. Returns how many results were found in
-    all, and how many of them the caller has to compare.
+    """Find the results that differ from the stored values, and those that the caller has to compare. For each of these
+    results, write its index, its row, its kind and its bits. Returns how many results were found, and how many of them
+    the caller has to compare.
 
     The caller has to compare texts, lists, maps and faults: all kinds from OTHER on. A number, boolean or null differs
     if the stored value has another kind or other bits (kinds below INT have no bits), or if its state is not OK.

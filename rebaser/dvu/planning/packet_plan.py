@@ -1,15 +1,15 @@
 """Plans an update as packets of the affected subgraph.
 
 A wave is a set of packets that can be computed at the same time. Usually there is one wave of one packet. If an island
-(a part of the subgraph with no edge to any other part) does not fit into a packet, packets are filled with it level by
-level; nodes that have to wait for a packet of this wave go into a later wave.
+(a part of the subgraph with no edge to any other part) does not fit into one packet, it is divided over several, level
+by level; nodes that have to wait for a packet of this wave go into a later wave.
 
 The values of the subgraph are numbered by position. A position is settled once its value is known. A code is a
 position, or `-k - 1` for constant `k` of the subgraph.
 
 Invariants: a plan reads one `View` and does no I/O, and its cost grows with the affected part. A packet needs nothing
-from another packet of its wave; it holds the results of earlier waves that it needs as constants. `computed()` has only
-values that differ from the stored ones, and does not depend on how the work was divided.
+from another packet of its wave; the results that it needs from earlier waves are among its constants. `computed()` has
+only values that differ from the stored ones, and does not depend on how the work was divided.
 """
 
 from collections.abc import Sequence
@@ -41,8 +41,8 @@ _TEMPLATE_BYTES = 64
 
 @dataclass(slots=True)
 class _InFlight:
-    """A packet whose results are awaited: `nodes` are the positions that it computes, in order, and `codes` the codes
-    of its constants."""
+    """A packet whose results have not arrived: `nodes` are the positions that it computes, in order, and `codes` the
+    codes of its constants."""
 
     nodes: subgraph.Ints
     codes: subgraph.Ints
@@ -52,7 +52,7 @@ class PacketPlan:
     """The plan of one update, as packets in waves.
 
     Call `next_wave` and then `absorb` with the results of its packets, until `next_wave` returns an empty list. Then
-    `computed` returns what changed.
+    `computed` returns the values that changed.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class PacketPlan:
         self._template_seen = np.zeros(len(self._templates), np.int32)
         self._last_number = 0  # the number of the last packet
         self._in_flight: dict[int, _InFlight] = {}
-        # The positions that are in no packet yet, island after island once they are divided into islands: island `i` is
+        # The positions that are in no packet yet. Once they are divided into islands, island `i` is
         # `_remaining[_begin[i]:_begin[i + 1]]`.
         self._remaining, self._begin = graph.order, np.array([0, len(graph.order)], np.int32)
         self._are_islands = False  # whether `_remaining` is divided into islands
@@ -89,12 +89,12 @@ class PacketPlan:
 
     @property
     def size(self) -> int:
-        """How many values are affected."""
+        """The number of affected values."""
         return len(self._graph.rows)
 
     @property
     def done_after(self) -> list[int]:
-        """Item `n` is how many values are done once the first `n` packets of this wave are computed."""
+        """Item `n` is the number of values that are done once the first `n` packets of this wave are computed."""
         sizes = [len(sent.nodes) for sent in self._in_flight.values()]
         return list(accumulate(sizes, initial=self.size - len(self._remaining) - sum(sizes)))
 
@@ -113,7 +113,7 @@ class PacketPlan:
         """The packets of the next wave, which can be computed in any order and on any executor. An empty list when all
         values are done.
 
-        Raises `DvuError` while results are awaited.
+        Raises `DvuError` before the results of the last wave are absorbed.
         """
         if self._in_flight:
             raise DvuError("the results of the last wave are not absorbed yet")
@@ -321,7 +321,7 @@ class PacketPlan:
             self._mark_dependents(np.array([position], np.int32))
 
     def _mark_dependents(self, changed: subgraph.Ints) -> None:
-        if len(self._remaining):  # if no position is left, all dependents are in packets, where workers see the changes
+        if len(self._remaining):  # without positions left, all dependents are in packets, and workers see the changes
             self._loops.mark_dependents(changed, self._graph.sptr, self._graph.sidx, self._graph.dirty)
 
 

@@ -20,12 +20,13 @@ def _work_of(positions, start, end, ptr):
 def _measure_inputs(node, packet, ptr, idx, where, constant_weight, weight, constant_seen, seen, counted):
     """Measure what the position `node` would add to the packet with the number `packet`.
 
-    Returns whether every input is known (a constant or a settled position) or computed by this packet, whether at least
-    one input is computed by this packet, how many bytes the node adds, and how many inputs were written into `counted`.
-    If the first is False, the other results are incomplete.
+    Returns four results: whether every input is known (a constant or a settled position) or computed by this packet;
+    whether at least one input is computed by this packet; how many bytes the node adds; and how many inputs were
+    written into `counted`. If the first result is False, the others are incomplete.
 
-    A packet holds a known input only once. `constant_seen` (by constant) and `seen` (by position) are the last packet
-    in which the input was counted. The inputs that are counted for this node are written into `counted`.
+    A packet contains a known input only once. `constant_seen` (by constant) and `seen` (by position) are the number of
+    the last packet in which the input was counted. The inputs that are counted for this node are written into
+    `counted`.
     """
     inside, size, fresh = False, 16, 0
     for edge in range(ptr[node], ptr[node + 1]):
@@ -69,18 +70,18 @@ def _take_back(taken, start, end, where):
 def fill(islands, graph, weights, limits, packing, out):
     """Fill the packets of one wave with all positions that can be computed now. Packets are numbered from `first` on.
 
-    A position goes into a packet if each of its inputs is known (a constant or a settled position) or in the same
-    packet, and if it has to be computed: it is `dirty`, or an input is in the packet. If all inputs are known and it is
-    not dirty, none of its inputs changed, and it is settled. If it has to wait for another position, it is written into
-    `later`, for the next wave.
+    A position goes into a packet if it has to be computed (it is `dirty`, or an input is in the packet) and each of its
+    inputs is known (a constant or a settled position) or in the same packet. If all inputs are known and the position
+    is not dirty, none of its inputs changed, so the position is settled. A position that has to wait for another one is
+    written into `later`, for the next wave.
 
-    A packet holds about `budget` bytes, or one position that is larger. An island goes into the packet of the islands
-    before it only if all of it fits. After an island, the packet is closed if it has `enough` nodes and edges, unless
-    the islands that follow have at most `small_rest` of them. `left` is the number of nodes and edges of all islands.
+    A packet has about `budget` bytes, or contains one larger position. An island joins the packet of the islands before
+    it only if all of it fits. After an island, the packet is closed if it has `enough` nodes and edges, unless the
+    islands that follow have at most `small_rest` of them. `left` is the number of nodes and edges of all islands.
 
     A position whose inputs are all known and take more than `largest` bytes is written into `oversized`. If there is
-    one, the caller has to discard the other results. If `one_only` is True, the function gives up as soon as a second
-    packet is needed.
+    such a position, the caller has to discard the other results. If `one_only` is True, the function gives up as soon
+    as a second packet is needed.
 
     Returns how many packets there are, how many islands are left in `later`, how many positions are oversized, and
     whether the function gave up.
@@ -159,7 +160,7 @@ def packet_inputs(nodes, ptr, idx, where, packet, index_in_packet, constant_slot
     of the graph, and as a position otherwise. The slots of a packet number its constants first, then its nodes.
     `constant_slot` (by constant of the graph) and `slot` (by position) are scratch; they are all -1 before and after.
     """
-    inside = 1 << 30  # in the slots of nodes, stands for the number of constants, which is not known yet
+    inside = 1 << 30  # stands, in the slots of nodes, for the number of constants, which is not known yet
     filled = known = 0
     for node in nodes:
         for edge in range(ptr[node], ptr[node + 1]):

@@ -1,7 +1,7 @@
-"""Replaces patterns among the inputs of definitions by the values they match, when an update is planned.
+"""Replaces patterns among the inputs of definitions by the values that they match, when an update is planned.
 
-Invariant: the cost grows with the affected definitions and what their patterns match. If no definition of a change set
-has a pattern, nothing here runs.
+Invariant: the cost grows with the affected definitions and the values that their patterns match. If no definition of a
+change set has a pattern, nothing here runs.
 """
 
 from collections.abc import Iterable
@@ -21,10 +21,10 @@ from rebaser_core.state.templates import Template
 Ints: TypeAlias = npt.NDArray[np.int32]
 Longs: TypeAlias = npt.NDArray[np.int64]
 
-# The most inputs a value may have; each value that a pattern matches counts as one. No setting changes this limit,
-# because all servers must agree on it.
+# Maximum inputs of a value; each value that a pattern matches counts as one. No setting changes this limit, because all
+# servers must agree on it.
 MAX_INPUTS = DEFAULT_LIMITS.max_inputs
-MAX_ALL = 50_000_000  # the most inputs that all values of an update may have together; each takes 30 bytes of memory
+MAX_ALL = 50_000_000  # maximum inputs of all values of an update together; each takes 30 bytes of memory
 _INPUTS_PER_ID = 3  # an input that is sent with its id takes as much room as three inputs without ids
 
 
@@ -55,8 +55,8 @@ class Expansion:
 
 
 def input_counts(columns: Columns, rows: Ints, loops: Any) -> tuple[Longs, Ints]:
-    """For each of the derived `rows`: how many inputs it has, each value that a pattern matches counted as one; and how
-    many patterns its definition names. `columns` must have patterns."""
+    """Two numbers for each of the derived `rows`: its inputs, each value that a pattern matches counted as one; and the
+    patterns that its definition names. `columns` must have patterns."""
     assert columns.patterns is not None  # noqa: S101 - the caller has checked it
     links = columns.patterns.links()
     counts, patterns = np.empty(len(rows), np.int64), np.empty(len(rows), np.int32)
@@ -66,7 +66,8 @@ def input_counts(columns: Columns, rows: Ints, loops: Any) -> tuple[Longs, Ints]
 
 
 def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
-    """Replace the patterns among the inputs of the derived `rows` by what they match. `columns` must have patterns.
+    """Replace the patterns among the inputs of the derived `rows` by the values that they match. `columns` must have
+    patterns.
 
     Raises `DvuError` if `rows` then have too many inputs together.
     """
@@ -109,7 +110,7 @@ def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
 
 
 def _by_id(columns: Columns, rows: Ints, patterned: Longs) -> Longs:
-    """Those of the indexes `patterned` into `rows` whose definitions call `by_id`."""
+    """The indexes among `patterned` (indexes into `rows`) whose definitions call `by_id`."""
     if BY_ID not in columns.templates.functions:
         return patterned[:0]
     template = columns.template[rows[patterned]]
@@ -118,7 +119,7 @@ def _by_id(columns: Columns, rows: Ints, patterned: Longs) -> Longs:
 
 
 def _name_inputs(columns: Columns, rows: Ints, positions: list[int], expansion: Expansion) -> None:
-    """Give each `by_id` definition at `positions` a template that names the ids of its inputs, or a fault if these ids
+    """Give each `by_id` definition at `positions` a template that names the ids of its inputs, or a fault if the ids
     alone take more bytes than a value may have."""
     templates: dict[tuple[int, ...], int | None] = {}  # by inputs; None if the ids are too large
     for position in positions:
@@ -178,19 +179,19 @@ def _widened_templates(
 
 
 def _distinct(first: Ints, others: Iterable[Longs]) -> tuple[Longs, Longs]:
-    """Find the distinct rows of a table whose columns are `first` and `others`. Returns the index of an example of each
-    distinct row; and for each row of the table, the number of the distinct row that it equals."""
+    """Find the distinct rows of a table whose columns are `first` and `others`. Returns the index of one example of
+    each distinct row and, for each row of the table, the number of the distinct row that it equals."""
     code = first.astype(np.int64)
     for column in others:
-        if (column != column[0]).any():  # skip columns that have the same number in all rows, as most have
+        if (column != column[0]).any():  # skip columns that have the same number in all rows, which most have
             code = np.unique(code * (column.max() + 1) + column, return_inverse=True)[1]
     _, examples, which = np.unique(code, return_index=True, return_inverse=True)
     return examples, which
 
 
 def _widen(template: Template, size_at: dict[int, int]) -> Template:
-    """`template` with each pattern replaced by as many inputs as it matches. `size_at` maps the position of a pattern
-    among the inputs to this number."""
+    """`template` with each pattern replaced by one input for each value that it matches. `size_at` maps the position of
+    a pattern among the inputs to the number of these values."""
     start = 0
     inputs = []
     for name, count in template.inputs:

@@ -23,10 +23,10 @@ def plan(
         return PacketPlan(view, limits, functions)
     roots = subgraph.root_rows(view)
     graph = layout.cached_layout(columns)
-    # Building a layout costs more than using one, so it takes a larger share of the graph to be worth it. The search
-    # stops once it exceeds that share, so detecting a large update costs no more than searching a small one.
-    # With a cached layout, `plan_full_graph` counts the reached values faster than the search does, and decides by that
-    # count. So the search stops at half the share from which a full plan is made.
+    # Building a layout costs more than using one, so it pays only for a larger share of the graph. The search stops
+    # once it exceeds that share, so detecting a large update costs no more than searching a small one. With a cached
+    # layout, `plan_full_graph` counts the reached values faster than the search does, and decides by that count. So the
+    # search stops at half the share from which a full plan is made.
     divisor = limits.layout_reach_divisor if graph is None else 2 * limits.full_plan_reach_divisor
     reached = subgraph.reach(view, roots, limits, columns.size // divisor)
     min_inputs = limits.full_plan_min_reached_inputs(columns.refs_used)

@@ -1,8 +1,8 @@
 """Finds the subgraph that the roots of an update reach, and puts it in topological order.
 
 Invariant: the cost grows with the affected values and their edges, not with the size of the change set. (Some arrays
-have an item for each row of the change set, but the memory of items that are not used is never touched.) Nothing here
-recurses, so a chain of a million values costs no more than a flat graph.
+have an item for each row of the change set, but unused items are never read or written.) Nothing here recurses, so a
+chain of a million values costs no more than a flat graph.
 """
 
 from dataclasses import dataclass
@@ -61,8 +61,8 @@ class Subgraph:
 
 @dataclass(slots=True)
 class Reached:
-    """The derived rows that an update may change: the derived roots, the rows that a recompute asks for, and all rows
-    that depend on roots or on these.
+    """The derived rows that an update may change: derived roots, rows that a recompute asks for, and all rows that
+    depend on either, or on other roots.
 
     The first `direct` of `rows` are roots, depend directly on a root, or are rows that a recompute asks for. `mark` is
     by row: 1 for each of `rows`.
@@ -76,8 +76,8 @@ class Reached:
 def refresh_indexes(columns: Columns) -> None:
     """Bring the edges and pattern links of `columns`, which planning follows, up to date.
 
-    Only one thread at a time may change them. `update` calls this under a lock, so the calls in `plan` and
-    `build_subgraph` then find nothing to do.
+    Only one thread at a time may change these indexes. `update` calls this under a lock first, so the calls in `plan`
+    and `build_subgraph` find nothing to do.
     """
     columns.compact()
     if columns.patterns:
@@ -106,7 +106,7 @@ def recompute_rows(view: View) -> Ints:
 
 
 def input_count(columns: Columns, rows: Ints, interpreted_max: int) -> int:
-    """How many inputs the derived `rows` have together, each value that a pattern matches counted as one."""
+    """The number of inputs of all the derived `rows`; each value that a pattern matches counts as one."""
     declared = _declared_inputs(columns, rows)
     if not columns.patterns:
         return declared
@@ -115,13 +115,13 @@ def input_count(columns: Columns, rows: Ints, interpreted_max: int) -> int:
 
 
 def _declared_inputs(columns: Columns, rows: Ints) -> int:
-    """How many inputs the derived `rows` have together, each pattern counted as one."""
+    """The number of inputs of all the derived `rows`; each pattern counts as one."""
     return int(columns.templates.arity[columns.template[rows]].sum(dtype=np.int64))
 
 
 def expand_patterns(columns: Columns, rows: Ints, interpreted_max: int) -> patterns.Expansion | None:
-    """The inputs of the derived `rows` with patterns replaced by what they match; None if the change set has no
-    patterns.
+    """The inputs of the derived `rows`, with patterns replaced by the values that they match; None if the change set
+    has no patterns.
 
     Raises `DvuError` if `rows` then have too many inputs together.
     """
@@ -134,7 +134,7 @@ def build_subgraph(view: View, limits: Thresholds, reached: Reached | None = Non
     """The subgraph of all derived values that are, or depend on, a root of `view` or a value that a recompute asks for.
 
     `reached` is the result of `reach`, if the caller has it already. Raises `DvuError` if the values have too many
-    inputs together once patterns are replaced by what they match.
+    inputs together once patterns are replaced by the values that they match.
     """
     columns = view.columns
     if reached is None:
@@ -203,8 +203,8 @@ def reach(view: View, roots: Ints, limits: Thresholds, max_rows: int | None = No
     out = np.empty(count, np.int32)
     out[: len(recomputed)] = recomputed
     starts = len(roots) + len(recomputed)
-    # Each attempt is the `size` for `loops_for`, and how many rows may be found. If the search may stay small, it is
-    # tried with interpreted loops first.
+    # Each attempt is a pair: the `size` for `loops_for`, and the maximum number of rows. If the search may stay small,
+    # the first attempt uses interpreted loops.
     attempts = []
     if starts <= interpreted_max:
         attempts.append((starts, min(interpreted_max, max_rows)))
@@ -221,7 +221,7 @@ def reach(view: View, roots: Ints, limits: Thresholds, max_rows: int | None = No
 
 def _topological_order(loops: Any, sptr: Ints, sidx: Ints, waiting: Ints) -> tuple[Ints, list[list[int]]]:
     """The positions outside cycles in topological order, level by level; and the members of each cycle. `waiting` is
-    how many inputs of each position are positions; it is counted down."""
+    the number of inputs of each position that are positions; this function reduces it."""
     count = len(waiting)
     order = np.empty(count, np.int32)
     ready = np.flatnonzero(waiting == 0)

@@ -1,4 +1,4 @@
-"""Compiles everything that planning and workers run compiled, ahead of its first use.
+"""Compiles the code that planning and workers run in compiled form, ahead of its first use.
 
 A server runs `python -m rebaser.dvu.planning.warm_up` as a separate process at low priority.
 """
@@ -19,7 +19,7 @@ from rebaser_core.updates import Derive, Match, Set
 
 
 def warm() -> None:
-    """Run every loop of planning once, so that those this machine has not compiled yet are compiled and stored."""
+    """Run every loop of planning once. This compiles and stores the loops that this machine has not compiled yet."""
     state = ChangeSetState()
     edits = (
         Set("a", 1),

@@ -1,7 +1,7 @@
-"""The owner's side of Spark: sessions, jobs, and what executors are sent. Everything here does I/O, except `scheduler`.
+"""The owner's side of Spark: sessions, jobs, and the code sent to executors. All modules do I/O, except `scheduler`.
 
-The server uses it, with one `engine.Engine` for all change sets, and so do benchmarks. It imports `rebaser.dvu.wire`,
-`worker` (to send it to executors), `functions`, `compiled`, `planning` (to load its compiled code), `rebaser.embedded`,
-the blob stores and the backoff of `rebaser_client`, and `rebaser_core`. Its sibling `rebaser.dvu.update` knows the
-engine only as a protocol.
+The server uses this package, with one `engine.Engine` for all change sets, and so do benchmarks. It imports
+`rebaser.dvu.wire`, `worker` (to send it to executors), `functions`, `compiled`, `planning` (to load its compiled code),
+`rebaser.embedded`, the blob stores and the backoff of `rebaser_client`, and `rebaser_core`. `rebaser.dvu.update` knows
+the engine only as a protocol.
 """

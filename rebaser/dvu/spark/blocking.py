@@ -1,6 +1,6 @@
 """Runs blocking calls that can be interrupted.
 
-Invariant: no thread outlives its call. A blocking call is interrupted from outside, and then waited for.
+Invariant: no thread outlives its call. The caller interrupts a blocking call from outside, and then waits for it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -33,8 +33,8 @@ async def run_interruptible(
     """Run `call()` in a thread. Never returns before the call does.
 
     `interrupt(returned)` is called once `stop` is set, `seconds` have passed, or this task is cancelled. It must make
-    the call return soon; the event `returned` is set when it has. Raises the exception of `call`, or `DeadlineExceeded`
-    if `call` raises after `seconds`.
+    the call return soon; the event `returned` is set when the call has returned. Raises the exception of `call`, or
+    `DeadlineExceeded` if `call` raises after `seconds`.
     """
     returned = anyio.Event()
     stopped = stop or anyio.Event()

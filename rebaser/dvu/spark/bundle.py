@@ -1,9 +1,9 @@
 """Packs what a remote Spark's workers need to run the code of this server: the evaluator, and plug-ins.
 
 The archive is an artifact of the session: Spark copies it to every executor, including those that start later. So our
-code need not be installed there, and servers of two releases can share a cluster. Packages with native code cannot be
-sent and must be installed there (see `requirements`).
-Invariant: the archive's name is the hash of its contents; equal sources make equal archives.
+code need not be installed on executors, and servers of two releases can share a cluster. Packages with native code
+cannot be sent and must be installed on executors (see `requirements`). Invariant: the name of the archive is the hash
+of its contents, and equal sources make equal archives.
 """
 
 import hashlib
@@ -44,13 +44,13 @@ class Bundle:
     not_sent: tuple[importlib.metadata.Distribution, ...]
 
     def map_function(self) -> Callable[[Iterable[Any]], Iterator[Any]]:
-        """`evaluate_batches` of the code in the bundle, for a session that has received it."""
+        """The function `evaluate_batches` of the code in the bundle, for a session that has received the bundle."""
         return _map_function(self.name, identity(), self.modules)
 
 
 @cache
 def bundle() -> Bundle:
-    """The bundle of this process: all of its code that workers need and that can be sent."""
+    """The bundle of this process: all code that workers need and that can be sent."""
     files = {f"rebaser/{Path(rebaser.__file__).name}": Path(rebaser.__file__).read_bytes()}
     files |= _tree(Path(rebaser.__file__).parent / "dvu", "rebaser/dvu")
     files |= _tree(Path(rebaser_core.__file__).parent, "rebaser_core")
@@ -112,11 +112,11 @@ def _archive(files: dict[str, bytes]) -> bytes:
 
 
 def _map_function(name: str, wanted: str, modules: frozenset[str]) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Make the function that workers run. It works on a worker without our code, because a function that is defined
-    inside another is pickled by value.
+    """Make the function that workers run. It works on workers that lack our code, because a function that is defined
+    inside another function is pickled by value.
 
-    The function unpacks the archive once per machine and user, into a folder that is kept, because Python and Numba
-    find there what they compiled before.
+    The function unpacks the archive once per machine and user, into a folder that is kept, so that Python and Numba
+    find the files that they compiled before.
     """
 
     def loaded() -> bool:
@@ -153,7 +153,7 @@ def _map_function(name: str, wanted: str, modules: frozenset[str]) -> Callable[[
             try:
                 caches = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
                 folder = unpacked(archive, Path(caches, "rebaser"))
-            except (OSError, RuntimeError):  # there is no home folder, or it is read-only: use the executor's
+            except (OSError, RuntimeError):  # no home folder, or a read-only one: use the folder of the executor
                 folder = unpacked(archive, archive.parent)
             sys.path.insert(0, folder)
         from rebaser.dvu.worker.evaluate import evaluate_batches  # noqa: PLC0415 - from the archive

@@ -4,8 +4,9 @@ Invariant: every `evaluate` ends, with results, a `DvuError` or a cancellation.
 
 Small calls that are ready at the same time share a job; a large call has a job of its own (see `scheduler`). An
 embedded Spark has task slots for all jobs that run at once. A job of several callers that fails or takes too long is
-split, so that a bad packet fails its own caller only, and a slow one delays the others only once. If a worker dies, its
-job is repeated with plug-ins in child processes: a plug-in that ends its process then fails its value only.
+split. So a bad packet makes only the call of its own caller fail, and a slow packet delays the other callers only once.
+If a worker dies, its job is repeated with plug-ins in child processes: if a plug-in then ends its process, only its
+value fails.
 """
 
 import math
@@ -62,7 +63,7 @@ class Engine:
 
     @property
     def state(self) -> str:
-        """The state of Spark, for people: starting, ready, restarting, stopped, or down with the reason."""
+        """The state of Spark, to show to people: starting, ready, restarting, stopped, or down with the reason."""
         return self._sessions.state
 
     @property
@@ -98,15 +99,15 @@ class Engine:
         packets: Sequence[bytes],
         *,
         label: str,
-        timeout: float | None = None,  # noqa: ASYNC109 - a late job must be interrupted, and its calls may be tried again
+        timeout: float | None = None,  # noqa: ASYNC109 - the engine interrupts a late job, and may repeat its calls
         arrived: Callable[[int, int], None] | None = None,
     ) -> list[list[Encoded]]:
         """The results of each packet, in the order of the packets.
 
         `arrived` is called with the number of packets that have results, and the number of nodes visited in the others,
-        computed or not. `timeout` (seconds; default: a setting) bounds a job, not the wait for Spark to start; cancel
-        to stop waiting. Raises `DvuError` if Spark is not available, the job failed or took too long, or the workers
-        run other code.
+        computed or not. `timeout` (seconds; default: a setting) bounds a job, but not the wait for Spark to start; to
+        stop waiting, cancel the call. Raises `DvuError` if Spark is not available, the job failed or took too long, or
+        the workers run other code.
         """
         results: list[list[Encoded]] = []
         for part in _shares(packets, self._settings.job_bytes):
@@ -129,7 +130,7 @@ class Engine:
         return results
 
     async def available(self) -> None:
-        """Wait while Spark starts. Raises `DvuError` if it is not available after that."""
+        """Wait while Spark starts. Raises `DvuError` if Spark is not available after that."""
         if self.state == "starting":
             await self.ready.wait()
         if self.state != "ready":
@@ -138,8 +139,8 @@ class Engine:
     async def share(self, structure: Structure) -> str | None:
         """Put `structure` where the workers can find it.
 
-        Returns "" if that is the folder of an embedded Spark's workers, otherwise the URL of the blob store; None if
-        there is neither, or if the store refuses the structure.
+        Returns "" if that place is the folder of an embedded Spark's workers, otherwise the URL of the blob store; None
+        if there is neither, or if the store refuses the structure.
         """
         folder, blobs = self._sessions.structures, self._settings.blobs
         if folder is not None:
@@ -200,7 +201,8 @@ class Engine:
                         call.fail(_stopping())
 
     async def _poll_progress(self) -> None:
-        """Report the progress of long jobs to their callers. A shared job is not reported: it has several callers."""
+        """Report the progress of long jobs to their callers. A shared job is not reported, because it has several
+        callers."""
         while True:
             await anyio.sleep(_POLL_EVERY)
             started_before = anyio.current_time() - _POLL_EVERY
@@ -244,7 +246,7 @@ class Engine:
 
     def _task_count(self, job: Job) -> int:
         """The number of Spark tasks for `job`. A large job has a task for each packet, within the limits of settings
-        and scheduler. A small job has one task, because it is too little work for another one, which costs 30 to 45 ms.
+        and scheduler. A small job has one task, because another task would cost 30 to 45 ms, more than it saves.
         """
         if not job.large:
             return 1
@@ -260,7 +262,7 @@ class Engine:
             active.mark_lost()
         calls = [call for call in job.calls if not call.abandoned]
         if isinstance(error, WorkerDied) and not job.calls[0].isolate:
-            for call in calls:  # a plug-in that ends a child process can be named
+            for call in calls:  # then a plug-in that ends its process can be named
                 call.isolate = True
             self._scheduler.split(calls, 1)
             return
@@ -277,7 +279,7 @@ class Engine:
         self._scheduler.split(calls, len(calls) if session_lost or late else 2)
 
     async def _interrupt(self, active: ActiveSession, job: Job, returned: anyio.Event) -> None:
-        """Make a job end: ask the server, repeatedly because it may not have begun the job; then disconnect."""
+        """Make a job end: ask the server to interrupt it, repeatedly because it may not have begun; then disconnect."""
         with anyio.move_on_after(_GRACE):
             while not returned.is_set():
                 try:

@@ -1,6 +1,7 @@
-"""Finds out which third-party packages the workers of a remote Spark lack, all of them at once.
+"""Finds all third-party packages that the workers of a remote Spark lack.
 
-Invariant: the function that probes a worker needs nothing on its machine but Python: none of our code, no package.
+Invariant: the function that probes a worker needs only Python on the machine of the worker, no package and none of our
+code.
 """
 
 import importlib.metadata
@@ -52,12 +53,12 @@ def parse_reply(text: str) -> WorkerPackages:
 
 
 def required(*, store: bool) -> tuple[list[Requirement], list[Requirement]]:
-    """The packages that our code requires on workers, and those that it uses there if they are installed. `store`:
-    whether the workers read a blob store."""
+    """Two sets of packages for workers: those that our code requires, and those that it uses if they are installed.
+    `store`: whether the workers read a blob store."""
     declared = importlib.metadata.requires("rebaser")
     ours = {requirement.name: requirement for requirement in _applicable(declared, ("", "blobs", "server"))}
     cel = importlib.metadata.version("cel-expr-python")
-    ours["cel-expr-python"] = Requirement(f"cel-expr-python=={cel}")  # formulas must mean the same
+    ours["cel-expr-python"] = Requirement(f"cel-expr-python=={cel}")  # the same version, so that formulas mean the same
     needed, optional = (
         [ours.get(name) or Requirement(name) for name in names]
         for names in (REQUIRED_PACKAGES, OPTIONAL_PACKAGES + STORE_PACKAGES * store)
@@ -66,7 +67,8 @@ def required(*, store: bool) -> tuple[list[Requirement], list[Requirement]]:
 
 
 def plugin_requirements(bundle: Bundle) -> list[Requirement]:
-    """What plug-ins require on workers: the plug-ins that the bundle does not contain, and what each plug-in needs."""
+    """The packages that plug-ins require on workers: plug-ins that the bundle lacks, and the requirements of each
+    plug-in."""
     requirements = [Requirement(f"{plugin.name}=={plugin.version}") for plugin in bundle.not_sent]
     for plugin in (*bundle.sent, *bundle.not_sent):
         requirements += (declared for declared in _applicable(plugin.requires) if declared.name != "rebaser")
@@ -91,7 +93,7 @@ def _lack(requirement: Requirement, version: str | None) -> str:
 
 
 def _applicable(requirements: Iterable[str] | None, extras: Sequence[str] = ("",)) -> list[Requirement]:
-    """Those of `requirements` whose marker holds for this Python and one of `extras`."""
+    """The members of `requirements` whose marker holds for this Python and one of `extras`."""
     parsed = [Requirement(text) for text in requirements or ()]
     return [
         requirement

@@ -1,12 +1,12 @@
 """Decides which calls share the next Spark job, and when it may start. Pure: no clock, no I/O.
 
-Invariants: a call that is large, or whose label was slow, never shares a job and never takes the place of a small one.
+Invariants: a call that is large, or whose label was slow, never shares a job and never takes the place of a small call.
 While fewer than `MAX_CONCURRENT_JOBS` jobs run, a small job waits for no running jobs except small ones that are not
 slow yet. Calls of a split job never share a job with others again. Large jobs leave one of Spark's task slots to small
 ones, if there are at least two.
 
-A job costs Spark as much as a hundred small calls. So when many calls arrive, those that arrive while a job runs wait
-for its end and share the next one: the busier the engine, the more calls share a job.
+A job costs Spark as much as a hundred small calls. So when many calls arrive, those that arrive during a job wait for
+its end and share the next job: the busier the engine, the more calls share a job.
 """
 
 import itertools
@@ -27,16 +27,16 @@ MAX_FAST_JOBS = 2  # small jobs that run at once and are not slow yet
 MAX_LARGE_JOBS = 2  # large jobs that run at once
 MAX_SHARED_BYTES = 4 * 1024 * 1024  # of all packets that share a job
 BURST_CALLS = 8  # if this many calls wait, or share a job, there is a burst: more calls are expected soon
-SECOND_JOB_CALLS = 128  # this many waiting calls start a second job while a burst shares one
+SECOND_JOB_CALLS = 128  # if this many calls wait while a burst shares a job, they start a second job
 BURST_PAUSE = 0.02  # seconds without a new call after which a burst is over; about one turn of the event loop
-BURST_LINGER = 0.1  # seconds for which the first call of a burst waits for other calls, at most
+BURST_LINGER = 0.1  # maximum seconds for which the first call of a burst waits for other calls
 MAX_SLOW_LABELS = 10_000  # labels that are remembered as slow
 
 
 @dataclass(slots=True, eq=False)
 class EvaluateCall:
-    """Packets of one caller of `Engine.evaluate`, with their results once there are some. Times are seconds of a
-    monotonic clock."""
+    """The packets of one call of `Engine.evaluate`, and their results once they exist. Times are seconds of a monotonic
+    clock."""
 
     packets: Sequence[bytes]
     label: str
@@ -48,8 +48,8 @@ class EvaluateCall:
     error: DvuError | None = None
     job: "Job | None" = None
     share_group: int = 0  # the call shares jobs only with calls of the same group
-    retried: bool = False  # after a session was lost while its job ran
-    isolate: bool = False  # a worker died while its job ran: plug-ins are called in child processes
+    retried: bool = False  # whether the call was repeated because a session was lost during its job
+    isolate: bool = False  # whether plug-ins are called in child processes, because a worker died during its job
     abandoned: bool = False
     large: bool = False
     size: int = field(init=False)  # bytes
@@ -83,7 +83,7 @@ class JobScheduler:
         self._large: deque[EvaluateCall] = deque()
         self._running: set[Job] = set()
         self._slow_labels: dict[str, None] = {}  # in the order in which they were found slow
-        self._usual_seconds = 0.0  # moving average of what small jobs take; it rises on a busy machine
+        self._usual_seconds = 0.0  # moving average of the time that small jobs take; it rises on a busy machine
         self._burst_ends_at = -math.inf
         self._share_groups = itertools.count(1)
         self.jobs_started = 0
@@ -96,7 +96,7 @@ class JobScheduler:
         (self._large if call.large else self._small).append(call)
 
     def remove(self, call: EvaluateCall) -> bool:
-        """Remove `call` from the queue; returns whether it was queued."""
+        """Remove `call` from the queue. Returns whether it was queued."""
         for queue in (self._small, self._large):
             if call in queue:
                 queue.remove(call)
@@ -110,7 +110,7 @@ class JobScheduler:
                 yield queue.popleft()
 
     def split(self, calls: Sequence[EvaluateCall], parts: int) -> None:
-        """Queue `calls`, which shared a job, again: as `parts` jobs, ahead of all other calls."""
+        """Queue `calls`, which shared a job, again, ahead of all other calls and as `parts` jobs."""
         size = -(-len(calls) // parts)
         for start in reversed(range(0, len(calls), size)):
             group = next(self._share_groups)
@@ -129,14 +129,14 @@ class JobScheduler:
         return None
 
     def wake_at(self, now: float) -> float:
-        """When to call `next_job` again if no call arrives and no job ends before then."""
+        """The time at which to call `next_job` again if no call arrives and no job ends before."""
         if not self._small or len(self._running) >= MAX_CONCURRENT_JOBS:
             return math.inf
         return self._small_job_due(now)
 
     @property
     def large_job_tasks(self) -> int:
-        """How many tasks a large job may have."""
+        """The maximum number of tasks of a large job."""
         return max(1, (self.task_slots - 1) // self._max_large_jobs)
 
     @property
@@ -147,7 +147,7 @@ class JobScheduler:
         """Note that `job` has ended.
 
         If the job had a single call, the label of this call counts as slow from now on if the job was slow or its
-        results were large, and no longer counts as slow otherwise.
+        results were large; otherwise it no longer counts as slow.
         """
         self._running.discard(job)
         seconds, slow_after = now - job.started_at, self._slow_after
@@ -175,9 +175,9 @@ class JobScheduler:
         return [job for job in self._running if not job.large and now - job.started_at < self._slow_after]
 
     def _small_job_due(self, now: float) -> float:
-        """When the next small job should start if no other job ends before then; `-inf` for at once."""
+        """The time at which the next small job should start if no other job ends before; `-inf` for at once."""
         first, last, waiting = self._small[0], self._small[-1], len(self._small)
-        from_split = first.share_group != 0  # such calls wait for no others, because they share no job with others
+        from_split = first.share_group != 0  # calls of a split job share no job, so they wait for no other calls
         fast = self._fast_jobs(now)
 
         # While enough fast jobs run, the next job waits until one of them ends or becomes slow.
@@ -194,7 +194,7 @@ class JobScheduler:
         return min(first.queued_at + BURST_LINGER, last.queued_at + BURST_PAUSE)
 
     def _take_small(self) -> list[EvaluateCall]:
-        """Remove the calls of the next small job from the front of the queue: as many as fit."""
+        """Remove the calls of the next small job, as many as fit, from the front of the queue."""
         queue, room, group = self._small, MAX_SHARED_BYTES, self._small[0].share_group
         max_calls = thresholds.now.shared_job_max_calls
         calls: list[EvaluateCall] = []

@@ -26,20 +26,22 @@ from rebaser_core.errors import ConfigError, DvuError
 _ROWS = pa.schema([("index", pa.int32()), ("packet", pa.binary()), ("folder", pa.string()), ("isolate", pa.bool_())])
 _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
-    # A job has few rows: generating Java for it costs more than it saves, and so does the text of its plan for a UI.
+    # A job has few rows, so generating Java for it costs more than it saves. So does making the text of its plan for a
+    # UI.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "0",
-    # A row is a packet. Some are large, but most are small: a batch for each would cost more than everything else.
+    # A row is a packet. Some are large, but most are small, and a batch for each small one would cost more than all
+    # other work.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * 1024 * 1024),
 }
-# A fork of this process executes another program at once. So gRPC need not support forks, and need not warn on stderr
-# that it cannot. It reads this variable once, when its first channel is opened.
+# A fork of this process executes another program at once. So gRPC need not support forks, or warn on stderr that it
+# cannot. gRPC reads this variable once, when its first channel is opened.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 _DIED = "Python worker exited unexpectedly"
-_MANY_ROWS = 1000  # more task slots than one server can use
+_MANY_ROWS = 1000  # an upper bound: more task slots than one server can use
 _HOW = "install it for the Python that the workers run (PYSPARK_PYTHON)"
 _OTHER_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH\D*([\d.]+\d)\D+([\d.]+\d)")
 
@@ -51,7 +53,7 @@ class SessionError(DvuError):
 
 
 class WorkerDied(DvuError):  # noqa: N818 - an event; the caller decides whether it is an error
-    """A worker process ended during a job, perhaps because of what it computed."""
+    """A worker process ended during a job, perhaps because of a function that it called."""
 
 
 class Session:
@@ -68,7 +70,7 @@ class Session:
         from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
         from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
 
-        # PySpark warns of the error that it raises afterwards.
+        # PySpark would also issue a warning about an error that it raises.
         warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)
         self._spark_errors: tuple[type[Exception], ...] = (PySparkException, *_grpc_errors())
         self._map_function: Callable[..., Any] | None = None
@@ -80,9 +82,9 @@ class Session:
             self._spark: Any = SparkSession(connection=url)
         except PySparkException as error:
             raise ConfigError(f"the Spark URL is not valid: {reason(error)}") from None
-        # By default, PySpark retries a dead server for 10 minutes, and the thread hangs until then.
+        # By default, PySpark retries for 10 minutes if the server is dead, and the thread would hang for that time.
         self._spark.client.set_retry_policies([DefaultPolicy(max_retries=3, initial_backoff=50, max_backoff=1000)])
-        if mailboxes is not None:  # a reattachable job takes half a dozen more calls, and threads for them
+        if mailboxes is not None:  # a reattachable job makes half a dozen more calls, in further threads
             self._spark.client.disable_reattachable_execute()
 
     @property
@@ -168,11 +170,11 @@ class Session:
             self._spark.removeTag(tag)
 
     def visited_nodes(self, tag: str) -> int:
-        """How many nodes the workers of the job with `tag` have reported as visited."""
+        """The number of nodes that the workers of the job with `tag` have reported as visited."""
         return mailbox.visited_nodes(self._mailboxes / tag) if self._mailboxes is not None else 0
 
     def _translate(self, error: Exception) -> DvuError:
-        """The error of a job in one line; its type says whether the session is lost."""
+        """The error of a job in one line. Its type shows whether the session is lost."""
         from pyspark.errors import PythonException  # noqa: PLC0415
 
         if isinstance(error, PythonException):

@@ -1,7 +1,7 @@
 """Keeps a Spark session open: opens it, hands it out, and replaces it when it is lost or has received enough data.
 
-Invariant: a session is handed out only after a job has succeeded on it. A session that is replaced gets no more jobs,
-and is closed when those that run on it have ended.
+Invariant: a session is handed out only after a job has succeeded on it. A replaced session gets no more jobs, and is
+closed when its running jobs have ended.
 """
 
 import sys
@@ -35,7 +35,7 @@ from rebaser_core.errors import ConfigError, DvuError, RebaserError
 
 _log = structlog.get_logger(__name__)
 
-_GRACE = 5.0  # seconds that a server has to end a session
+_GRACE = 5.0  # seconds within which a server has to end a session
 _HINT = "install the plug-in for the Python that Spark's workers run; until then change sets that use it wait"
 _NO_STORE = (
     "let them read the blob store (package obstore, credentials, the folder); until then the structure of a large "
@@ -72,7 +72,7 @@ class ActiveSession:
     """A session that is or was handed out, and its jobs."""
 
     session: Session
-    retired: anyio.Event = field(default_factory=anyio.Event)  # it gets no more jobs
+    retired: anyio.Event = field(default_factory=anyio.Event)  # whether it gets no more jobs
     job_ended: anyio.Event = field(default_factory=anyio.Event)  # set whenever a job ends
     running_jobs: int = 0
     lost: bool = False
@@ -87,7 +87,7 @@ class SessionManager:
     """Keeps a Spark session open: `run` opens and replaces it, and `session` returns it.
 
     `on_down` is called with the reason whenever a session cannot be opened. `ready` is set once a job has succeeded on
-    the first session. `state` is the state of Spark, for people.
+    the first session. `state` is the state of Spark, to show to people.
     """
 
     def __init__(self, remote: str, settings: EngineSettings, on_down: Callable[[str], None]) -> None:
@@ -137,7 +137,7 @@ class SessionManager:
         while True:
             try:
                 active = ActiveSession(await self._open())
-            except Exception as error:  # noqa: BLE001 - requests are applied without Spark; try again
+            except Exception as error:  # noqa: BLE001 - requests are applied even without Spark, so try again
                 await anyio.lowlevel.checkpoint_if_cancelled()  # after a cancellation, Spark is stopped, not down
                 reason = self._reason(error)
                 self.state = f"down: {reason}"
@@ -230,7 +230,7 @@ class SessionManager:
                     _log.warning("dvu_store_not_on_workers", hint=_NO_STORE)
         except BaseException:
             await run_shielded(session.disconnect)
-            if self._jvm is not None:  # its state may be corrupt; a new one starts clean
+            if self._jvm is not None:  # the state of this JVM may be corrupt; a new JVM starts clean
                 self._jvm.kill()
             raise
         return session
@@ -255,14 +255,14 @@ class SessionManager:
     async def _end(self, active: ActiveSession) -> None:
         with anyio.move_on_after(_GRACE):
             await to_thread.run_sync(active.session.close, abandon_on_cancel=True)
-        await run_shielded(active.session.disconnect)  # ends `close` if it still waits for a dead server
+        await run_shielded(active.session.disconnect)  # ends `close` if that still waits for a dead server
 
 
 def _prepare_workers(session: Session, tasks: int, *, store: bool) -> None:
-    """Send the workers our code and plug-ins, and check that they have the packages that cannot be sent.
+    """Send our code and plug-ins to the workers, and check that the workers have the packages that cannot be sent.
 
-    Raises `DvuError` that names the missing packages that every update needs; logs a warning that names the missing
-    optional ones.
+    If packages are missing that every update needs, this raises a `DvuError` that names them; missing optional packages
+    are named in a warning.
     """
     session.open()
     code = bundle()
@@ -278,7 +278,7 @@ def _prepare_workers(session: Session, tasks: int, *, store: bool) -> None:
 
 
 def _run_first_job(session: Session, tasks: int) -> None:
-    """Connect, and have every worker load its modules, so that the first caller need not wait for that."""
+    """Connect, and make every worker load its modules, so that the first caller need not wait for that."""
     session.open()
     for result in session.run([_warm_up()] * tasks, tag="rebaser-warm-up", tasks=tasks):
         if Results.decode(result[0], 1).values.tolist() != [3]:

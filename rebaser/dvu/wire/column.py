@@ -1,4 +1,4 @@
-"""A column of values as arrays: the form in which values travel between owner and workers and compiled code reads them.
+"""A column of values as arrays: the form in which the owner and workers exchange values, and compiled code reads them.
 
 Invariant: a value is its kind and, if it is a number, its 8 bytes. Other values are kept separately, by position. So a
 million numbers are two arrays, and never a list.
@@ -59,14 +59,14 @@ FAULT, MISSING, DIGEST, UNKNOWN = range(OTHER + 1, OTHER + 5)
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """The hash of a value or fault: 16 bytes of blake2b, enough to tell whether it is unchanged."""
+    """The hash of a value or fault: 16 bytes of blake2b, which show whether it is unchanged."""
 
     raw: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Sentinel:
-    """An item that is only a kind: in error, missing, or never computed."""
+    """An item that has a kind but no value: in error, missing, or never computed."""
 
     kind: int
 

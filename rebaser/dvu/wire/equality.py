@@ -1,7 +1,6 @@
-"""Tells whether a derived value is the same as before an update.
+"""Determines whether a derived value is the same as before an update.
 
-Invariant: "the same" means what it means for `rebaser_core.values.same`, even if only a digest of the previous value is
-at hand.
+Invariant: "the same" is as in `rebaser_core.values.same`, even if only a digest of the previous value is known.
 """
 
 import hashlib
@@ -14,7 +13,7 @@ _SHORT = 24  # characters: a text of this length takes no more bytes than its di
 
 
 def unchanged(old: Item, value: Json) -> bool:
-    """Whether `value` equals the previous value `old`, which is the value itself or its digest."""
+    """Whether `value` equals the previous value, of which `old` is the value itself or its digest."""
     kind = type(value)
     if kind is float:
         return type(old) is float and old == value and (value != 0 or math.copysign(1, old) == math.copysign(1, value))
@@ -24,7 +23,7 @@ def unchanged(old: Item, value: Json) -> bool:
 
 
 def baseline(value: Json) -> Item:
-    """The form of `value` that `unchanged` takes as `old`: small values themselves, others as a digest."""
+    """The form of `value` that `unchanged` takes as `old`: a small value itself, the digest of any other."""
     if value is None or isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= _SHORT):
         return value
     return Digest(digest(canonical(value)))

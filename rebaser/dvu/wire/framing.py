@@ -3,7 +3,7 @@
     "RBC1" | length of the head, 4 bytes | head | column | column ...
 
 The head is CBOR: the sender's metadata, then name, type and length of each column. A column is a little-endian array or
-a byte string, and begins at a multiple of 8. Arrow IPC could do this too, but takes ten times as long for small
+a byte string, and begins at a multiple of 8. Arrow IPC could encode this, too, but takes ten times as long for small
 messages, and most updates are small.
 
 Invariant: no length is trusted. A length that exceeds the bytes at hand is refused before anything is allocated.
@@ -51,7 +51,7 @@ def pack(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> bytes:
 def unpack(data: bytes | pa.Buffer, what: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Decode `meta` and `columns`, as given to `pack`; arrays share the memory of `data`.
 
-    Raises `DvuError` for malformed bytes; the message calls them `what`.
+    Raises `DvuError` for malformed bytes; the message calls the bytes `what`.
     """
     try:
         magic, length = _START.unpack_from(data)

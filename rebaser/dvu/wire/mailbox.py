@@ -1,11 +1,11 @@
 """Passes large messages between the owner and the workers of one machine as files, in a folder for each job. Workers
 report their progress in the same folder.
 
-Through Spark, a megabyte takes 8 ms to a worker and 8 ms back, because each step copies it. Through a file it
-takes 1 ms.
+Through Spark, a megabyte takes 8 ms to a worker and 8 ms back, because each step copies it. Through a file, it takes 1
+ms.
 
-Invariant: the owner makes the folder before the job and removes it afterwards, so a worker that is late leaves nothing
-behind. A message that cannot be written travels through Spark instead.
+Invariant: the owner makes the folder before the job and removes it afterwards, so a late worker leaves no file behind.
+A message that cannot be written travels through Spark instead.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ def put(folder: str, name: str, data: Encoded) -> bool:
 
 
 def _write(folder: str, name: str, data: Encoded) -> bool:
-    unfinished = Path(folder, f"{name}.{os.getpid()}")  # the id keeps the files of a task that Spark runs twice apart
+    unfinished = Path(folder, f"{name}.{os.getpid()}")  # if Spark runs a task twice, the id keeps its files apart
     try:
         unfinished.write_bytes(data)
         unfinished.replace(Path(folder, name))
@@ -78,10 +78,10 @@ def get(folder: str, name: str) -> pa.Buffer:
 
 
 class ProgressFile:
-    """Tells the owner how far a task is. Call it with the number of nodes visited since the last
-    call, computed or not.
+    """Shows the owner the progress of a task. Call it with the number of nodes visited since the last call, computed or
+    not.
 
-    The file is written at most every half a second, so a short task writes none. `name` is unique to the task.
+    The file is written at most every half a second, so a short task writes no file. `name` is unique to the task.
     """
 
     def __init__(self, folder: str, name: str) -> None:
@@ -99,7 +99,7 @@ class ProgressFile:
 
 
 def visited_nodes(folder: Path) -> int:
-    """How many nodes the workers of a job have reported as visited, computed or not; 0 if none has reported."""
+    """The number of nodes that the workers of a job have reported as visited, computed or not; 0 without a report."""
     total = 0
     with contextlib.suppress(OSError, ValueError):
         for path in folder.glob(f"{_PROGRESS}*"):

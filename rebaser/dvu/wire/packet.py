@@ -1,9 +1,9 @@
 """A packet of nodes for a Spark worker to compute, and its results. Each is one byte string (see `framing`).
 
-Invariant: a packet is self-contained. Its nodes are in topological order. Its constants are the values that its nodes
-have as inputs and that it does not compute. An input is a slot number; slots number the constants first, then the
-nodes. Results name nodes, and faults name the slots of inputs; the planner maps both back to ids. So ids do not travel,
-except as names of the inputs of definitions that call `by_id`.
+Invariant: a packet is self-contained. Its nodes are in topological order. Its constants are the inputs of its nodes
+that it does not compute itself. An input is a slot number; slots number the constants first, then the nodes. Results
+name nodes, and faults name the slots of inputs; the planner maps both back to ids. So ids do not travel, except as
+names of the inputs of definitions that call `by_id`.
 """
 
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ VERSION = 4
 # Code and message of the node's own fault, or the slot of the input that failed or is missing.
 NodeFault: TypeAlias = tuple[str, str] | int
 IntArray: TypeAlias = npt.NDArray[np.integer[Any]]
-Encoded: TypeAlias = bytes | pa.Buffer  # a message; a large one may be a memory-mapped file
+Encoded: TypeAlias = bytes | pa.Buffer  # an encoded message; a large one may be a memory-mapped file
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Packet:
             "templates": encode_templates(self.templates),
             "counts": [len(self.constants), len(template)],
         }
-        narrow = np.min_scalar_type(len(self.templates))  # sending a wider type takes longer than the conversion
+        narrow = np.min_scalar_type(len(self.templates))  # the conversion takes less time than sending a wider type
         return pack(
             meta,
             {
@@ -158,7 +158,7 @@ class Results:
     nodes: IntArray
     values: Column
     faults: list[NodeFault]
-    missing: bool = False  # nothing was computed, because the worker does not have the structure
+    missing: bool = False  # whether nothing was computed, because the worker does not have the structure
 
     def encode(self) -> bytes:
         """The results as bytes."""
@@ -207,7 +207,7 @@ class Results:
             nodes = np.flatnonzero(np.unpackbits(nodes, count=span)) + first
         else:
             _require(nodes.dtype == np.int32 and bool((nodes[1:] > nodes[:-1]).all()))
-            nodes = nodes.astype(np.int64)  # of one type in all three forms: compiled code is per type
+            nodes = nodes.astype(np.int64)  # the same type in all three forms, because code is compiled for each type
         _require(len(nodes) == count and (not count or [nodes[0], nodes[-1]] == [first, first + span - 1]))
         faults: list[NodeFault] = [raw if type(raw) is int else _own_fault(raw) for raw in meta["faults"]]
         values = Column.unpack("value", row, count)
@@ -230,7 +230,7 @@ def _require(consistent: bool) -> None:
 
 
 def _finite(values: Column) -> bool:
-    numbers = values.bits.view(np.float64)  # includes the bits of integers, which rarely look like an infinite double
+    numbers = values.bits.view(np.float64)  # integers are included, whose bits rarely look like an infinite double
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(numbers.sum()) or np.isfinite(numbers[values.kinds == FLOAT]).all())
 
@@ -242,7 +242,7 @@ def _own_fault(raw: Any) -> tuple[str, str]:
 
 
 def estimated_size(value: Json) -> int:
-    """The approximate number of bytes of `value` when encoded. Deterministic, so that every process agrees on it."""
+    """The approximate number of bytes of `value` when encoded. Every process computes the same number."""
     if isinstance(value, str):
         return 3 + (len(value) if value.isascii() else len(value.encode()))
     if isinstance(value, list):

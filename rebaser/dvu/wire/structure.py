@@ -1,9 +1,8 @@
-"""The graph of a whole change set as a message: it travels once, and later packets refer to it by its hash.
+"""The graph of a whole change set as a message. It is sent once, and later packets refer to it by its hash.
 
-An update of the graph is a `StructurePacket`: which nodes to compute, and the values to start from. So an update of
-most of a large graph sends values, but no edges.
-Invariant: a `Structure` never changes. It holds no values, and no ids except those of inputs that are part of a result
-(`by_id`).
+An update of the graph is a `StructurePacket`: it names the nodes to compute, and has the values to start from. So an
+update of most of a large graph sends values, but no edges. Invariant: a `Structure` never changes. It holds no values,
+and no ids except those of inputs that are part of a result (`by_id`).
 """
 
 from collections.abc import Sequence
@@ -68,7 +67,7 @@ class StructurePacket:
 
     `nodes` is a mask by node, None for all nodes. `values` are the values of some slots, in ascending order of the
     slots. `value_slots` is a mask of these slots; None for the slots of all input values. `data` is the structure if it
-    travels with the packet. `store` is the URL of the blob store that has the structure, "" if workers need no URL.
+    is sent with the packet. `store` is the URL of the blob store that has the structure, "" if workers need no URL.
     `number`, `code` and `functions` are those of `Packet`.
     """
 

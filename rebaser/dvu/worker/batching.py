@@ -1,8 +1,8 @@
 """Computes many values of one definition with one call of a function's vector form.
 
 Invariant: a result does not depend on whether it was computed in a batch, or with which other values. The evaluator
-computes nodes that need special care (an input in error, or known only by its digest) one by one, and also the nodes of
-a call that raises or returns the wrong number of results.
+computes some nodes one by one: nodes that need special care (an input in error, or known only by its digest), and the
+nodes of a call that raises or returns the wrong number of results.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ class BatchState(linker.SweepArrays, Protocol):
         """Compute one by one those of `nodes` that are dirty or have a changed input."""
 
     def store(self, slot: int, outcome: Any) -> None:
-        """Store what a function gave for `slot`: a result, or an exception."""
+        """Store the outcome of a function for `slot`: a result, or an exception."""
 
     def report_progress(self, nodes: int) -> None:
         """Report that `nodes` more nodes have been visited."""
@@ -80,12 +80,13 @@ def _compute_template(state: BatchState, nodes: Any, number: int, functions: Seq
 
 def _call(state: BatchState, nodes: Any, refs: Any, template: Template, function: Function) -> None:
     """Compute `nodes`, whose inputs `refs` (a row of slots for each node) are all values, with one call of the vector
-    form. If the call fails, it is repeated in parts, so that few nodes are computed one by one because of a bad one."""
+    form. If the call fails, it is repeated in parts, so that one bad node causes only few nodes to be computed one by
+    one."""
     vector: Any = function.vector
     try:
         inputs = [_column(state, refs[:, position]) for position in range(refs.shape[1])]
         results = checked_results(vector(bind_inputs(template, function, inputs, tuple), template.params), len(nodes))
-    except Exception:  # noqa: BLE001 - calls for single values show which one is to blame
+    except Exception:  # noqa: BLE001 - calls for single values show which value is at fault
         part = thresholds.now.group_retry_max_values
         if len(nodes) <= part:
             state.compute_each(nodes.tolist())

@@ -1,9 +1,8 @@
-"""Reads blobs in a worker: an address in, its bytes out, with blocking calls and few imports.
+"""Reads blobs in a worker, by address, with blocking calls and few imports.
 
-A worker has no event loop and no NATS client, so it reads the folder or the bucket itself. It needs the package
-obstore, permission to read, and for a bucket the credentials that the cloud's own tools would find (environment
-variables, a role of the host).
-Invariant: the bytes returned have the hash that the address names.
+A worker has no event loop and no NATS client, so it reads the folder or the bucket itself. It needs the package obstore
+and permission to read; for a bucket, it also needs credentials where the cloud's own tools look for them (environment
+variables, a role of the host). Invariant: the bytes returned have the hash that the address names.
 """
 
 from collections.abc import Callable
@@ -22,8 +21,8 @@ def open_store(url: str) -> Callable[[str], bytes]:
     """A function `get(address)` for the store that `rebaser_client.blobs` keeps at `url` (file://, s3://, gs://, az://).
 
     `get` raises `DvuError` with code `blob_missing` if there is no such blob (yet), `blob_corrupt` if the bytes do not
-    have the hash, `blob_store` if this machine cannot use the store. `open_store` itself raises it with `blob_store`.
-    Error texts of a store are not passed on, because they may contain signed URLs.
+    have the hash, `blob_store` if this machine cannot use the store. In the last case, `open_store` itself may raise
+    the error. Error texts of a store are not shown, because they may contain signed URLs.
     """
     try:
         import obstore  # noqa: PLC0415 - not all workers read a store

@@ -1,6 +1,6 @@
-"""One call of a function: how inputs reach it, and how its result is checked.
+"""Calls a function: arranges its inputs, and checks its result.
 
-Invariant: every result that leaves this module can be stored. Anything else that a function does is a fault.
+Invariant: every result that leaves this module can be stored. If a function does anything else, that is a fault.
 """
 
 import math
@@ -37,7 +37,8 @@ def make_caller(template: Template, function: Function | None) -> Caller | tuple
 def child_handler(callers: list[Caller | tuple[str, str]]) -> Callable[[int, list[Json]], CallOutcome]:
     """The function that a child process runs for each call: it calls `callers[number]`, and checks the result.
 
-    The list is copied, because the evaluator then replaces some of its items with callers of the child process.
+    The list `callers` is copied, because the evaluator then replaces some of its items with callers of the child
+    process.
     """
     callers = [*callers]
 
@@ -53,7 +54,7 @@ def child_handler(callers: list[Caller | tuple[str, str]]) -> Callable[[int, lis
 
 
 def isolated_caller(child: ChildProcess, number: int, function: str) -> Caller:
-    """A caller that has `child` call the caller `number`. Faults name the function as `function`."""
+    """A caller that makes `child` run the caller `number`. Faults call the function `function`."""
 
     def call(values: list[Json]) -> Json:
         outcome = child.call(number, function, values)

@@ -1,7 +1,7 @@
 """Calls functions in a child process, because they may end the process that they run in.
 
 Invariant: whatever a function does to its process, the caller gets a value or a fault for each call. If the function
-returns, the outcome is the same as that of a call in this process.
+returns, the outcome is that of a call in this process.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import cbor2
 from rebaser.dvu import faults
 from rebaser_core.values import Json
 
-TRIES = 2  # attempts at the call for one value; an attempt fails if its child process ends
+TRIES = 2  # attempts at a call; an attempt fails if the child process ends
 
 # A list: the value alone, or the code and the text of a fault.
 CallOutcome = list[Any]
@@ -44,8 +44,8 @@ class ChildProcess:
         self._requests = self._replies = -1  # file descriptors
 
     def call(self, number: int, function: str, values: list[Json]) -> CallOutcome:
-        """Have the child make a call, and return the outcome. If the child ends at each of `TRIES` attempts, that is
-        the fault `crashed`, which names `function`."""
+        """Make a call in the child, and return its outcome. If the child ends during each of `TRIES` attempts, the
+        outcome is the fault `crashed`, which names `function`."""
         request = cbor2.dumps((number, values))
         ending = ""
         for _ in range(TRIES):
@@ -81,7 +81,7 @@ class ChildProcess:
             _die_with_parent()
             self._serve(child_requests, child_replies)
         finally:
-            os._exit(0)  # no cleanup of the parent may run in its copy
+            os._exit(0)  # the child must not run cleanup code of the parent
 
     def _serve(self, requests: int, replies: int) -> None:
         with contextlib.suppress(EOFError):
@@ -90,7 +90,7 @@ class ChildProcess:
                 _write(replies, cbor2.dumps(self._handle(number, values)))
 
     def _reap(self) -> str:
-        """Wait for the child, which is dead or dying. Returns how it ended."""
+        """Wait until the child, which is dead or dying, has ended. Returns how it ended."""
         os.close(self._requests)
         os.close(self._replies)
         _, status = os.waitpid(self._pid, 0)

@@ -1,7 +1,7 @@
 """Spark's Python daemon (`spark.python.daemon.module`). It loads what workers need before it forks them.
 
-Invariant: nothing here affects a result. With it, a worker starts in a tenth of a second instead of seconds. That
-matters for more than the first job, because Spark ends a worker that has been idle for a minute.
+Invariant: nothing here affects a result. With this daemon, a worker starts in a tenth of a second instead of seconds.
+That also matters after the first job, because Spark ends a worker that has been idle for a minute.
 """
 
 import contextlib
@@ -15,8 +15,8 @@ from pyspark.daemon import manager
 
 
 def preload() -> None:
-    """Load the modules of a worker, and compiled code if this machine has it cached. Failures are ignored: the worker
-    meets them again, and reports them to the sender of the job."""
+    """Load the modules of a worker, and compiled code if this machine has it cached. Failures are ignored: they recur
+    in the worker, which reports them to the sender of the job."""
     with contextlib.suppress(Exception):
         import pyarrow as pa  # noqa: PLC0415
         import pyspark.worker  # noqa: F401, PLC0415
@@ -26,10 +26,10 @@ def preload() -> None:
 
         has_plugins = any(function.fingerprint for function in registry().functions.values())
         with contextlib.nullcontext() if has_plugins else without_pandas():
-            pa.array([0])  # the first array made from a list has Arrow load pandas, if it is installed
+            pa.array([0])  # when it first makes an array from a list, Arrow loads pandas, if that is installed
         if loader.is_cached():
             loader.load()
-    gc.freeze()  # a worker collects garbage after every job; skipping what is loaded here saves 70 ms each time
+    gc.freeze()  # a worker collects garbage after every job; skipping the objects loaded here saves 70 ms each time
 
 
 class _NoPandas(MetaPathFinder):
@@ -42,7 +42,8 @@ class _NoPandas(MetaPathFinder):
 
 @contextlib.contextmanager
 def without_pandas() -> Iterator[None]:
-    """Hide pandas from Arrow, which looks for it once. Loading pandas takes a second, and only plug-ins may use it."""
+    """Hide pandas from Arrow, which looks for it once. Loading pandas takes a second, and nothing but plug-ins uses
+    it."""
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:

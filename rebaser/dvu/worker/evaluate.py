@@ -57,7 +57,7 @@ def _rows(indexes: list[int], results: list[bytes | None]) -> pa.RecordBatch:
 
 
 def _aligned(data: pa.Buffer) -> bytes | pa.Buffer:
-    """`data`, copied if compiled code could not read it in place."""
+    """`data`, or a copy of it if compiled code could not read it in place."""
     return data.to_pybytes() if data.address % 8 else data
 
 
@@ -71,8 +71,8 @@ def evaluate_packet(
     """The changed nodes of a packet as encoded `Results`: at least one, each of about `result_bytes` at most.
 
     `report_progress` is called with the number of nodes visited since the last call. `isolate`: plug-ins are called in
-    a child process, so that a plug-in that ends its process fails its value only. Raises `DvuError` if this process
-    runs other code than the planner; that fails the job, and no value gets a fault.
+    a child process, so that only its value fails if a plug-in ends its process. Raises `DvuError` if this process runs
+    other code than the planner; then the job fails, and no value gets a fault.
     """
     packet = decode(*read_packet(data))
     functions = functions or registry()

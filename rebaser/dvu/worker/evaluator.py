@@ -3,14 +3,14 @@
 Invariant: early cutoff. A node is computed if it is dirty or one of its inputs changed. It counts as changed only if
 its value or state differs from the previous one (`rebaser_core.values.same`). No other node is computed.
 
-There are two exceptions, which change no result. A fault that names another value always counts as changed; the
-planner, which knows the ids, compares it. A skipped node is computed after all if another node needs its value and the
-packet has only a digest of it.
+There are two exceptions, which change no result. A fault that names another value always counts as changed; the planner
+compares it, because only the planner knows the ids. A skipped node is computed after all if another node needs its
+value and the packet has only a digest of it.
 
-Compiled code (`rebaser.dvu.compiled.kernel`) computes numbers where that pays. It runs over the same arrays, stops at a
-node that it cannot compute bit for bit, and continues after that node. Other nodes of one definition that do not depend
-on each other are computed together (`rebaser.dvu.worker.batching`). This module alone decides what a call's result or
-exception means, and produces every fault.
+Compiled code (`rebaser.dvu.compiled.kernel`) computes numbers where that saves time. It runs over the same arrays,
+stops at a node that it cannot compute bit for bit, and continues after Python has computed that node. Other nodes of
+one definition that do not depend on each other are computed together (`rebaser.dvu.worker.batching`). Only this module
+decides what a call's result or exception means, and produces faults.
 """
 
 import math
@@ -47,8 +47,8 @@ class Evaluator:
 
     By slot: `kinds` as in `Column`; integers in `ints`; doubles in `floats`, which is NaN for all other kinds; texts,
     lists and maps in `others`. A node that is not computed (yet) has its previous value. A failed node has its fault in
-    `own_faults` or, if an input is to blame, the slot of that input in `ints`. `changed` is 1 for nodes whose value or
-    state differs from the previous one.
+    `own_faults` or, if it failed because of an input, the slot of that input in `ints`. `changed` is 1 for nodes whose
+    value or state differs from the previous one.
 
     `report_progress` is called with the number of nodes visited since the last call. `isolate`: functions of plug-ins
     are called in a child process. Raises `DvuError` if an input is out of range.
@@ -99,7 +99,7 @@ class Evaluator:
     def _isolate_plugins(self, child: ChildProcess) -> None:
         for number, function in enumerate(self._functions):
             if function is not None and function.fingerprint:
-                self._functions[number] = None  # without the vector form, it is known which value ends the process
+                self._functions[number] = None  # only single calls show which value ends the process
                 self._callers[number] = isolated_caller(child, number, function.name)
 
     def run(self) -> None:
@@ -151,7 +151,8 @@ class Evaluator:
         stride, limits = 1, thresholds.now
         while start < end:
             stopped = start if linked is None else linked.sweep(self, order, start, end)
-            # If compiled code stops after few nodes, calling it costs more than it saves: call it less and less often.
+            # If compiled code stops after few nodes, calling it costs more than it saves, so it is called less and less
+            # often.
             back_off = stopped - start < limits.kernel_backoff_below_nodes
             stride = min(stride * 2, limits.kernel_backoff_max_nodes) if back_off else 1
             self.report_progress(stopped - start)
@@ -215,22 +216,22 @@ class Evaluator:
             return self._store_fault(slot, faults.inputs_too_large(MAX_INPUT_BYTES))
         try:
             value = caller(values)
-        except Exception as error:  # noqa: BLE001 - whatever a function raises is its value's fault
+        except Exception as error:  # noqa: BLE001 - any exception of a function is a fault of its value
             return self._store_fault(slot, fault_of(error))
         return self._store_result(slot, value)
 
     def store(self, slot: int, outcome: Any) -> None:
-        """Store what a function gave for `slot`: a result, or an exception."""
+        """Store the outcome of a function for `slot`: a result, or an exception."""
         failed = isinstance(outcome, Exception)
         self._changed[slot] = (
             self._store_fault(slot, fault_of(outcome)) if failed else self._store_result(slot, outcome)
         )
 
     def _store_result(self, slot: int, result: Any) -> bool:
-        """Store what a function returned, or the fault of a result that is not a storable value."""
+        """Store the result of a function, or a fault if the result cannot be stored."""
         try:
             value = storable(result)
-        except Exception as error:  # noqa: BLE001 - a result that cannot be stored is the value's fault too
+        except Exception as error:  # noqa: BLE001 - a result that cannot be stored is a fault of the value
             return self._store_fault(slot, fault_of(error))
         return self._store_value(slot, value)
 

@@ -1,7 +1,7 @@
 """A cache of structures: in the memory of a worker, and in a folder that the workers of a machine share.
 
-Invariant: a structure that the cache returns for an address has the hash that the address names. A faulty folder costs
-only time, because the owner sends the structure again.
+Invariant: a structure that the cache returns for an address has the hash that the address names. A faulty folder only
+costs time, because the owner sends the structure again.
 """
 
 import contextlib

@@ -1,10 +1,10 @@
 """The compiled sweep: runs programs (`rebaser.dvu.compiled.instructions`) over the arrays of a packet.
 
-`rebaser.dvu.compiled.loader` imports this package, once for each process, as importing compiles it. Nothing else may
-import it. It imports Numba, the instructions and phases, and the kinds of `rebaser.dvu.wire.column`.
+Only `rebaser.dvu.compiled.loader` may import this package, and does so once for each process, because the import
+compiles it. This package imports Numba, the instructions and phases, and the kinds of `rebaser.dvu.wire.column`.
 
-    base           what the modules share
-    doubles        nodes whose inputs are all doubles, as those of most nodes are
+    base constants, decorators and helpers that the modules share
+    doubles nodes whose inputs are all doubles: most nodes
     integers       nodes whose inputs are all integers
     interpreter    programs over inputs of any kind
     reductions     functions of all inputs of a node, such as sums, over inputs of any kind
@@ -14,8 +14,8 @@ compute in this way (text, a fault of the node itself, an overflow, an integer t
 is not finite), and Python computes the node.
 
 Nothing here raises, allocates or calls Python. The numbers of kinds and instructions are constants in the compiled
-code. The loader stores compiled code under the fingerprint of all sources, so compiled code never runs with other
-numbers than those it was built with.
+code. The loader stores compiled code under the fingerprint of all sources, so compiled code always runs with the
+numbers for which it was built.
 """
 
 import math
@@ -34,7 +34,7 @@ from rebaser.dvu.wire.column import FAULT, FLOAT, INT, MISSING
 
 _INTS, _KINDS, _DOUBLES = types.int64[::1], types.uint8[::1], types.float64[::1]
 _READ = types.Array(types.int32, 1, "C", readonly=True)
-_REFS = types.Array(types.uint32, 1, "C", readonly=True)  # unsigned: the index needs no check of its sign
+_REFS = types.Array(types.uint32, 1, "C", readonly=True)  # unsigned, so that an index needs no check of its sign
 _CACHE = bool(config.CACHE_DIR)
 _SIGNATURE = types.int64(
     *(types.int64, types.int64, types.int64, _READ, _READ, _INTS, _REFS, _KINDS),

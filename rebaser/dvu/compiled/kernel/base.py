@@ -9,7 +9,7 @@ from numba import njit
 from rebaser.dvu.wire.column import FLOAT
 
 EXACT = 2**53  # a double represents every integer up to here exactly
-SAFE = 9.0e18  # a number fits in a signed 64-bit integer if its double is below this, even if that was rounded down
+SAFE = 9.0e18  # if a number as a double, perhaps rounded down, is below this, it fits in a signed 64-bit integer
 STOP = -1
 
 compiled: Any = njit(nogil=True, error_model="numpy")

@@ -1,4 +1,4 @@
-"""Computes nodes whose inputs are all doubles, as those of most nodes are.
+"""Computes nodes whose inputs are all doubles, which most nodes are.
 
 Invariant: in the array `floats`, a double is finite and any other value is NaN. So a result that is not finite means
 that the node cannot be computed here.
