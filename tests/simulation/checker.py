@@ -750,6 +750,7 @@ class Checker:
             read_then = max((history.reads_from[at] for at in then), default=0)
             by_owner = max((sequence for sequence, at_ms in older if at_ms <= begin_ms), default=0)
             bound = max(by_owner, min(before, read_then))
+        bound = max(bound, history.birth - 1)  # nobody reads what is older than the change set, however new that is
         that(stored.sequence <= bound, f"commit {stored.sequence} is gone, and history reaches back to {bound}")
 
 
