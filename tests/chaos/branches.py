@@ -46,6 +46,7 @@ ALIKE = {
     ("deleted", "no_such_change_set"),
     ("deleted", "moved"),
     ("deleted", "purged"),
+    ("deleted", "closed"),
     ("self", "target_is_open"),
     ("self", "purged"),
     ("closed", "no_such_change_set"),
