@@ -238,7 +238,7 @@ async def test_a_change_set_stays_protected_if_the_commit_that_protects_it_is_lo
     await patient.log.store()
     told = await patient.repaired()
     assert [one["sequence"] for one in told["findings"]] == [mark]
-    assert any("protects the change set is lost" in note for note in told["notes"])
+    assert any("protected the change set is lost" in note for note in told["notes"])
     state = await patient.client.state("ws", "cs")
     assert (state.protected, list(state.taken)) == (True, ["fix"])
 

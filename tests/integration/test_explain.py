@@ -97,7 +97,7 @@ async def test_an_update_runs_fails_and_waits_for_spark(
     engine = Engine()
     async with answering(js, subjects, engine):
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), DOUBLE])
-        assert "planned" in (await until("dvu_running")).reasons[0].text
+        assert "has been updating derived values" in (await until("dvu_running")).reasons[0].text
         engine.state = "down: refused"
         assert "refused" in (await until("spark_down")).reasons[0].text
         engine.state, engine.fails = "ready", True

@@ -23,7 +23,7 @@ from rebaser_client.jetstream.advisories import AckSample, watch_acks
 from rebaser_core.errors import ConfigError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
-from rebaser_core.streams.topology import TASKS_CONSUMER, TASKS_GROUP, Durability, TopologyOptions
+from rebaser_core.streams.topology import MAX_SWEEP_BYTES, TASKS_CONSUMER, TASKS_GROUP, Durability, TopologyOptions
 from tests.support.cluster import Cluster
 
 pytestmark = pytest.mark.anyio
@@ -102,7 +102,7 @@ async def test_what_else_bounds_a_stream_is_shown(js: JetStream, subjects: Subje
     assert (requests.max_messages_per_subject, requests.duplicate_window) == (9, 30.0)
     assert (tasks.retention, tasks.max_messages_per_subject) == ("workqueue", 1)
     assert (sweep.name, sweep.max_messages_per_subject) == (subjects.sweep_stream, 1)
-    assert sweep.percent_full is None
+    assert (tasks.percent_full, sweep.max_bytes, sweep.percent_full) == (None, MAX_SWEEP_BYTES, 0.0)
     assert (dlq.max_age, dlq.duplicate_window) == (3600.0, 30.0)
 
 

@@ -422,7 +422,7 @@ BUGS = (
         "gentle",
         3,
         OWNER,
-        "                work_left = request is not None or commits.state.owes or commits.left_debt or unlooked\n",
+        "                work_left = request is not None or owes or unlooked\n",
         "                work_left = False\n",
     ),
     bug(

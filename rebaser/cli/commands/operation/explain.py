@@ -30,7 +30,7 @@ def explain(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Tell why a change set waits, and what to do; or why a value is what it is.
+    """Tell why a change set waits, or why a value is stale or in error, and what to do.
 
     The most likely reason comes first. If nothing waits, it says so, and names what is worth knowing all the same: dead
     letters, conflicts, a slow disk. No values are loaded, and nothing is changed.
