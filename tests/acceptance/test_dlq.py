@@ -119,6 +119,9 @@ async def test_dead_letters_are_shown_and_dropped_and_many_only_on_purpose(
     refused = await rebaser("dlq", "drop", "dlqmany", nats_url=fleet_url)
     assert refused.returncode == 2
     assert "3 dead letters match; add --yes" in refused.stderr
+    other = await rebaser("dlq", "drop", "dlqmany", "--code", "blob_missing", "--yes", nats_url=fleet_url)
+    assert (other.returncode, other.stderr) == (1, "rebaser: no dead letter matches\n")
+    assert len(await listed(fleet_url, key, 3)) == 3
     one = await rebaser("dlq", "drop", "dlqmany", "--id", str(first["requestId"]), nats_url=fleet_url)
     assert (one.returncode, one.stdout) == (0, "dropped 1\n")
     # Nobody can read them yet: redriven, they die anew, under new numbers.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rebaser.cli.commands.get import MAX_ROWS
 from rebaser_client import Derive, Match, RebaserClient, Set
 from rebaser_client.jetstream import JetStream
 from rebaser_core.ids import ChangeSetKey
@@ -120,3 +121,15 @@ async def test_a_position_is_shown_as_it_was(get: Get, js: JetStream, subjects: 
     code, _, err = await get(change_set="cs@soon")
     assert code == 2
     assert "write cs@1234 (a sequence), cs@2h (an age) or cs@2026-01-31T12:00Z (a time)" in err
+
+
+async def test_what_is_not_shown_on_a_terminal_is_written_whole(
+    get: Get, js: JetStream, subjects: Subjects, nats_url: str
+) -> None:
+    """A terminal gets the first rows alone; a file or another command gets all."""
+    engine = Engine()
+    engine.go.set()
+    async with serving(js, subjects, engine), RebaserClient.connect(nats_url, prefix=subjects.prefix) as client:
+        await client.enqueue_updates_with_reply("ws", "many", [Set(f"v{number}", 1) for number in range(MAX_ROWS + 1)])
+    code, lines, _ = await get(change_set="many")
+    assert (code, len(lines)) == (0, MAX_ROWS + 1)

@@ -6,9 +6,11 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlparse
 
 import anyio
 import pytest
+from nats.aio.client import Srv
 
 from rebaser.embedded.nats import EmbeddedNats, embedded_nats
 from rebaser_client.errors import ClientClosedError, NotConnectedError
@@ -143,6 +145,23 @@ async def test_after_a_restart_all_goes_on(own_nats: EmbeddedNats) -> None:
             connection.close_reply(reply)
             assert (await connection.request("echo", b"again")).data == b"again"
             group.cancel_scope.cancel()
+
+
+async def test_if_the_only_server_in_the_settings_is_gone_one_that_it_announced_is_used(
+    own_nats: EmbeddedNats, nats_url: str
+) -> None:
+    async with Connection.connect(own_nats.url) as connection:
+        link = connection._link
+        assert link is not None
+        announced = Srv(urlparse(nats_url))  # as nats-py keeps what a cluster announces
+        announced.discovered = True
+        link.client._server_pool.append(announced)
+        reconnected = anyio.Event()
+        connection.on_reconnect(reconnected.set)
+        await own_nats.kill()
+        with anyio.fail_after(60):
+            await reconnected.wait()
+            await connection.flush()
 
 
 async def test_a_socket_that_breaks_while_it_is_written_to_is_noticed_at_once(

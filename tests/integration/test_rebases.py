@@ -241,6 +241,36 @@ async def test_a_purge_overtakes_reads_that_name_no_position(
     assert overtaken == ["rebase", "create", "diff", "conflicts"]
 
 
+@pytest.mark.parametrize("limits", [WAYS["log"], WAYS["state"]], ids=["log", "state"])
+async def test_what_the_target_applied_is_no_longer_readable_in_the_branch(
+    js: JetStream,
+    subjects: Subjects,
+    client: RebaserClient,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    limits: Thresholds,
+) -> None:
+    async def nobody_asks(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr("rebaser.change_set.processor.request_settling", nobody_asks)
+    with forced(limits):
+        async with serving(js, subjects, engine, checkpoint_bytes=8192, history_for=0.001):
+            await edit(client, "main", Set("a", 1), Set("b", 1))
+            await client.create_branch("ws", "fix", follow="manual")
+            await edit(client, "fix", Set("a", 2))
+            apply = Apply("fix", allow_stale=True, keep=True)
+            applied = await client.enqueue_updates_with_reply("ws", "main", (), action=apply)
+            subject, oldest = subjects.commits(ChangeSetKey("ws", "fix")), 0
+            while oldest < commit_of(applied):
+                await _purge(client, "fix", (await info(client, "fix")).sequence)
+                message = await js.next(subjects.commits_stream, subject, 1)
+                oldest = 0 if message is None else message.sequence
+            await edit(client, "main", Set("b", 2))
+            assert (await rebase(client, "fix")).conflicts == 0
+            assert (await stands(client, "fix"))["b"] == 2
+
+
 async def test_conflicts_in_a_blob_are_loaded_though_nothing_was_taken_over(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
 ) -> None:

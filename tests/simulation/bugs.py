@@ -166,7 +166,7 @@ BUGS = (
     bug(
         "the sweeper takes the stream for crowded when it is not",
         "harsh",
-        10,
+        12,
         OLD_HISTORY,
         "crowded = is_crowded(info)",
         "crowded = True",
@@ -745,7 +745,7 @@ BUGS = (
     bug(
         "a pull comes in front of what is queued",
         "gentle",
-        498,
+        308,
         PULLER,
         "        until = 0 if newest is None else newest.sequence\n",
         "        until = 0\n",
