@@ -6,8 +6,8 @@ Only the command line imports this package; servers do not. It may import `rebas
 
 A log that cannot be read stops its change set: readers fail, and owners give its task back again and again. A repair
 appends one commit that names a new checkpoint with everything that can still be read. From then on, no reader needs the
-messages before that commit. The damaged messages remain in the log until it is purged up to the new checkpoint: at the
-earliest by the checkpoint after it, and later if they belong to the history that is kept.
+messages before that commit. The damaged messages remain in the log until a later checkpoint has the log purged up to
+the new one. If they belong to the history that is kept, they remain until that ends.
 
 How the repaired state is built, and why:
 
@@ -25,10 +25,10 @@ How the repaired state is built, and why:
 - Whether an unreadable commit decided any request is known from its header `X-Applied`, or from the commit after it: if
   the highest decided request is the same before and after, the unreadable commit decided none.
 
-Exactly once: `applied` never decreases. However, the outcomes recorded in a lost commit are forgotten, except those of
-requests for which nothing was applied. So if a request that the lost commit decided is still in the queue, the next
-owner moves it to the dead letters with the code `skipped`: it is neither dropped nor applied out of order, and it can
-be redriven. A request that its client sends again is applied once.
+Exactly once: `applied`, the highest sequence of a decided request, never decreases. However, the outcomes recorded in a
+lost commit are forgotten, unless nothing was applied for the request. If a request that the lost commit decided is
+still in the queue, the next owner moves it to the dead letters with the code `skipped`: it is neither dropped nor
+applied out of order, and it can be redriven. If a client sends such a request again, it is applied once.
 
 The fence: the repair commit is appended by compare-and-set on the last message of the log. If another writer appended
 meanwhile, the repair is refused and nothing has changed. An owner that holds the change set is fenced at its next

@@ -101,9 +101,9 @@ class TailCache:
             done.set()
 
     def made(self, parent: ChangeSetKey, with_changes: bool, instead_of: CheckpointRef | None) -> MadeCheckpoint | None:
-        """Return the checkpoint of `parent` that was made for a new change set in place of the parent's own, or None.
+        """Return the checkpoint that was made of `parent` for a new change set; None if there is none.
 
-        `with_changes`: whether the checkpoint has the changes of the parent as a branch.
+        `with_changes`: whether it also contains what `parent`, itself a branch, changed.
         """
         found = self._made.get((parent, with_changes))
         return found if found is not None and found.instead_of == instead_of else None

@@ -149,7 +149,7 @@ class OldHistory:
         after = read_after(newest.checkpoint, newest.created_by)
         if newest.created_by or is_deleted(message.headers):
             return after
-        # The commit whose state is in the newest checkpoint names the checkpoint before that one.
+        # The newest checkpoint has the state after one commit. That commit names the checkpoint before the newest.
         covered = self._commit(key, await self._js.get(self._subjects.commits_stream, after)) if after else None
         return 0 if covered is None else read_after(covered.checkpoint, covered.created_by)
 

@@ -1,8 +1,8 @@
 """Finds, redrives and drops the dead letters of an installation.
 
-Invariant: a redrive deletes the dead letter only after NATS confirmed that the request is stored again, and its task is
-published. After a crash in between, the dead letter can be redriven a second time. The second redrive changes nothing,
-because the log has the outcome of the request by then.
+Invariant: a redrive deletes the dead letter only after NATS confirmed that the request is stored again, and after its
+task is published. After a crash in between, the dead letter can be redriven a second time. That changes nothing,
+because the log has the outcome of the first redrive.
 """
 
 from collections.abc import AsyncIterator

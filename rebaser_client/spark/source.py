@@ -151,7 +151,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # PySpark is u
         return {"sequence": max(start["sequence"], self._last())}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[LogPartition]:
-        """Return a single partition if the stream covers a whole workspace, because its commits are totally ordered.
+        """Return a single partition if the stream covers a whole workspace: only then do its commits come in one order.
         Otherwise, partition as for a table."""
         after, until = start["sequence"], end["sequence"]
         if after >= until:

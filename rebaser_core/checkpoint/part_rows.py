@@ -18,9 +18,10 @@ from rebaser_core.state.kinds import ERROR, FALSE, FLOAT, INT, OTHER, TRUE
 
 
 class PartRows:
-    """The rows of a part: `rows` of the columns of `view`, then ids that are `gone`, then rows that are only `named`.
+    """The rows of a part of a checkpoint, in this order: the rows of `view` with the numbers `rows`, a row for each id
+    that is `gone`, and a row for each id that is only `named` by a definition.
 
-    `count` is the number of all these rows, `known` the templates of the columns, and `version` that of the format.
+    `count`: the number of all these rows. `known`: the templates of the columns. `version`: that of the format.
     Inputs are not copied, because their memory is never written again.
     """
 

@@ -127,7 +127,7 @@ def inherited(facts: ChangeSetFacts) -> Iterator[WaitReason]:
 
 
 def slow(facts: ChangeSetFacts) -> Iterator[WaitReason]:
-    """What makes everything slow, this change set included."""
+    """Return the reasons that slow down all change sets, this one included."""
     trips = {server.id: server.about.rtt for server in facts.servers if server.about is not None}
     slowest = max(trips, key=lambda id_: trips[id_], default="")
     if trips and trips[slowest] > SLOW_ANSWER:

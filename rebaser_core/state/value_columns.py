@@ -1,7 +1,7 @@
 """The values of a change set in columns, a row for each value.
 
 Invariant: a row belongs to one id for as long as the id exists or a definition names it; after that, the row is free.
-The cost of an operation depends on what it touches, except that full columns are doubled in size.
+The cost of an operation depends only on the rows that it touches, unless the columns are full and are doubled in size.
 """
 
 from collections.abc import Mapping

@@ -118,8 +118,10 @@ class TailReader:
         return await self._encoded(longer, rows, named, until)
 
     async def _encoded(self, tail: Tail, added: tuple[TailRow, ...], named: tuple[str, ...], after: int) -> Tail:
-        """Return `tail` with its rows encoded, and with the blobs that the rows need. `added` are the newest rows: they
-        follow log sequence `after`, and their headers name the blobs `named`.
+        """Return `tail` with its rows encoded, and with the blobs that the rows need.
+
+        `added`: the newest rows of it, copies of the commits after log sequence `after`. `named`: the blobs that the
+        headers of these commits name.
 
         Raises `BrokenChain` if a commit is missing among `added`.
         """

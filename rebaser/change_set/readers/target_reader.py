@@ -49,7 +49,8 @@ async def read_theirs(context: Context, commits: CommitLog, rebase: Rebase) -> T
         raise refusal or UnprocessableError("this change set is not a branch of another", code="not_a_branch")
     if rebase.settles is not None and rebase.settles < branch.birth:
         raise UnprocessableError(
-            f"commit {rebase.settles}, which was applied, is one of an earlier change set of this name", code="moved"
+            f"the commit that was applied, {rebase.settles}, belongs to an earlier change set of this name",
+            code="moved",
         )
     target = _Target(context, commits, rebase, branch)
     return await (read_newest(target.read) if rebase.upto is None else target.read())

@@ -32,7 +32,7 @@ class Position:
     __slots__ = ("_start", "last", "snapshot")
 
     def __init__(self, start: Start) -> None:
-        """Raises `ConfigError` for a time without a time zone, and for anything else that is not a `Start`."""
+        """Raises `ConfigError` for a time without a time zone, and for a value that is no `Start`."""
         known = start in POLICIES if isinstance(start, str) else isinstance(start, (int, datetime))
         if not known:
             raise ConfigError(f"{start!r} is not a start: use a sequence, a time, or one of {', '.join(POLICIES)}")
