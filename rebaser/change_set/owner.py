@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup
 
 from rebaser.change_set.actor import Actor
 from rebaser.change_set.healing import heal
+from rebaser.change_set.last_look import work_left
 from rebaser.change_set.lease import Lease, Task, retry_delay
 from rebaser.change_set.lifecycle import (
     Arrived,
@@ -375,20 +376,15 @@ class Owner(Actor):
             self.post(Released())
 
     async def _recheck(self) -> None:
-        """Look for requests that arrived while the owner was ending, and for an update that is still due."""
-        context, commits, processor = self._context, self._commits, self._processor
-        work_left = True  # if the check fails, another owner has to look
+        """Look for work that arrived while the owner was ending."""
+        left = True  # if the look fails, another owner has to look
         try:
-            if commits is not None and processor is not None:
-                subject, start = context.subjects.requests(self.key), processor.applied.sequence + 1
-                request = await context.js.next(context.subjects.requests_stream, subject, start)
-                unlooked = self._puller is not None and self._puller.owed and not commits.handed_over
-                owes = commits.state.owes or commits.left_debt or processor.owes_dead_letters
-                work_left = request is not None or owes or unlooked
+            if self._commits is not None and self._processor is not None:
+                left = await work_left(self._context, self._commits, self._processor, self._puller)
         except RebaserError as error:
             self.log.warning("recheck_failed", reason=error.message)
         finally:
-            self.post(Rechecked(work_left))
+            self.post(Rechecked(left))
 
     def _failure_of(self, event: str, error: RebaserError) -> Failed:
         """Log `error` as `event`, and return the lifecycle event that reports it."""

@@ -24,6 +24,7 @@ from rebaser_core.errors import DvuError, TransientError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, Success, encode
 from rebaser_core.streams.subjects import Subjects
+from rebaser_core.updates import Recompute
 from tests.conftest import Events
 from tests.support.contexts import context_of
 from tests.support.owners import DOUBLE, Engine, serving
@@ -111,6 +112,33 @@ async def test_who_is_given_a_task_that_had_an_owner_knows_it(
             while len(told) < 2:
                 await checkpoint()
     assert told == [False, True]
+
+
+@pytest.mark.usefixtures("no_sweep")
+async def test_the_last_look_finds_a_commit_that_its_owner_has_not_read(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An owner that had lost the task appended it after this one had loaded the log. Its own task was refused."""
+    release, late = Lease.release, list[int]()
+
+    async def append_and_release(self: Lease) -> None:
+        if not late:
+            commits = await open_log(context_of(js, subjects, Settings(server_id="other")), KEY)
+            async with commits.append_lock():
+                covers = commits.state.covers
+                await commits.append(commits.draft(Kind.REBASE, recompute=(Recompute(),), covers=covers, debt=1))
+            late.append(commits.state.last)
+        await release(self)
+
+    monkeypatch.setattr(Lease, "release", append_and_release)
+    engine = Engine()
+    engine.go.set()
+    async with serving(js, subjects, engine, quiescent_period=0.2):
+        await client.enqueue_updates("ws", "cs", [Set("a", 1)])
+        with anyio.fail_after(30):
+            while not late:
+                await checkpoint()
+            await client.wait_covered("ws", "cs", late[0])
 
 
 class FailsAtFirst(Engine):

@@ -182,7 +182,7 @@ BUGS = (
     bug(
         "what was removed is not in the next delta of a checkpoint",
         "gentle",
-        15,
+        27,
         "rebaser_core.state.columns",
         "            self.gone.add(id_)\n",
         "",
@@ -359,7 +359,7 @@ BUGS = (
     bug(
         "a request is given up when one server died of it",
         "harsh",
-        6,
+        3,
         POISON,
         "if before.deaths >= self._context.settings.max_deaths:",
         "if before.deaths:",
@@ -390,7 +390,7 @@ BUGS = (
         "covers = view.sequence if debt else None\n",
         "covers = None\n",
     ),
-    bug("results for what was edited meanwhile", "gentle", 3, DVU, "delta=valid,", "delta=computed,"),
+    bug("results for what was edited meanwhile", "gentle", 1, DVU, "delta=valid,", "delta=computed,"),
     bug(
         "an update clears roots that came after it was planned",
         "gentle",
@@ -422,8 +422,8 @@ BUGS = (
         "gentle",
         3,
         OWNER,
-        "                work_left = request is not None or owes or unlooked\n",
-        "                work_left = False\n",
+        "                left = await work_left(self._context, self._commits, self._processor, self._puller)\n",
+        "                left = False\n",
     ),
     bug(
         "the last look comes before the ack",
@@ -436,7 +436,7 @@ BUGS = (
     bug(
         "the last look does not wait until the task is gone",
         "gentle",
-        73,
+        3,
         LEASE,
         "if stored is None or stored.sequence != self.task.sequence:",
         "if True:",
@@ -877,7 +877,7 @@ BUGS = (
     bug(
         "the store is listed after the messages were read",
         "garbage",
-        9,
+        14,
         FINDING,
         """    stored = await tables.stored()
 """,
