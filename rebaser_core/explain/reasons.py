@@ -59,11 +59,13 @@ def _servers(facts: ChangeSetFacts) -> Iterator[WaitReason]:
     if not facts.works and facts.task is None:
         return
     if not facts.servers:
+        log = facts.log
+        wrote = "" if log is None or not log.owner else f"; {log.owner} wrote the newest commit {age(log.age)} ago"
         yield WaitReason(
             "no_server",
-            "no server answers",
-            "start one with `rebaser serve`; if servers run, see whether they are connected to this NATS, with this "
-            "prefix (`rebaser ping`)",
+            f"no server answers{wrote}",
+            "start one with `rebaser serve`; if servers run, they may be paused, connected to another NATS, have "
+            "another prefix, or answer slowly (`rebaser ping --timeout 10`)",
         )
     elif not any(server.ready for server in facts.servers):
         first = facts.servers[0]
@@ -213,7 +215,8 @@ def _unowned(facts: ChangeSetFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "lease_running_out",
             f"a server has the task, and does not answer{last}: it may have died, be paused or be cut off",
-            f"another server takes over at most {task.ack_wait:g} s after the last sign of life",
+            f"another server takes over at most {task.ack_wait:g} s after the last sign of life; if none does, that "
+            "server is alive, but its network or its machine is slow (`rebaser ping --timeout 10`)",
         )
 
 
