@@ -46,11 +46,13 @@ def broken(act: Callable[[], None]) -> Callable[..., DecidedBatch]:
     return decide
 
 
-async def end_in_a_try(fleet: Fleet, act: Callable[[], None], error: type[BaseException]) -> None:
+async def end_in_a_try(
+    fleet: Fleet, act: Callable[[], None], error: type[BaseException], *, redelivered: bool = True
+) -> None:
     """An owner that takes over and ends while it decides the first request in line."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processing, "decide", broken(act))
-        async with fleet.owner(redelivered=True) as owner:
+        async with fleet.owner(redelivered=redelivered) as owner:
             with pytest.raises(error):
                 await owner.decide_all()
 
@@ -84,6 +86,16 @@ async def test_deaths_count_until_it_is_given_up_and_its_neighbours_are_applied(
         dead = state.outcomes[RequestId("bad")].decision
         assert (dead.sequence, dead.attempts, state.cells.keys()) == (1, 2, {"good"})  # type: ignore[comparison-overlap]
         assert state.attempts == {}
+
+
+async def test_what_an_owner_died_of_is_tried_alone_also_by_one_whose_task_is_new(fleet: Fleet) -> None:
+    await fleet.send("bad", "good")
+    await end_in_a_try(fleet, dies, ZeroDivisionError)
+    await end_in_a_try(fleet, dies, ZeroDivisionError, redelivered=False)
+    async with fleet.owner(redelivered=False) as owner:
+        assert owner.deaths == {1: 2}
+        assert await owner.decide_all() == ["poison"]
+        assert owner.commits.state.cells.keys() == {"good"}
 
 
 async def test_an_outage_or_a_shutdown_in_a_try_counts_for_nothing(fleet: Fleet) -> None:

@@ -1,7 +1,8 @@
 """A DVU that kills or hangs its owners: what counts against it, and that nothing waits for it."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import anyio
@@ -23,7 +24,7 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.state.kinds import NULL
 from rebaser_core.streams.subjects import Subjects
-from rebaser_core.values import Fault
+from rebaser_core.values import Fault, State
 from tests.conftest import Events
 from tests.support.contexts import context_of
 from tests.support.owners import serving
@@ -154,6 +155,26 @@ async def test_what_is_decided_while_an_update_runs_is_not_overwritten_and_cover
     state = (await fleet.context.reader.load(KEY)).state
     assert {id_: value.value for id_, value in state.values().items()} == {"a": 1, "double": double}
     assert (state.owes, state.covers) == (owes, 1 if owes else state.last)
+
+
+async def test_what_is_derived_anew_while_an_update_waits_to_append_gets_no_result_of_its_former_definition(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits, dvu = await fleet.owner(redelivered=False)
+    append_lock = commits.append_lock
+
+    @asynccontextmanager
+    async def taken_by_another_first() -> AsyncIterator[None]:
+        async with append_lock():
+            edit = (Derive("double", "sum", {"of": ("a",)}),)
+            await commits.append(commits.draft(Kind.REBASE, covers=0, delta=edit, debt=commits.state.debt))
+        async with append_lock():
+            yield
+
+    monkeypatch.setattr(commits, "append_lock", taken_by_another_first)
+    await dvu.run()
+    state = (await fleet.context.reader.load(KEY)).state
+    assert (state.values()["double"].state, state.values()["double"].value) == (State.STALE, None)
 
 
 async def test_while_spark_is_away_nothing_is_tried_and_the_log_says_nothing(fleet: Fleet) -> None:

@@ -132,6 +132,30 @@ async def test_a_request_that_is_answered_while_others_are_sent_again_is_not_sen
         group.cancel_scope.cancel()
 
 
+async def test_a_request_whose_outcome_servers_may_have_forgotten_is_given_up_and_not_sent() -> None:
+    """It would be applied a second time."""
+    sent: list[int] = []
+
+    async def send_again(request: Any) -> None:
+        sent.append(request.sequence)
+
+    async def nothing_queued(*_: object) -> None:
+        pass
+
+    js = cast("Any", SimpleNamespace(connection=SimpleNamespace(on_reconnect=lambda _: None), next=nothing_queued))
+    async with anyio.create_task_group() as group:
+        resender = Resender(js, Subjects(""), group, send_again)
+        old, young = (cast("Any", Outgoing(sequence)) for sequence in (3, 4))
+        old.repeat_until = asyncio.get_running_loop().time() - 1
+        for request in (old, young):
+            resender.add(request)
+        queue = resender._queues[KEY]
+        await resender._check_queue(KEY, queue, 1e18)
+        group.cancel_scope.cancel()
+    assert sent == [4]
+    assert list(queue.stored_at) == [young]
+
+
 async def test_a_request_that_leaves_from_the_middle_lets_nobody_overtake() -> None:
     """The one in front is still being stored; the next one begins when that is done."""
     in_flight = InFlight(10)

@@ -70,10 +70,11 @@ def test_a_loaded_owner_with_debt_runs_a_dvu_at_once() -> None:
 
 
 def test_a_dvu_that_is_put_off_waits_and_requests_do_not() -> None:
-    state, effects = run(Loaded(owes=True, dvu_delay=20), Arrived(), Decided(owes=True, more=False), (19.9, Tick()))
+    decided = Decided(owes=True, more=False)
+    state, effects = run((50, Loaded(owes=True, dvu_delay=20)), (51, Arrived()), (52, decided), (69.9, Tick()))
     assert effects == [(Command.AWAIT,), (Command.DECIDE,), (Command.AWAIT,), ()]
-    assert (state.next_tick(TIMING), state.holds_slot) == (20, False)
-    assert run((20, Tick()), state=state)[1] == [(Command.RUN_DVU,)]
+    assert (state.next_tick(TIMING), state.holds_slot) == (70, False)
+    assert run((70, Tick()), state=state)[1] == [(Command.RUN_DVU,)]
     assert run(Stop(Reason.YIELD), state=state)[1] == [(Command.STOP_CONSUMING, Command.ACK)]
 
 

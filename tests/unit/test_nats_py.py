@@ -13,7 +13,7 @@ from nats.aio.transport import TcpTransport
 from packaging.requirements import Requirement
 
 from rebaser_client.nats import nats_py
-from rebaser_client.nats.nats_py import PRIVATE
+from rebaser_client.nats.nats_py import PRIVATE, NatsClient
 
 ROOT = Path(__file__).parents[2]
 MODULE = Path(nats_py.__file__)
@@ -77,3 +77,17 @@ def test_the_minor_version_is_pinned_to_the_one_that_is_tested() -> None:
     assert installed in pinned.specifier
     assert f"{major}.{int(minor) + 1}.0" not in pinned.specifier
     assert f"{int(major) + 1}.0.0" not in pinned.specifier
+
+
+def test_who_waits_for_a_flush_waits_no_longer_once_the_socket_is_dropped() -> None:
+    async def run() -> None:
+        client = NatsClient()
+        client._flush_queue = asyncio.Queue()
+        waiting = [asyncio.create_task(client.flushed()) for _ in range(2)]
+        cancelled = asyncio.create_task(client.flushed())
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        client.abort()
+        await asyncio.wait_for(asyncio.gather(*waiting), 30)
+
+    asyncio.run(run())
