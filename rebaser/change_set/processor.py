@@ -163,7 +163,7 @@ class Processor:
                 if request.action is not None:  # a request with an action is decided in a commit of its own
                     if requests:  # decide the requests before it first; the next batch reads it again
                         return requests, None
-                    return [await self._with_sources(request)], None
+                    return [await self._with_sources(request, message)], None
                 requests.append(request)
             except HeldRequest as held:
                 expired = self._expired(held, message)
@@ -174,7 +174,7 @@ class Processor:
                 break
         return requests, None
 
-    async def _with_sources(self, request: QueuedRequest) -> QueuedRequest:
+    async def _with_sources(self, request: QueuedRequest, message: Message) -> QueuedRequest:
         """Return `request`, which has an action, with what the action needs from logs. A decided request needs
         nothing."""
         state = self._commits.state
@@ -182,7 +182,7 @@ class Processor:
         if recorded is not None or request.sequence <= self.applied.sequence:
             return request
         self.rebasing = isinstance(request.action, Rebase)
-        return await self._reader.with_sources(request, self._commits)
+        return await self._reader.with_sources(request, self._commits, message.timestamp_ns // 1_000_000)
 
     async def _merged(self, request: QueuedRequest) -> QueuedRequest:
         """Return the request with the result of merging its patch into the current state. Call within the append

@@ -1,12 +1,15 @@
-"""What deleted change sets refuse.
+"""What deleted change sets refuse, and what a new change set of such a name remembers.
 
 Invariant: a deleted change set accepts a request to create it anew and one to bring it back, and nothing else.
 """
+
+from itertools import dropwhile
 
 from rebaser_core.branches.branch import Create
 from rebaser_core.commit import Marking
 from rebaser_core.decisions.queued_request import QueuedRequest
 from rebaser_core.errors import UnprocessableError
+from rebaser_core.state.change_set import REDRIVE_MEMORY_MS, ChangeSetState, RecordedOutcome
 
 
 def refuse_deleted(request: QueuedRequest) -> UnprocessableError | None:
@@ -18,3 +21,10 @@ def refuse_deleted(request: QueuedRequest) -> UnprocessableError | None:
     return UnprocessableError(
         "this change set is deleted: create it anew, or reopen it to bring it back", code="deleted"
     )
+
+
+def remembered_outcomes(state: ChangeSetState, before_ms: int) -> list[RecordedOutcome]:
+    """The outcomes of `state` that remain after a commit whose `forget_before_ms` is `before_ms`."""
+    redriven_before_ms = before_ms - REDRIVE_MEMORY_MS
+    kept = list(dropwhile(lambda one: one.at_ms < before_ms, state.outcomes.values()))
+    return kept + list(dropwhile(lambda one: one.at_ms < redriven_before_ms, state.redriven.values()))

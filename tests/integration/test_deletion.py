@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from rebaser.change_set.log import checkpointer
+from rebaser.change_set.readers import origin_reader
 from rebaser.doctor.examination import Stores, examine
 from rebaser.doctor.history import Cost
 from rebaser.runtime.request_deleter import RequestDeleter
@@ -18,7 +19,7 @@ from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_client.log.reader import StateLoader
 from rebaser_core.commit import BranchStatus, Kind
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions
 from tests.support.damage import DamagedLog
@@ -127,6 +128,29 @@ async def test_a_new_change_set_takes_the_name_of_a_deleted_one(
         info = await client.branch("ws", "fix")
         assert info is not None
         assert (info.origin_sequence, info.status) == (made.origin_sequence, "open")
+
+
+@pytest.mark.usefixtures("no_ack_wait")
+async def test_a_name_with_many_outcomes_is_free_when_they_are_forgotten(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if nobody asked for anything in between: it is the request to create that lets them be forgotten."""
+    monkeypatch.setattr(origin_reader, "MAX_CARRIED", 3)
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1))
+        await client.create_branch("ws", "nightly", follow="manual")
+        for number in range(4):
+            await edit(client, "nightly", Set("a", number), request_id=f"once-{number}")
+        await client.delete_change_set("ws", "nightly")
+        with pytest.raises(RequestRejected, match="try again when they are forgotten") as caught:
+            await client.create_branch("ws", "nightly", follow="manual")
+        assert caught.value.code == "exists"
+    await anyio.sleep(1.1)  # at least; the time that NATS gives to the next request counts
+    async with serving(js, subjects, engine, retry_window=1):
+        made = await client.create_branch("ws", "nightly", follow="manual")
+        assert made.status == "open"
+        assert await stands(client, "nightly") == {"a": 1}
+        assert (await client.state("ws", "nightly")).recorded(RequestId("once-3")) is None
 
 
 async def test_a_protected_change_set_is_not_deleted(

@@ -114,7 +114,7 @@ async def test_a_parent_that_is_another_by_now_is_loaded(
             await edit(client, "one", Set("n", 1))
             asked = Create("one", first.sequence)
             key = ChangeSetKey("ws", "three")
-            fork = await read_fork(server._context, key, asked, ChangeSetState(), 100)
+            fork = await read_fork(server._context, key, asked, ChangeSetState(), 100, stored_ms=0)
             assert fork.origin is not None
             assert fork.origin.sequence == first.sequence, "a position is never that of a kept checkpoint"
 

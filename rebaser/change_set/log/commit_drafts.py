@@ -1,6 +1,7 @@
 """Drafts the commits that mark or create a change set, or replay a target. Each decides one request, or none."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rebaser.change_set.log.commit_log import CommitLog
@@ -12,6 +13,7 @@ from rebaser_core import thresholds
 from rebaser_core.branches.branch import Branch
 from rebaser_core.commit import BranchStatus, CarriedOutcome, Commit, Kind, Strategy
 from rebaser_core.decisions.decide import DecidedBatch
+from rebaser_core.decisions.deletion import remembered_outcomes
 from rebaser_core.decisions.replay import Replayed, Theirs
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Update
@@ -42,8 +44,7 @@ def created(commits: CommitLog, message: Message, decided: DecidedBatch) -> Comm
     """Return the commit that creates the change set."""
     state, fork = commits.state, decided.fork
     assert fork is not None  # noqa: S101 - the caller has checked it
-    outcomes = [*state.outcomes.values(), *state.redriven.values()]
-    return commits.draft(
+    commit = commits.draft(
         Kind.CREATE,
         stored_ms=message.timestamp_ns // 1_000_000,
         applied=decided.applied,
@@ -53,11 +54,12 @@ def created(commits: CommitLog, message: Message, decided: DecidedBatch) -> Comm
         authors=decided.authors,
         origin=fork.origin,
         status=None if fork.branch.status is BranchStatus.OPEN else fork.branch.status,
-        carried=tuple([CarriedOutcome(one.decision, one.commit, one.at_ms) for one in outcomes]),
         unknown=fork.unknown,
         branch=fork.branch,
         blobs=fork.blobs,
     )
+    outcomes = remembered_outcomes(state, commit.forget_before_ms)
+    return replace(commit, carried=tuple([CarriedOutcome(one.decision, one.commit, one.at_ms) for one in outcomes]))
 
 
 async def compared(state: ChangeSetState, branch: Branch, theirs: Theirs, strategy: Strategy) -> Replayed:

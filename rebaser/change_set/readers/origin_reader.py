@@ -26,6 +26,7 @@ from rebaser_core.branches.branch import Create, Fork
 from rebaser_core.checkpoint import open_checkpoint
 from rebaser_core.checkpoint.writer import CheckpointDraft
 from rebaser_core.commit import BlobRef, BranchStatus, BranchSummary, CheckpointRef, Commit, Origin, TailRow
+from rebaser_core.decisions.deletion import remembered_outcomes
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import (
@@ -42,11 +43,11 @@ MAX_CARRIED = 1000  # recorded outcomes that a `create` commit has to repeat
 
 
 async def read_fork(
-    context: Context, key: ChangeSetKey, create: Create, state: ChangeSetState, inline_max: int
+    context: Context, key: ChangeSetKey, create: Create, state: ChangeSetState, inline_max: int, *, stored_ms: int
 ) -> Fork:
     """Return what the `create` commit of `key` must contain. `state`: the state of `key` before that commit.
 
-    Above `inline_max` (bytes), copied commits go to a blob.
+    `stored_ms`: when NATS stored the request (Unix ms). Above `inline_max` (bytes), copied commits go to a blob.
 
     Raises `UnprocessableError` with the code `exists`, `self`, `no_such_change_set`, `not_its_target`,
     `no_such_position`, or `purged` if the position can no longer be read. Raises `TransientError` if the log or a blob
@@ -54,7 +55,7 @@ async def read_fork(
     """
     if create.parent == key.change_set:
         raise UnprocessableError("a change set cannot be created from itself", code="self")
-    _check_new(key, state)
+    _check_new(key, state, stored_ms - int(context.settings.retry_window * 1000))
     if create.parent is None:
         return Fork(BranchSummary("", 0, _status(create), 0, 0, "", 0))
     parent = ChangeSetKey.of(key.workspace, create.parent)
@@ -70,10 +71,10 @@ async def read_fork(
             await anyio.sleep(backoff.next_delay())
 
 
-def _check_new(key: ChangeSetKey, state: ChangeSetState) -> None:
+def _check_new(key: ChangeSetKey, state: ChangeSetState, before_ms: int) -> None:
     """Raise `UnprocessableError` (`exists`) if `key` was edited or created before, or has too many recorded outcomes.
 
-    A deleted change set counts as none.
+    A deleted change set counts as none. Outcomes from before `before_ms` do not count, because nothing repeats them.
     """
     name, branch = f"{key.workspace}/{key.change_set}", state.branch
     if state.status is BranchStatus.DELETED:
@@ -83,7 +84,7 @@ def _check_new(key: ChangeSetKey, state: ChangeSetState) -> None:
         raise UnprocessableError(f"{name} exists: {about}", code="exists")
     if branch is not None or state.edited:
         raise UnprocessableError(f"{name} exists", code="exists")
-    if len(state.outcomes) + len(state.redriven) > MAX_CARRIED:
+    if len(remembered_outcomes(state, before_ms)) > MAX_CARRIED:
         what = "had" if state.status is BranchStatus.DELETED else "has refused"
         raise UnprocessableError(
             f"{name} {what} more than {MAX_CARRIED} requests, whose outcomes are still remembered; use another name,"

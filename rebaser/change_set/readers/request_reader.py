@@ -119,10 +119,11 @@ class RequestReader:
             action=request.action,
         )
 
-    async def with_sources(self, request: QueuedRequest, commits: CommitLog) -> QueuedRequest:
+    async def with_sources(self, request: QueuedRequest, commits: CommitLog, stored_ms: int) -> QueuedRequest:
         """Return `request`, which has an action, with what the action needs from logs, or with a reason to refuse it.
 
-        `commits`: the log of the change set. Raises `HeldRequest`, or `TransientError` in an outage.
+        `commits`: the log of the change set. `stored_ms`: when NATS stored the request (Unix ms). Raises `HeldRequest`,
+        or `TransientError` in an outage.
         """
         settings = self._context.settings
         if not settings.history_for:
@@ -131,7 +132,7 @@ class RequestReader:
             return replace(request, refusal=refusal)
         try:
             with anyio.fail_after(settings.apply_timeout):
-                return await self._read_sources(request, commits)
+                return await self._read_sources(request, commits, stored_ms)
         except UnprocessableError as error:
             return replace(request, refusal=error)
         except TimeoutError:
@@ -142,11 +143,12 @@ class RequestReader:
                 raise
             raise HeldRequest(request, error) from error
 
-    async def _read_sources(self, request: QueuedRequest, commits: CommitLog) -> QueuedRequest:
+    async def _read_sources(self, request: QueuedRequest, commits: CommitLog, stored_ms: int) -> QueuedRequest:
         context, action, state = self._context, request.action, commits.state
         match action:
             case Create():
-                return replace(request, fork=await read_fork(context, self._key, action, state, commits.tail_max))
+                fork = await read_fork(context, self._key, action, state, commits.tail_max, stored_ms=stored_ms)
+                return replace(request, fork=fork)
             case Apply():
                 offer = await read_offer(context, self._key, action)
                 return replace(request, offer=offer, patch=offer.patch)
