@@ -19,14 +19,14 @@ from rebaser_core.values import Fault, Json
 class Kind(StrEnum):
     """Why a commit was written. A reader that meets an unknown kind must stop."""
 
-    REBASE = "rebase"  # requests were decided
-    DVU = "dvu"  # derived values were brought up to date
-    ATTEMPT = "attempt"  # a request, a DVU or a pull is being tried again; the number of attempts is bounded
-    CHECKPOINT = "checkpoint"  # no value changed; names a checkpoint
+    REBASE = "rebase"  # decides requests
+    DVU = "dvu"  # brings derived values up to date
+    ATTEMPT = "attempt"  # records attempts at a request, a DVU or a pull, whose number is bounded
+    CHECKPOINT = "checkpoint"  # changes no value; names a checkpoint
     CREATE = "create"  # begins the log of a change set that was created by a request
-    MARK = "mark"  # no value changed; protects, unprotects, closes or opens the change set
-    REPLAY = "replay"  # a branch took over what its target changed since the base
-    GC = "gc"  # a run of the garbage collection, in the log of `rebaser_core.garbage.GC_KEY`
+    MARK = "mark"  # changes no value; protects, unprotects, closes or opens the change set
+    REPLAY = "replay"  # brings the changes that the target made since the base into the branch
+    GC = "gc"  # records a run of the garbage collection, in the log of `rebaser_core.garbage.GC_KEY`
 
 
 class Outcome(StrEnum):
@@ -34,7 +34,7 @@ class Outcome(StrEnum):
 
     SUCCESS = "success"
     CONFLICTS = "conflicts"  # nothing was applied: the edits, a revert or a branch conflict with this change set
-    ERROR = "error"  # nothing was applied: the change set refuses the request, or what it asks for is impossible
+    ERROR = "error"  # nothing was applied: the change set refuses the request, or it is impossible
     DEAD = "dead"  # the request cannot be processed; a copy is in the dead letters
 
 
@@ -43,7 +43,8 @@ class Decision:
     """One request as a commit records it. `request_id` is `@<sequence>` if the message gave no readable id.
 
     `redrive`: how many times the request had been redriven from the dead letters. `attempts`: how many tries failed.
-    `result`: the blob with the `conflicts` of the reply, so that a repeated reply has them, too; None if there is none.
+    `result`: the blob with the `conflicts` of the reply, so that a repeated reply also has them; None if there is no
+    blob.
     """
 
     sequence: int
@@ -55,10 +56,10 @@ class Decision:
     redrive: int = 0
     attempts: int = 0
     conflicts: tuple[Conflict, ...] = field(default=(), compare=False)  # for the reply; the recorded row lacks them
-    # `content_digest` of the request, empty if it is unknown. It travels in a header, which readers may ignore.
+    # `content_digest` of the request, empty if it is unknown. It is sent in a header, which readers may ignore.
     digest: bytes = field(default=b"", compare=False)
-    position: int = 0  # of an apply: log sequence of the branch; of a rebase: that of the target; otherwise 0
-    unresolved: int = 0  # of a rebase: how many conflicts the branch has after it
+    position: int = 0  # of an apply: log sequence of the branch; of a rebase: of the target; otherwise 0
+    unresolved: int = 0  # of a rebase: how many conflicts the branch has afterwards
     result: "BlobRef | None" = None
 
 
@@ -92,10 +93,10 @@ PULL_ATTEMPT = -1  # `Attempt.sequence` of attempts at an automatic pull
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A request that could not be decided yet: how often it was held, and when for the first time (Unix ms).
+    """A request that could not be decided yet: how often it was held (`count`), and when it was held first (Unix ms).
 
-    `deaths`: tries whose end the log has not recorded. A try in progress counts until it ends and a commit subtracts
-    it. For a DVU and a pull, `first_ms` is the time of the last try.
+    `deaths`: the number of tries whose end the log has not recorded. A try in progress is counted until it ends and a
+    commit subtracts it. For a DVU and a pull, `first_ms` is the time of the last try.
     """
 
     sequence: int
@@ -126,7 +127,7 @@ class BlobRef:
 
 @record
 class Authorship:
-    """Who sent a request, and why. Both are what the sender claims."""
+    """Who sent a request, and why. Both are claims of the sender, which nobody verifies."""
 
     author: str = ""
     message: str = ""
@@ -134,10 +135,10 @@ class Authorship:
 
 @dataclass(frozen=True, slots=True)
 class Reverts:
-    """What a commit takes back: the edits of the commits from log sequence `first` to `last`.
+    """The edits that a commit takes back: those of the commits from log sequence `first` to `last`.
 
-    `request`: only those of this request, of the single commit `first`. `of`: the target of the branch, if these are
-    commits of the target; None if they are those of the change set itself.
+    `request`: if given, only the edits of this request in the single commit `first`. `of`: the target of the branch, if
+    the commits are in the log of the target; None if they are in the log of the change set itself.
     """
 
     first: int
@@ -148,10 +149,10 @@ class Reverts:
 
 @record
 class Source:
-    """The change set `change_set` as of log sequence `sequence`, from which a commit took what it changed.
+    """The change set `change_set` as of log sequence `sequence`, from which a commit took its changes.
 
-    That is the branch whose changes a commit applied, or the target whose commits a branch replayed. `keep`, of an
-    apply: the branch stays open, even if all of its edits are applied.
+    It is either a branch whose changes the commit applied, or a target whose commits the branch replayed. `keep`, only
+    for an apply: the branch stays open, even if all of its edits are applied.
     """
 
     change_set: str
@@ -160,7 +161,7 @@ class Source:
 
 
 class Strategy(StrEnum):
-    """What a replay does with an id that the branch and its target defined differently."""
+    """How a replay treats an id that the branch and its target defined differently."""
 
     RECORD = "record"  # the definition of the branch stays, and a conflict is recorded
     OURS = "ours"  # the definition of the branch stays
@@ -169,12 +170,12 @@ class Strategy(StrEnum):
 
 @record
 class Replay:
-    """What a `replay` commit says about ids that stay changed in the branch.
+    """The part of a `replay` commit about ids that stay changed in the branch.
 
     `bases`: their definitions in the target as of the new base (`Remove` if it has none). `conflicts`: for those of
     these ids that are in conflict from now on, the common definition from which both sides departed. The other ids of
-    `bases` are not in conflict any more. If `blob` is set, both are in that blob, and empty in a decoded commit until
-    the caller loads them.
+    `bases` are not in conflict any more. If `blob` is set, `bases` and `conflicts` are in that blob, and both are empty
+    in a decoded commit until the caller loads the blob.
     """
 
     bases: tuple[Update, ...] = ()
@@ -187,17 +188,17 @@ class BranchStatus(StrEnum):
     """The status of a change set. Only an open one accepts edits."""
 
     OPEN = "open"
-    CLOSED = "kept"  # a tag: created closed, to keep a state; one that is closed later is applied or abandoned
-    APPLIED = "applied"  # the target has all of its edits
+    CLOSED = "kept"  # a tag: created closed, to keep a state; the next two are for a later close
+    APPLIED = "applied"  # the target has all edits of the branch
     ABANDONED = "abandoned"
     DELETED = "deleted"  # it has no values, and accepts only requests to create it anew or to bring it back
 
 
 @record
 class Marking:
-    """What a request marks a change set as: either `protected`, or `status`.
+    """The mark that a request gives a change set: either `protected`, or `status`.
 
-    `protected`: whether it refuses edits other than applied branches.
+    `protected`: whether the change set refuses edits other than applied branches.
     """
 
     protected: bool | None = None
@@ -231,13 +232,13 @@ class Collection:
 
 @record
 class BranchSummary:
-    """What a header of a commit says about the branch after that commit.
+    """The summary, in a header of a commit, of the branch after that commit.
 
     `target` is empty if the change set has none. `changes`: how many definitions differ from those at the base, or were
     edited back to them since the last checkpoint. `conflicts`: how many ids are in conflict with the target. `origin`
     is the parent, as of log sequence `origin_sequence`; empty if the change set began empty. `birth`: the sequence of
-    the `create` commit, 0 if this is that commit, or if there is none. `follows`: whether the owner of the branch
-    pulls what the target changes, without a request.
+    the `create` commit, 0 if this is that commit, or if there is none. `follows`: whether the owner of the branch pulls
+    the changes of the target without a request.
     """
 
     target: str
@@ -253,10 +254,10 @@ class BranchSummary:
 
 @record
 class TailRow:
-    """A message of the parent's log that a `create` commit contains: its sequence there, and its content.
+    """A message of the parent's log that a `create` commit contains: its sequence in that log, and its content.
 
-    `body` is the wire map of a commit in `version`, without what folding does not need. It is None if the message was
-    not a commit.
+    `body` is the wire map of a commit in `version`, without the fields that folding does not need. It is None if the
+    message was not a commit.
     """
 
     sequence: int
@@ -266,14 +267,14 @@ class TailRow:
 
 @record
 class Origin:
-    """What a change set was created from: its parent `change_set` as of log sequence `sequence`.
+    """The origin of a change set: its parent `change_set` as of log sequence `sequence`.
 
     `target`: the change set that this one branches from, and can be applied to: the parent, or the target of the
     parent. `base`: the log sequence of the target up to which its commits are contained in this change set. `follows`:
-    whether its owner pulls what the target changes, without a request.
+    whether its owner pulls the changes of the target without a request.
 
-    `tail`: the messages of the parent's log between its checkpoint and `sequence`. If `tail_blob` is set, they are in
-    that blob, and `tail` of a decoded commit is empty until the caller loads it.
+    `tail`: the messages of the parent's log between its checkpoint and `sequence`. If `tail_blob` is set, the messages
+    are in that blob, and `tail` of a decoded commit is empty until the caller loads the blob.
     """
 
     change_set: str
@@ -299,28 +300,29 @@ class Commit:
     """One log entry.
 
     `delta` holds `Update`s in a `rebase` or `replay` commit and `Computed`s in a `dvu` commit. If `delta_blob` is set,
-    the delta is in that blob, and `delta` of a decoded commit is empty until the caller loads it. `covers` is the log
-    sequence up to which derived values are correct. None stands for the commit's own sequence, which its writer could
-    not know. `recompute`: derived values to be computed again although none of their inputs changed.
+    the delta is in that blob, and `delta` of a decoded commit is empty until the caller loads the blob. `covers` is the
+    log sequence up to which derived values are correct; None stands for the sequence of the commit itself, which its
+    writer could not know. `recompute`: derived values to be computed again although none of their inputs changed.
 
     `before`: the definitions that this commit replaces, one for each id of its delta that existed before. None if they
     are unknown. If `before_blob` is set, they are in that blob, and `before` of a decoded commit is empty until the
-    caller loads it. Folding needs neither. `authors`: one for each of `requests`, or none at all. `reverts`: what the
-    commit takes back. `source`: the branch whose changes the commit applies; of a `replay` commit, the target as of
-    the new base. `marking`: that of a `mark` commit. `settled`: ids whose conflicts the edits of the commit resolved.
-    `replay`: that of a `replay` commit. `collection`: that of a `gc` commit.
+    caller loads the blob. Folding needs neither field. `authors`: one for each of `requests`, or none at all.
+    `reverts`: the edits that the commit takes back. `source`: the branch whose changes the commit applies; of a
+    `replay` commit, the target as of the new base. `settled`: ids whose conflicts the edits of the commit resolved.
+    Only `mark` commits have a `marking`, only `replay` commits a `replay`, and only `gc` commits a `collection`.
 
-    `status`: of a `create` commit, None for open; of a `replay` commit, the new status, or None if it stays as it is.
+    `status`: in a `create` commit, None stands for open; in a `replay` commit, None means that the status stays as it
+    is.
 
     Fields of a `create` commit: `origin` (None for a change set that begins empty), and `carried`, the outcomes that
-    the log recorded before it. Folding it needs no earlier commit of its log. Its `checkpoint` is that of the parent.
-    Later commits name the same checkpoint until the change set has one of its own, and until then, `begin` is the
-    sequence of the `create` commit.
+    the log recorded before this commit. A `create` commit can be folded without any earlier commit of its log. Its
+    `checkpoint` is that of the parent. Later commits name the same checkpoint until the change set has its own. Until
+    then, their `begin` is the sequence of the `create` commit.
 
     `edited`, `branch`, `protected` and `blobs` are only in headers, so a decoded commit lacks them. `edited`: the
-    newest commit with edits (None: this one; 0: there is none). `branch`, `protected`: the branch after this commit,
-    and whether the change set is protected. `blobs`: the addresses of all blobs that the log needs from this message
-    on.
+    sequence of the newest commit with edits (None: this one; 0: there is none). `branch`: the branch after this commit.
+    `protected`: whether the change set is protected after it. `blobs`: the addresses of all blobs that the log needs
+    from this message on.
     """
 
     id: str
@@ -339,8 +341,8 @@ class Commit:
     recompute: tuple[Recompute, ...] = ()
     debt: int = field(default=0, compare=False)  # roots and recomputes due after this commit; a header repeats it
     sequence: int = field(default=0, compare=False)  # log sequence of this commit, if the reader knows it
-    # Functions that definitions name, and that the writer of this commit lacks. They are only in a header, for
-    # the sweeper of a server that has them.
+    # Functions that definitions name, and that the writer of this commit lacks. Only a header lists them, for the
+    # sweeper of a server that has these functions.
     unknown: tuple[str, ...] = field(default=(), compare=False)
     before: tuple[Update, ...] | None = None
     before_blob: BlobRef | None = None

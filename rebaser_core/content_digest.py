@@ -1,7 +1,7 @@
-"""A digest of what a request asks for. It distinguishes a resent request from a different request with the same id.
+"""A digest of the content of a request. It distinguishes a resent request from a different request with the same id.
 
-Invariant: the same updates have the same digest, whether they came as CBOR or JSON, in the message or in a blob, and
-whatever the order of the keys in their maps.
+Invariant: equal updates have equal digests, no matter whether they were sent as CBOR or JSON, in the message or in a
+blob, and no matter how the keys of their maps are ordered.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ def digest_of(
 ) -> bytes:
     """The digest of a request's content. Author and message are left out.
 
-    `action`: what a request without edits asks for.
+    `action`: the action of a request without edits.
     """
     parts = [_bytes_of(update) for update in updates]
     if from_change_set is not None:

@@ -40,11 +40,11 @@ _REDRIVE = re.compile(r"[1-9][0-9]{0,5}")
 class DeadLetter:
     """A dead letter as its headers describe it.
 
-    `sequence`: of the dead letter in its stream. `request_sequence`: of the request in the request stream.
-    `request_id`: `@<request_sequence>` if neither the readable part of the request nor its `Nats-Msg-Id` gave an id.
-    `attempts`: how often the request was tried. `redrive`: how often it had been redriven. `dead_at_ms`: Unix time.
-    `size`: bytes of the payload in this message; a larger payload is in a blob (`payload_address`). `headers`: those of
-    the request.
+    `sequence`: the sequence of the dead letter in its stream. `request_sequence`: the sequence of the request in the
+    request stream. `request_id`: `@<request_sequence>` if neither the readable part of the request nor its
+    `Nats-Msg-Id` gave an id. `attempts`: how often the request was tried. `redrive`: how often it had been redriven.
+    `dead_at_ms`: Unix time. `size`: bytes of the payload in this message; a larger payload is in a blob
+    (`payload_address`). `headers`: the headers of the request.
     """
 
     sequence: int
@@ -63,7 +63,7 @@ class DeadLetter:
 
 
 def read_redrive(headers: Mapping[str, str] | None) -> int:
-    """How often a request claims to have been redriven; 0 if the header is missing or is not a count."""
+    """How often a request was redriven, according to its header; 0 if the header is missing or is not a count."""
     text = (headers or {}).get(REDRIVE, "")
     return int(text) if _REDRIVE.fullmatch(text) else 0
 
@@ -88,7 +88,8 @@ def claimed_id(headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestI
 def reported_id(request_id: RequestId, headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestId | None:
     """The id that replies give for a request recorded as `request_id`; None if its sender gave none.
 
-    It may differ from the recorded id: an unreadable request must not be mistaken for the request that has that id.
+    An unreadable request is recorded under another id than the one it claims, so that it cannot be mistaken for the
+    request that has that id.
     """
     return claimed_id(headers, key) if is_sequence_id(request_id) else request_id
 
@@ -152,8 +153,8 @@ def read_letter(sequence: int, key: ChangeSetKey, headers: Mapping[str, str], si
 def redriven_headers(letter: DeadLetter) -> dict[str, str]:
     """Headers with which to send the request of `letter` again.
 
-    These are the headers of the request, except those that mean something to NATS, and except the inbox of the caller,
-    who got a reply long ago.
+    These are the headers of the request, except headers that mean something to NATS, and except the inbox of the
+    caller, which got its reply long ago.
     """
     number = letter.redrive + 1
     headers = {

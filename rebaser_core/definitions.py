@@ -63,7 +63,8 @@ def check_definition(update: Update, *, formulas: bool = False) -> None:
 
 
 def check_definitions(updates: Iterable[Update], *, formulas: bool = False) -> None:
-    """`check_definition` for each of `updates`; the error also names the position (from 0) of the first invalid one."""
+    """Call `check_definition` for each of `updates`; the error also gives the position (from 0) of the first invalid
+    update."""
     for position, update in enumerate(updates):
         if type(update) is Derive:
             _check(update, f"update {position} of ", formulas)
@@ -99,7 +100,7 @@ def _formula_check() -> Callable[[object, tuple[str, ...]], str]:
 
 
 def _unknown(function: str, what: str, names: Collection[str], allowed: AllowedNames) -> str:
-    """The problem with the first of `names` that is not `allowed`; empty if there is none."""
+    """The problem with the first name that is not `allowed`; empty if all are."""
     if allowed is None or not names:
         return ""
     unknown = next((name for name in names if name not in allowed), None)

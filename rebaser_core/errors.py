@@ -1,7 +1,7 @@
 """The exceptions of Rebaser, one class for each way of handling a failure.
 
-Invariant: each class here is handled differently from the others, and the class alone determines how. The details are
-in `code` (stable, for programs) and in the message (for people).
+Invariant: the class of an exception alone determines how the failure is handled, and no two classes are handled in the
+same way. The details are in `code` (stable, for programs) and in the message (for people).
 """
 
 from enum import Enum
@@ -11,7 +11,7 @@ REQUEST_ID_REUSED: Final = "request_id_reused"  # the code of a request that reu
 
 
 class Disposition(Enum):
-    """What happens to the request or the process that met an error."""
+    """The consequence of an error for the request or the process that met it."""
 
     RETRY = "retry"  # keep the request, stop owning, nak the task with a delay
     WAIT_FOR_NEWER = "wait_for_newer"  # like RETRY for a bounded time, then like REJECT
@@ -41,7 +41,7 @@ class TransientError(RebaserError):
 
 
 class UnsupportedVersion(RebaserError):  # noqa: N818 - the protocol uses this name
-    """The message has a version newer than this program reads: leave it to a newer server."""
+    """The message has a newer version than this program can read: leave it to a newer server."""
 
     disposition = Disposition.WAIT_FOR_NEWER
     default_code = "unsupported_version"
@@ -55,7 +55,7 @@ class UnprocessableError(RebaserError):
 
 
 class FencedError(RebaserError):
-    """This owner may not append to the log of its change set any more.
+    """This owner must not append to the log of its change set any more.
 
     Another writer has appended, the owner has appended a `create` commit, or it was shut down before an append was
     answered.

@@ -1,14 +1,14 @@
 """Garbage collection: which blobs a run moves to the trash, which it erases, and which it brings back.
 
 A run lists the stored blobs, then reads every address that a stored message names, and then plans (`plan`). A blob that
-no message names is a candidate. It moves to the trash when it was stored more than a grace period ago, and has been a
+no message names is a candidate. It moves to the trash if it was stored more than a grace period ago, and has been a
 candidate in every run of the last grace period. After another grace period, it is erased from the trash. A run brings
 back a blob in the trash that a message names.
 
-A writer that names a blob in a message has stored it, renewed it, or read its address in a message, less than
-`FRESH_FOR` ago. So a run sees every such message before any blob that it names can be erased.
+Before a writer names a blob in a message, it has stored the blob, renewed it, or read its address in a message less
+than `FRESH_FOR` ago. So a run reads every such message before a blob that the message names can be erased.
 
-Invariant: only `plan` decides what is deleted. Its callers read which blobs are stored and which are needed.
+Invariant: only `plan` decides what is deleted. Its callers find out which blobs are stored and which are needed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,9 +18,9 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RESERVED, ChangeSetKey
 from rebaser_core.record import record
 
-FRESH_FOR = 900.0  # seconds; a blob that was stored longer ago is stored again before a new message names it
+FRESH_FOR = 900.0  # seconds; a blob that was stored earlier is stored again before a new message names it
 GRACE = 86_400.0  # seconds
-MIN_GRACE = 3_600.0  # seconds; twice `FRESH_FOR`, and as much again for clocks that differ
+MIN_GRACE = 3_600.0  # seconds: twice `FRESH_FOR`, doubled to allow for different clocks
 MAX_SKEW = 1_800.0  # seconds by which the clocks of NATS and of a server may differ
 MAGIC = b"rebaser-candidates-1"
 TIME_BYTES = 8
@@ -44,7 +44,7 @@ class StoredBlob:
 
 @record
 class Plan:
-    """What a run does. `candidates`: by address, when the first run began that found the candidate unneeded (Unix
+    """The actions of a run. `candidates`: by address, the start of the first run that found the blob unneeded (Unix
     ms)."""
 
     candidates: dict[str, int]
@@ -65,7 +65,8 @@ def plan(
     due: list[StoredBlob] = []
     for blob in unneeded:
         since = min(last.get(blob.address, now_ms), now_ms)
-        # A blob stored again since then may have been needed again. A move to the trash does not count as storing.
+        # A blob that was stored again since then may have been needed again. A move to the trash does not count as
+        # storing.
         if not blob.trashed and blob.stored_ms > since - FRESH_FOR * 1000:
             since = now_ms
         candidates[blob.address] = since
@@ -84,7 +85,7 @@ def encode_candidates(candidates: Mapping[str, int], run: str) -> bytes:
     `Plan.candidates` (8 bytes, big-endian).
 
     The hash of `run`, the id of the run, is listed as a candidate with the time `NEVER`. So no two runs have the same
-    list, even in different installations, and the list shows the next run whether it reads the right logs.
+    list, even in different installations, and from the list, the next run can tell whether it reads the right logs.
     """
     marked = {**candidates, address_of(run.encode()): NEVER}
     rows = [bytes_of_address(address) + since.to_bytes(TIME_BYTES) for address, since in sorted(marked.items())]

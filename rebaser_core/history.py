@@ -1,13 +1,13 @@
-"""How far back the log of a change set can be read, and how much of it is kept.
+"""Determines how far back the log of a change set can be read, and how much of it is kept.
 
-A log is purged from its beginning. What remains can be read from the first commit that names a checkpoint whose tail is
-complete. Earlier commits may remain, too. They were appended while the checkpoint was being written, so they name the
-previous checkpoint, and a part of its tail was purged.
+A log is purged from its beginning. The rest can be read from the first commit that names a checkpoint with a complete
+tail. Earlier commits may also remain: those appended while that checkpoint was being written. They name the previous
+checkpoint, and a part of the tail of that one was purged.
 
 The state remembers, as marks, the checkpoints that its log has named. So the owner and tools can compute from the state
 alone how much of the log is to be purged.
 
-Invariants: `readable` alone decides what can be read, for readers, purges and tools. `purge_through` returns 0 or the
+Invariants: readers, purges and tools all ask `readable` which positions can be read. `purge_through` returns 0 or the
 sequence of a checkpoint that is older than the newest one.
 """
 
@@ -23,10 +23,10 @@ MAX_MARKS = 128
 class Mark:
     """A checkpoint that the log has named.
 
-    `sequence`: the commit whose state it holds. `named`: the first commit that names it, which is the oldest position
-    whose state is read from it. `at_ms`: the time of that commit (Unix ms), never less than that of an older mark.
-    `weight`: the weight of the log up to that commit, in bytes, blobs included. It includes what was purged. It
-    excludes what precedes a checkpoint of an earlier release, which records no weight.
+    `sequence`: the commit whose state it holds. `named`: the first commit that names it. This is the oldest position
+    whose state is read from the checkpoint. `at_ms`: the time of that commit (Unix ms), never less than that of an
+    older mark. `weight`: the weight of the log up to that commit, in bytes, blobs included. Purged commits count.
+    Commits before a checkpoint of an earlier release, which records no weight, do not count.
     """
 
     sequence: int
@@ -44,7 +44,7 @@ class Retention:
 
 
 def read_after(checkpoint: CheckpointRef | None, begin: int = 0) -> int:
-    """The sequence after which the log is read for the state after a commit that names `checkpoint`.
+    """The sequence after which a reader starts in the log, to get the state after a commit that names `checkpoint`.
 
     `begin`: the sequence of the `create` commit if the checkpoint is that of the parent, otherwise 0.
     """
@@ -56,7 +56,7 @@ def read_after(checkpoint: CheckpointRef | None, begin: int = 0) -> int:
 def readable(checkpoint: CheckpointRef | None, begins_after: int, begin: int = 0) -> bool:
     """Whether the state after a commit that names `checkpoint` can be read from a log that begins after `begins_after`.
 
-    `begins_after`: the sequence that the oldest commit in the log follows, 0 if the log was never purged. `begin` as in
+    `begins_after`: the sequence before the oldest commit in the log, 0 if the log was never purged. `begin`: as in
     `read_after`.
     """
     return read_after(checkpoint, begin) >= begins_after
@@ -78,7 +78,7 @@ def add_mark(marks: list[Mark], checkpoint: CheckpointRef, named: int, at_ms: in
 def purge_through(marks: Sequence[Mark], weight: int, retention: Retention, *, crowded: bool = False) -> int:
     """The log sequence up to which the log is to be purged; 0 if it is not to be purged.
 
-    `weight`: that of the whole log, counted as in `Mark`. `crowded`: there is no room for history. Ages are
+    `weight`: the weight of the whole log, counted as in `Mark`. `crowded`: there is no room for history. Ages are
     measured from the newest mark, not from the clock, so the result depends on the log alone.
 
     The newest two checkpoints and the log after them always remain, for readers that started from the older one.

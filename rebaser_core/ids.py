@@ -19,7 +19,8 @@ _VALUES = {char: number for number, char in enumerate(_CROCKFORD)}
 
 
 RESERVED = "-"
-"""The workspace of what belongs to no workspace: unroutable requests, and the log of the garbage collection."""
+"""The workspace for messages that belong to no workspace: unroutable requests, and the log of the garbage
+collection."""
 
 RequestId = NewType("RequestId", str)
 """The name of a request: a subject token (a ULID if Rebaser made it), or `@<sequence>` if the request gave none."""
@@ -90,7 +91,7 @@ def ulid(timestamp_ms: int, randomness: bytes) -> str:
     The caller passes time and randomness, because this package has neither a clock nor a random source.
     """
     pairs, bits = _PAIRS, int.from_bytes(randomness[:10], "big")
-    # Without a loop, which takes three times as long: each request and each commit has an id.
+    # A loop would take three times as long, and this runs for each request and each commit.
     return (
         f"{_time_part(timestamp_ms)}{pairs[bits >> 70]}{pairs[bits >> 60 & 1023]}{pairs[bits >> 50 & 1023]}"
         f"{pairs[bits >> 40 & 1023]}{pairs[bits >> 30 & 1023]}{pairs[bits >> 20 & 1023]}{pairs[bits >> 10 & 1023]}"

@@ -1,4 +1,4 @@
-"""Limits of requests and commits. All of them are enforced, because a hostile sender can reach every limit."""
+"""Limits of requests and commits. Every limit is enforced, because a hostile sender can reach it."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,7 +14,7 @@ class Limits:
     max_updates: int = 100_000  # updates of one request
     max_inputs: int = 1_000_000  # input ids of one derived value
     max_matches: int = 100  # patterns among the inputs of one derived value; 0: none are accepted
-    max_request_bytes: int = 16 * 1024 * 1024  # one request with its blob; a hostile one takes 70 times that memory
+    max_request_bytes: int = 16 * 1024 * 1024  # one request with its blob; a hostile one takes 70 times this to decode
 
     @property
     def without_matches(self) -> "Limits":

@@ -1,8 +1,9 @@
-"""`record`: a dataclass for objects that are made for each request; frozen for the type checker, not at run time.
+"""`record`: a dataclass for objects that are made for each request. It is frozen for the type checker, but not at run
+time.
 
-Invariant: no code changes a record that other code has already got. The type checker refuses assignments. At run time
-they are possible: a class that is frozen at run time sets each field through `object.__setattr__`, which takes 0.3 µs,
-twenty times as long as an assignment. That added up to a tenth of the CPU time of a server.
+Invariant: no code changes a record that other code has already received. The type checker refuses assignments, but they
+are possible at run time, for speed: a class that is frozen at run time sets each field through `object.__setattr__`,
+which takes 0.3 µs, twenty times as long as an assignment. That added up to a tenth of the CPU time of a server.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The reply to a request: what was performed, or why nothing was."""
+"""The reply to a request: the number of applied updates, or the reason why nothing was applied."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -12,8 +12,8 @@ from rebaser_core.updates import Update
 class Success:
     """`performed` updates were applied in the commit at log sequence `commit`.
 
-    `position`: of an apply, the log sequence of the branch; of a rebase, that of the target; 0 for other requests.
-    `conflicts`: of a rebase, how many unresolved conflicts the branch has after it.
+    `position`: of an apply, the log sequence of the branch; of a rebase, the log sequence of the target; 0 for other
+    requests. `conflicts`: of a rebase, how many unresolved conflicts the branch has afterwards.
     """
 
     performed: int
@@ -26,8 +26,8 @@ class Success:
 class Sides:
     """The definitions that conflict at one id.
 
-    `base` is the one that both sides replaced, `ours` that of this change set, `theirs` that of the edit. A definition
-    is the update that recreates a value; None if the value does not exist.
+    `base` is the definition that both sides replaced, `ours` the one in this change set, and `theirs` the one in the
+    edit. A definition is the update that recreates a value; None if the value does not exist.
     """
 
     base: Update | None
@@ -37,7 +37,8 @@ class Sides:
 
 @record
 class Conflict:
-    """An edit that conflicts with this change set. `sides` is None if they are unknown, or too large for a reply."""
+    """An edit that conflicts with this change set. `sides` is None if the definitions are unknown, or too large for a
+    reply."""
 
     id: str
     message: str
@@ -48,8 +49,8 @@ class Conflict:
 class Conflicts:
     """Nothing was applied.
 
-    The log keeps only `message`, and a blob keeps conflicts that have sides. So `conflicts` of a repeated reply is
-    empty if they had no sides.
+    The log keeps only `message`; a blob keeps the conflicts if they have sides. So `conflicts` of a repeated reply is
+    empty if the conflicts had no sides.
     """
 
     message: str
@@ -71,7 +72,7 @@ Status: TypeAlias = Success | Conflicts | Failure
 
 @record
 class EnqueueUpdatesResponse:
-    """`id` is that of the request; empty if the request has no readable id."""
+    """`id` is the id of the request; empty if the request has no readable id."""
 
     id: RequestId
     workspace_id: str

@@ -1,7 +1,8 @@
 """Thresholds: sizes at which a program switches to another method of computing the same result.
 
-Invariant: no result depends on a threshold. So tests can force them: all to their lowest meaningful value, so that
-each alternative method is used at once; all to their highest, so that none is ever used; or each to a random value.
+Invariant: no result depends on a threshold. So tests can force thresholds: all to their lowest meaningful values, so
+that each alternative method is used at once; all to their highest, so that no alternative method is used; or each to a
+random value.
 
 Code reads `now` at the moment when it chooses a method. `forced` replaces `now` in this process;
 `rebaser.runtime.forced_thresholds` replaces it from an environment variable, for processes that a test starts.
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Protocol, TypeVar
 
-NEVER: Final = 1 << 40  # larger than every real size; twice this number, or a sum of a few, still fits in 64 bits
+NEVER: Final = 1 << 40  # larger than every real size; sums of a few of these still fit in 64 bits
 _SMALL: Final = (1, 2, 3, 5, 8, 20, 60, 200, 1000)
 
 
@@ -53,7 +54,8 @@ class Thresholds:
     interpreted_max: int = _from(300, -1)
     """Maximum number of positions that Python plans; compiled code plans more than that."""
     interpreted_max_during_start: int = _from(100_000, -1)
-    """`interpreted_max` while Spark starts: loading or creating compiled code would delay the start by seconds."""
+    """The value of `interpreted_max` while Spark starts: loading or building compiled code would delay the start by
+    seconds."""
     verify_edge_max_inputs: int = _from(16)
     """While some edges are dead, an edge is verified if the value it leads to has at most this many inputs. A value
     with more inputs counts as reached."""
@@ -66,7 +68,7 @@ class Thresholds:
     """Maximum share of the values of a full plan that Python computes. A full plan does not stop where nothing
     changes, so Python would compute more than with packets."""
     full_plan_compute_all_min_share: float = _share(2 / 3, 0.0, 2.0)
-    """Minimum share of values reached for a full plan to compute all values, if compiled code computes them."""
+    """Minimum share of reached values from which a full plan computes all values, if compiled code computes them."""
     full_plan_sample_nodes: int = _from(4096, 1)
     """Nodes sampled to estimate how much of a full plan Python has to compute."""
     full_plan_max_text_bytes: int = _from(32 * 1024 * 1024)
@@ -95,14 +97,14 @@ class Thresholds:
     group_min_values: int = _from(20, 1)
     """Minimum values with the same definition for computing all of them in one call."""
     group_max_inputs: int = _from(256, 0, 256)
-    """Maximum inputs of a value that is computed in such a group. More inputs may be too large together, which only the
-    evaluation of a single value checks. So this threshold is never higher than 256."""
+    """Maximum inputs of a value that is computed in such a group. This threshold is never higher than 256: more inputs
+    may be too large in total, and only the evaluation of a single value checks that."""
     group_max_values: int = _from(1 << 15, 1)
     """Maximum values in one call for a group."""
     group_retry_max_values: int = _from(256, 1)
     """Maximum values in one call for a group when the group is retried because a larger call failed."""
     kernel_backoff_below_nodes: int = _from(8)
-    """After a call of the compiled kernel computes fewer nodes than this, Python computes more of them before the next
+    """If a call of the compiled kernel computes fewer nodes than this, Python computes more nodes before the next
     call."""
     kernel_backoff_max_nodes: int = _from(1024, 1)
     """Maximum nodes that Python computes before the next call of the compiled kernel."""
@@ -140,9 +142,9 @@ class Thresholds:
     overlay_merge_step: int = _from(500, 1)
     """Values of the overlay that are merged in one step before and after a view."""
     replay_min_bytes: int = _from(4 * 1024 * 1024)
-    """Bytes of commits of a target that a rebase reads even if the state of the target is smaller."""
+    """Bytes of commits of a target up to which a rebase reads them even if the state of the target is smaller."""
     replay_max_bytes: int = _from(64 * 1024 * 1024)
-    """Maximum bytes of commits of a target that a rebase reads. If they are more, it compares states instead."""
+    """Maximum bytes of commits of a target that a rebase reads. If there are more, it compares states instead."""
     on_loop_max_bytes: int = _from(32 * 1024)
     """Maximum bytes of work on the event loop, instead of in a thread, that has no threshold of its own."""
     updates_on_loop_max_bytes: int = _from(256 * 1024)
@@ -153,10 +155,10 @@ class Thresholds:
     # -- the state in columns ----------------------------------------------------------------------------------------
 
     vectorized_write_min_inputs: int = _from(24, 1)
-    """Minimum inputs of a definition that is written by array operations instead of a loop."""
+    """Minimum inputs of a definition for writing it with array operations instead of a loop."""
     dependents_rebuild_min_edges: int = _from(4_096)
-    """The dependents are rebuilt once the added and the dead edges together are more than this number, and more than a
-    quarter of all edges."""
+    """The dependents are rebuilt once the added and dead edges together exceed both this number and a quarter of all
+    edges."""
     dependents_drop_min_edges: int = _from(1_048_576)
     """The dependents are dropped if the edges added since they were built exceed both this number and twice the edges
     they were built from. The next lookup builds them again."""
@@ -201,18 +203,18 @@ class Thresholds:
     max_deltas: int = _from(64)
     """Maximum deltas of one base; each adds a few milliseconds to a load."""
     vectorized_count_min_rows: int = _from(100_000, 1)
-    """Number of rows from which inputs are counted over all rows at once instead of one by one."""
+    """Number of rows from which the inputs of all rows are counted at once instead of one by one."""
 
     # -- branches ----------------------------------------------------------------------------------------------------
 
     inline_tail_max_bytes: int = _from(16 * 1024)
-    """Maximum bytes of commits that a `create` commit copies into its message. More go to a blob, which all change sets
-    created from the same position share."""
+    """Maximum bytes of commits that a `create` commit copies into its message. More bytes go to a blob, which all
+    change sets created from the same position share."""
     tail_max_bytes: int = _from(1024 * 1024)
-    """Maximum bytes of commits that a `create` commit copies at all. If there are more after the checkpoint of the
-    parent, the new change set gets a checkpoint of the parent's state instead."""
+    """Maximum bytes of commits that a `create` commit copies, to its message or a blob. If there are more after the
+    checkpoint of the parent, the new change set gets a checkpoint of the parent's state instead."""
     tail_cache_max_bytes: int = _from(16 * 1024 * 1024)
-    """Bytes of memory, estimated, for the copied commits that a server keeps for further change sets."""
+    """Estimated bytes of memory for the copied commits that a server keeps for further change sets."""
 
     @classmethod
     def lowest(cls) -> "Thresholds":
@@ -239,7 +241,7 @@ class Thresholds:
         return f"Thresholds({', '.join(given)})"
 
     def full_plan_min_reached_inputs(self, inputs: int) -> int:
-        """How many of all `inputs` of a change set an update must reach for a full plan."""
+        """How many of the `inputs` of a change set an update must reach for a full plan."""
         return max(self.full_plan_min_values, inputs // self.layout_reach_divisor)
 
     @property

@@ -47,7 +47,7 @@ class Set:
     id: str
     value: Json
 
-    if TYPE_CHECKING:  # callers may pass more types than readers get: `check_updates` converts them
+    if TYPE_CHECKING:  # callers may pass types that readers never get, because `check_updates` converts them
 
         def __init__(self, id: str, value: JsonInput) -> None: ...  # noqa: A002 - the field's name
 
@@ -67,7 +67,7 @@ class Derive:
     inputs: Inputs = field(default_factory=dict)
     params: Mapping[str, Json] = field(default_factory=dict)
 
-    if TYPE_CHECKING:  # callers may pass more types than readers get, as in `Set`
+    if TYPE_CHECKING:  # callers may pass types that readers never get, as in `Set`
 
         def __init__(
             self,
@@ -174,7 +174,8 @@ def any_match(updates: Iterable[object]) -> bool:
 
 
 def parse_update(raw: object, limits: Limits = DEFAULT_LIMITS) -> Update:
-    """Parse the wire form of an update; raises `UnprocessableError` (usual code `invalid_update`) with the reason."""
+    """Parse the wire form of an update. Raises `UnprocessableError`, usually with code `invalid_update`, and with the
+    reason."""
     if type(raw) is not dict:
         raise _invalid(f"an update must be a map, not {type(raw).__name__}")
     op = raw.get("op")
@@ -212,7 +213,8 @@ def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update,
 
 
 def of_id(raw: object, message: str) -> str:
-    """`message`, which is about the wire object `raw`, preceded by the id of `raw` unless `message` contains it."""
+    """Return `message`, which is about the wire object `raw`, preceded by the id of `raw` unless it contains that
+    id."""
     id_ = raw.get("id") if type(raw) is dict else None
     name = repr(id_[:40]) if type(id_) is str and id_ else ""
     return f" of {name}: {message}" if name and name not in message else f": {message}"

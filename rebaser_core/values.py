@@ -25,7 +25,7 @@ class Scalar(Protocol):
     def item(self, /) -> Any: ...
 
 
-# What a program may pass as a value. Sequences become lists, mappings become maps, and NumPy scalars become
+# The types that a program may pass as a value. Sequences become lists, mappings become maps, and NumPy scalars become
 # Python objects.
 JsonInput: TypeAlias = Union[bool, int, float, str, Sequence["JsonInput"], Mapping[str, "JsonInput"], Scalar, None]
 
@@ -52,7 +52,7 @@ class Fault:
     """Why a value is in state `error`.
 
     `code` is one of `cycle`, `failed`, `crashed`, `unknown_function`, `missing_input`, `failed_input`, `not_finite`,
-    `overflow`, `too_large`; `origin` is the id of the value that failed first (its own id if it is that value).
+    `overflow`, `too_large`; `origin` is the id of the value that failed first, which may be the value itself.
     """
 
     code: str
@@ -62,7 +62,8 @@ class Fault:
 
 @record
 class Value:
-    """A value as a reader sees it. `value` is None in states `error` and `unset`, and the last known one in `stale`."""
+    """A value as a reader sees it. `value` is None in the states `error` and `unset`, and the last known value in the
+    state `stale`."""
 
     value: Json
     state: State
@@ -103,7 +104,7 @@ class _Foreign(UnprocessableError):  # noqa: N818 - named after the object
 
 
 class _Converter:
-    """Converts objects to JSON types, at most as many as fit in a value. Other objects stay as they are."""
+    """Converts objects to JSON types, up to the size of one value. Objects of other types stay as they are."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -115,7 +116,7 @@ class _Converter:
             raise UnprocessableError(f"the value is larger than {self._limits.max_value_bytes} bytes", code="too_large")
         if type(value) in _SIMPLE or depth > self._limits.max_depth:
             return value
-        np: Any = sys.modules.get("numpy")  # a program that has a scalar of NumPy has imported it; others need not
+        np: Any = sys.modules.get("numpy")  # a program that passes a NumPy scalar has imported NumPy
         if isinstance(value, getattr(np, "generic", ())):
             convertible = isinstance(value, (np.number, np.bool_, np.str_)) and not isinstance(value, np.timedelta64)
             return value.item() if convertible else value  # type: ignore[attr-defined]
@@ -131,7 +132,8 @@ class _Converter:
 
 
 def _check_nested(value: object, limits: Limits) -> None:
-    """Check a value with its children. Iterative, so that `limits` bounds the depth, not the interpreter's stack."""
+    """Check a value with its children. The loop is iterative, so that `limits` bounds the depth, not the interpreter's
+    stack."""
     room = limits.max_value_bytes
     stack: list[tuple[object, int]] = [(value, 0)]
     while stack:
@@ -176,7 +178,7 @@ def _check_one(item: object) -> int:
 
 
 def canonical(value: Json) -> bytes:
-    """Bytes of a value with its types. They are equal if and only if two values are the same.
+    """Encode a value with its types. The bytes of two values are equal if and only if the values are the same.
 
     `1`, `1.0` and `true` differ, NaN equals NaN, and the order of map keys does not matter.
     """

@@ -1,1 +1,2 @@
-"""The state of a branch, and the three-way merge of definitions. The folded state of a change set uses both."""
+"""The state of a branch, and the three-way merge of definitions. `rebaser_core.state` uses both to fold a change
+set."""

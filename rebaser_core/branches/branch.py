@@ -1,10 +1,10 @@
-"""Change sets that branch from others: the requests to create, apply and rebase one, and the state of a branch.
+"""Branches: the requests to create, apply and rebase a branch, and the state of a branch.
 
 Invariant, the law of branches: undoing the `changes` of a branch gives the definitions that its target had at the base.
 For each id, `changes.get(id, definition in the branch)` is the definition in the target at the base.
 
-The state of a branch follows from its commits alone. An id that was edited back to its base may stay in `changes` until
-the next checkpoint, so readers must compare (`differing`).
+The state of a branch follows from its commits alone. If an id is edited back to its definition at the base, it may stay
+in `changes` until the next checkpoint, so readers must compare the definitions (`differing`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ class Create:
     """The request to create a change set: from `parent` as of log sequence `at` (None: now), or empty without a parent.
 
     `target`: the target of the new change set, which is either the parent (None) or the target of the parent. `closed`:
-    the new change set accepts no edits. `follows`: its owner pulls what the target changes.
+    the new change set accepts no edits. `follows`: its owner pulls the changes of the target.
     """
 
     parent: str | None = None
@@ -45,8 +45,9 @@ class Create:
 class Apply:
     """The request to apply the changes of the branch `source` to its target, as of log sequence `at` (None: now).
 
-    `strict`: only if the target was not edited after the base of the branch. `allow_stale`: also if derived values of
-    the branch are not up to date. `keep`: the branch stays open, even if all of its edits are applied.
+    `strict`: refuse the request if the target was edited after the base of the branch. `allow_stale`: accept it even if
+    derived values of the branch are not up to date. `keep`: leave the branch open, even if all of its edits are
+    applied.
     """
 
     source: str
@@ -72,17 +73,17 @@ class Rebase:
 
 
 Action: TypeAlias = Reverts | Create | Apply | Marking | Rebase
-"""What a request asks for instead of edits."""
+"""The actions: a request asks either for one of them or for edits."""
 
 
 @record
 class Fork:
-    """What a `create` commit records about the parent, read from the log of the parent.
+    """The facts about the parent that a `create` commit records. They are read from the log of the parent.
 
     The fields have the meaning that they have in `Commit`. `origin`: None for a change set that begins empty.
-    `checkpoint`: that of the parent. `covers`: the log sequence of the parent up to which its derived values are
-    correct. `unknown`: functions that the writer of the parent's newest commit lacked. `blobs`: the addresses of those
-    that the new log needs. `branch`: a summary of the new change set.
+    `checkpoint`: the checkpoint of the parent. `covers`: the log sequence of the parent up to which its derived values
+    are correct. `unknown`: functions that the writer of the parent's newest commit lacked. `blobs`: the addresses of
+    the blobs that the new log needs. `branch`: a summary of the new change set.
     """
 
     branch: BranchSummary
@@ -97,7 +98,7 @@ class Fork:
 class Contested:
     """A conflict of a branch with its target: both sides replaced the definition `left`, each with a different one.
 
-    `Branch.changes` has the definition in the target. `told`: log sequence of the replay that recorded the
+    The definition in the target is in `Branch.changes`. `told`: the log sequence of the replay that recorded the
     conflict.
     """
 
@@ -124,13 +125,13 @@ class Changed:
 class Branch:
     """The state of a change set that a `create` commit began, at log sequence `birth`.
 
-    A change set that no `create` commit began also has such a state once it has been closed; its `birth` is then 0.
+    A change set without a `create` commit also has such a state once it has been closed; its `birth` is then 0.
 
-    `origin`: its parent (empty if it began empty), as of log sequence `origin_sequence`. `target`: what it branches
-    from (empty for none), as of log sequence `base`. `changes`: by id, the definition at the base of each value that
-    was edited here. `conflicts`: by id, the conflicts about these values. `own`: the log sequence of the
-    newest commit with edits of its own (not taken over from the target), or `birth`. `follows`: its owner pulls what
-    the target changed, without a request.
+    `origin`: its parent (empty if it began empty), as of log sequence `origin_sequence`. `target`: the change set that
+    it branches from (empty for none), as of log sequence `base`. `changes`: by id, the definition at the base of each
+    value that was edited in the branch. `conflicts`: by id, the conflicts about these values. `own`: the log sequence
+    of the newest commit with edits made in the branch, not taken over from the target; `birth` if there is none.
+    `follows`: the owner of the branch pulls the changes of the target without a request.
     """
 
     birth: int
@@ -161,7 +162,7 @@ class Branch:
         return branch
 
     def set_changes(self, changes: Mapping[str, Changed]) -> None:
-        """Set the changes and conflicts, as a checkpoint has them."""
+        """Set the changes and conflicts that a checkpoint contains."""
         self.changes = {id_: changed.base for id_, changed in changes.items()}
         self.conflicts = {id_: changed.contested for id_, changed in changes.items() if changed.contested is not None}
 
@@ -176,7 +177,7 @@ class Branch:
         self.conflicts.pop(id_, None)
 
     def fold(self, sequence: int, commit: Commit, here: Callable[[str], Definition], step: int) -> Iterator[None]:
-        """Fold what the commit at log sequence `sequence` says about the branch. Its delta must have been applied
+        """Update the branch from the commit at log sequence `sequence`. The delta of the commit must have been applied
         before.
 
         `here` returns the definition of an id. Yields after each `step` ids.
@@ -221,7 +222,8 @@ class Branch:
 
 
 def differing(changes: Iterable[tuple[str, Definition]], here: Callable[[str], Definition]) -> Iterator[PatchEntry]:
-    """The changes for which `here` returns another definition than that at the base, as a patch from the base."""
+    """Yield, as a patch from the base, the changes whose definition according to `here` differs from the definition at
+    the base."""
     for id_, base in changes:
         ours = here(id_)
         if not same_definition(base, ours):

@@ -1,6 +1,6 @@
 """Merges a patch into a change set, three-way and id by id, and builds the patch that takes commits back.
 
-Invariant: a merge takes all of a patch or nothing: a caller that finds conflicts must not apply the updates. Only
+Invariant: a merge takes all of a patch or nothing. A caller that finds conflicts must not apply the updates. Only
 definitions are merged; derived values follow from them.
 
 A definition is the update that recreates a value (`Set`, `Derive` or `Unset`), or None if the value does not exist.
@@ -76,7 +76,7 @@ def same_definition(left: Definition, right: Definition) -> bool:
 
 
 class NetEffect:
-    """What consecutive commits of one log did in total: by id, the definitions before and after them."""
+    """The total effect of consecutive commits of one log: by id, the definitions before and after them."""
 
     def __init__(self) -> None:
         self._before: dict[str, Definition] = {}

@@ -1,4 +1,4 @@
-"""Parses formulas in the Common Expression Language (CEL): whether a formula is valid, and which names it uses.
+"""Parses formulas in the Common Expression Language (CEL), checks them, and finds the names that they use.
 
 Invariant: no formula is evaluated here, and the check of a text gives every caller the same result. Importing this
 module needs `cel-expr-python`, which a server installs and a client does not.
@@ -37,10 +37,10 @@ class ParsedFormula:
 
     syntax: cel_syntax.Syntax
     tree: bytes
-    _checked: dict[tuple[str, ...], str] = field(default_factory=dict)  # by input names: what is wrong with them
+    _checked: dict[tuple[str, ...], str] = field(default_factory=dict)  # by input names: the problem with them
 
     def wrong_names(self, names: tuple[str, ...]) -> str:
-        """Why the formula cannot be evaluated with inputs called `names`; empty if it can."""
+        """The reason why the formula cannot be evaluated with inputs called `names`; empty if there is none."""
         known = self._checked.get(names)
         if known is not None:
             return known
@@ -58,7 +58,7 @@ class ParsedFormula:
 
 @lru_cache(CACHED)
 def read(expression: str) -> ParsedFormula | str:
-    """Parse a formula; returns the reason as text if it is invalid. Either result is cached."""
+    """Parse a formula. If it is invalid, return the reason as text. Both results are cached."""
     if len(expression) > MAX_LENGTH:
         return f"the formula is longer than {MAX_LENGTH} characters"
     try:
@@ -78,7 +78,8 @@ def read(expression: str) -> ParsedFormula | str:
 
 
 def problem(expression: object, names: tuple[str, ...]) -> str:
-    """Why a formula with inputs called `names` fails whatever their values are; empty if it can succeed."""
+    """The reason why a formula with inputs called `names` fails for all values of these inputs; empty if it can
+    succeed."""
     if not isinstance(expression, str):
         return NO_FORMULA
     formula = read(expression)

@@ -18,7 +18,7 @@ _MESSAGE_NAME, _ENTRIES = 1, 2
 _MAP_KEY, _ENTRY_VALUE = 3, 4
 _ITER_VAR, _ITER_RANGE, _ACCU_VAR, _ACCU_INIT, _CONDITION, _STEP, _RESULT, _ITER_VAR2 = range(1, 9)
 
-_ACCUMULATOR = "@result"  # the variable into which macros collect; no formula can contain this name
+_ACCUMULATOR = "@result"  # the variable in which macros collect their results; no formula can contain this name
 _NAMESPACE = "math"  # `math.ceil(x)` parses as a call on a name
 _OPTIONAL, _OF_OPTIONAL = "optional", frozenset({"of", "none", "ofNonZeroValue"})
 _CONSTANT, _STRING = 3, 6
@@ -43,10 +43,10 @@ class Syntax:
     """The analysis of a formula.
 
     `names`: the free names, in order of appearance. `copies`: how many copies of their arguments the operators and
-    literals outside of macros may make. `repeated`: the same for the parts that macros repeat. `macros`: the number of
-    macros. `times`: the factor by which separators may lengthen a text (0: unknown). `renamed`: where the names of the
-    operators and functions in `RENAMED` begin (offsets). `replaces`, `splits`, `messages`: whether the formula replaces
-    text, splits text, or builds protocol buffer messages.
+    literals outside of macros may make. `repeated`: the same number for the parts of the formula that macros repeat.
+    `macros`: the number of macros. `times`: the factor by which separators may lengthen a text (0: unknown). `renamed`:
+    where the names of the operators and functions in `RENAMED` begin (offsets). `replaces`, `splits`, `messages`:
+    whether the formula replaces text, splits text, or builds protocol buffer messages.
     """
 
     names: tuple[str, ...]

@@ -1,7 +1,7 @@
 """Checkpoints: the folded state as bytes, and back.
 
-Invariant: a checkpoint holds the state after one commit, whatever is folded while it is written. A state that is read
-from it folds the rest of the log exactly as the original would.
+Invariant: a checkpoint holds the state after one commit, even if later commits are folded while it is written. A state
+that is read from a checkpoint folds the rest of the log exactly as the original state would.
 
 A checkpoint is a chain of parts: first the base, which has all rows, then deltas, each with the rows that changed or
 were removed since the part before. A commit names the newest part, and the newest part names those before it. When the
@@ -11,15 +11,15 @@ A part is an Arrow IPC file, or several if it is large (row numbers continue fro
 value:
 
 - `id`: unique in a part.
-- `state`: `ok`, `stale`, `error`, `unset`, or `absent` for a value that does not exist (any more). Null: the row only
-  provides an id that other rows refer to.
+- `state`: `ok`, `stale`, `error`, `unset`, or `absent` for a value that does not exist (any more). If it is null, the
+  row only provides an id to which other rows refer.
 - `integer`, `double`, `boolean`, `text`, `json`: the value, in one of these columns. For the value null, all of them
   are null.
 - `error_code`, `error_message`, `error_origin`: why a value cannot be computed.
 - `definition`, of a derived value: JSON of its function, its inputs (each a name and a count, or null for an id outside
   a list) and its params. `inputs`: these inputs in the same order, as row numbers of the part, counted from 0. A
   pattern has such a row too; its id is a NUL followed by the pattern.
-- `root`: the log sequence that touched the value, if the values that depend on it are not up to date yet.
+- `root`: the log sequence of the commit that touched the value; null if the values that depend on it are up to date.
 - `edited`, from version 3 on: the log sequence of the commit that last defined the value; null if that is unknown.
 
 Batches without rows follow, with JSON in their metadata. Some contain outcomes of requests. The last batch of the
@@ -27,13 +27,13 @@ newest part contains everything else that is stored. Dependents are not stored, 
 definitions. The state's `checkpoint` is not stored either, because the commit that names this checkpoint comes after
 it.
 
-Version 2 lacks the column `edited` and what the last batch says of it. Servers that keep no history write it, so that
-servers of the previous release can read it; a chain may hold parts of both versions. Version 1 (`v1`) was one CBOR
-sequence; it can still be read.
+Version 2 lacks the column `edited` and the fields about it in the last batch. Servers that keep no history write this
+version, so that servers of the previous release can read their checkpoints. A chain may contain parts of both versions.
+Version 1 (`v1`) was a single CBOR sequence; it can still be read.
 
-For the owner, which writes checkpoints (`writer`), and for all code that loads a state (`open_checkpoint`). Imports
-`state`, `messages`, `encoding` and root modules of `rebaser_core`; only `reader`, `selection` and `writer` and what
-they import need pyarrow.
+The owner writes checkpoints with `writer`; all code that loads a state uses `open_checkpoint`. This package imports
+`state`, `messages`, `encoding` and root modules of `rebaser_core`. Only `reader`, `selection`, `writer` and the modules
+that they import need pyarrow.
 """
 
 from collections.abc import Collection, Sequence
@@ -51,8 +51,8 @@ ARROW = b"ARROW1"
 class CheckpointReader(Protocol):
     """Reads a checkpoint: call `add` with the parts `before`, in order, then with the newest part, then `finish`.
 
-    All methods may run in another thread. They raise `UnprocessableError` if the bytes are not a complete checkpoint,
-    and `UnsupportedVersion` for a newer format.
+    All methods may run in any thread. They raise `UnprocessableError` if the bytes are not a complete checkpoint, and
+    `UnsupportedVersion` for a newer format.
     """
 
     before: tuple[PartRef, ...]
@@ -62,7 +62,7 @@ class CheckpointReader(Protocol):
         ...
 
     def finish(self) -> tuple[ChangeSetState, Chain]:
-        """The state, and the chain of parts it was read from. The chain is empty if no delta can extend this
+        """The state, and the chain of parts from which it was read. The chain is empty if no delta can extend this
         checkpoint."""
         ...
 
@@ -70,8 +70,8 @@ class CheckpointReader(Protocol):
 def open_checkpoint(newest: bytes, address: str = "", ids: Collection[str] | None = None) -> CheckpointReader:
     """A reader of the checkpoint whose newest part is `newest`, stored at `address`.
 
-    `ids`: the only values that are needed. Their state may have other values. It has no outcomes, and its roots say
-    only whether there are any (see `selection`).
+    `ids`: the values that are needed; None for all. Otherwise, the state may lack all other values, it has no outcomes,
+    and its roots tell only whether there are any (see `selection`).
     """
     if not newest.startswith(ARROW):
         return V1Reader()

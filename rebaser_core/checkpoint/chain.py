@@ -1,4 +1,4 @@
-"""The parts of a checkpoint: blobs that are read one after another."""
+"""The parts of a checkpoint: blobs that readers load one after another."""
 
 from dataclasses import dataclass
 

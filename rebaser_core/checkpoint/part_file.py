@@ -1,6 +1,6 @@
 """The files of checkpoints, batch by batch.
 
-Invariant: what is returned is validated, because the bytes may not be from Rebaser.
+Invariant: every returned batch is validated, because other programs may have written the bytes.
 """
 
 from typing import Any

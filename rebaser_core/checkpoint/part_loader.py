@@ -1,4 +1,4 @@
-"""Loads the rows of a part into columns, many at a time.
+"""Loads the rows of a part into columns, a batch at a time.
 
 Invariant: after `close` the columns are as if the rows had been set, derived and removed one by one.
 """
@@ -15,16 +15,16 @@ from rebaser_core.state.kinds import ABSENT, ERROR, OTHER, UNDEFINED
 from rebaser_core.updates import PATTERN_PREFIX
 from rebaser_core.values import Fault, Json
 
-REFERENCE = 255  # the state of a row that only gives an id for others to refer to
+REFERENCE = 255  # the state of a row that only provides an id to which other rows refer
 
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
     """Some rows of a part, in arrays with an item for each row.
 
-    `kinds`, `bits` and `others` are those of `rebaser_core.state.kinds`. `faults` is by position in the batch.
-    `templates` are positions in the templates of the columns, -1 without a definition. `refs` holds the inputs of all
-    rows, one row after another, as row numbers of the part. `edited` is as in `Columns`.
+    `kinds`, `bits` and `others` encode values as `rebaser_core.state.kinds` describes. `faults` is by position in the
+    batch. `templates` are positions in the templates of the columns, -1 for a row without a definition. `refs` holds
+    the inputs of all rows, one row after another, as row numbers of the part. `edited` is as in `Columns`.
     """
 
     ids: list[str]

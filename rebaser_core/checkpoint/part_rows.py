@@ -1,4 +1,4 @@
-"""Copies the rows of a part out of the columns, and makes Arrow batches of them.
+"""Copies the rows of a part from the columns, and turns them into Arrow batches.
 
 Invariant: once the rows are copied, no edit of the change set changes them.
 """
@@ -21,7 +21,7 @@ class PartRows:
     """The rows of a part of a checkpoint, in this order: the rows of `view` with the numbers `rows`, a row for each id
     that is `gone`, and a row for each id that is only `named` by a definition.
 
-    `count`: the number of all these rows. `known`: the templates of the columns. `version`: that of the format.
+    `count`: the number of all these rows. `known`: the templates of the columns. `version`: the version of the format.
     Inputs are not copied, because their memory is never written again.
     """
 
@@ -47,8 +47,8 @@ class PartRows:
         self._roots = self._root_of(view) if view.roots else None
 
     def _root_of(self, view: View) -> NDArray[np.int64]:
-        """The column `root`, an item for each row of the part, with 0 for null. Goes over the roots or over the rows,
-        whichever are fewer."""
+        """The column `root`, with an item for each row of the part, and 0 for null. It is built from the roots or from
+        the rows, whichever are fewer."""
         index, roots = view.columns.index, view.roots
         if len(roots) > self.count:
             return np.fromiter((roots.get(id_, 0) for id_ in self._ids(0, self.count)), np.int64, self.count)
@@ -70,7 +70,8 @@ class PartRows:
         return found[found >= 0]
 
     def batch(self, at: int, most: int, templates: NDArray[Any], definitions: pa.Array) -> pa.RecordBatch:
-        """The batch of at most `most` rows from position `at` on; `definitions` are those of `templates`."""
+        """The batch of at most `most` rows from position `at` on; `definitions` are the definitions of `templates`, as
+        text."""
         end = min(
             at + most,
             at + thresholds.now.batch_rows,
@@ -89,7 +90,7 @@ class PartRows:
         return make_batch(columns, end - at, templates, definitions, self.version)
 
     def _cells(self, at: int, end: int) -> dict[str, Any] | None:
-        """The columns of the rows from `at` to `end`; None if they are too large for one batch."""
+        """The columns of the rows from `at` to `end`; None if these rows are too large for one batch."""
         template, kind, bits = self._template[at:end], self._kind[at:end], self._bits[at:end]
         defined = template >= 0
         places, _, counts = self.known.input_places(template[defined], self._first_input[at:end][defined])
@@ -165,7 +166,7 @@ def make_batch(
 def _names(
     ids: list[str], rows: NDArray[Any], gone: list[str], named: NDArray[Any]
 ) -> tuple[list[str], NDArray[np.int64]]:
-    """A list that contains the ids of a part, and the position of each of them in the list.
+    """A list that contains the ids of a part, and the position in this list of each id of the part.
 
     The ids of the part are those of `rows`, then `gone`, then those of `named`. If the part has many rows and `named`
     is empty, the list is a copy of all of `ids` and `gone`, because copying all ids at once costs as much as copying a

@@ -1,6 +1,6 @@
 """Reads checkpoints of versions 2 and 3, in columns.
 
-Invariant: any bytes that are not a complete checkpoint are refused. The reader does not assume that Rebaser wrote them.
+Invariant: bytes that are not a complete checkpoint are refused, because other programs may have written them.
 """
 
 from collections.abc import Callable
@@ -114,7 +114,7 @@ class ChainReader:
         return Chain(head.last, head.base, head.deltas + newest)
 
     def _take_head(self) -> None:
-        """Complete the state with what the head says of it."""
+        """Complete the state with the fields of the head."""
         state, head = self._state, self._head
         state.last, state.covers, state.applied = head.last, head.covers, head.applied
         state.roots = {id_: at for id_, at in state.roots.items() if at > head.covers}
@@ -180,7 +180,7 @@ class ChainReader:
         return kinds, bits, others
 
     def _templates(self, column: pa.DictionaryArray) -> NDArray[np.int32]:
-        """The templates of the definitions in `column`, as the columns number them; -1 for rows without a
+        """The numbers, in the columns, of the templates of the definitions in `column`; -1 for rows without a
         definition."""
         columns, known = self._state.cells.columns, self._template_of
         indices = _filled(column.indices, -1, np.int64)
@@ -199,7 +199,7 @@ class ChainReader:
         positions, *others = [np.flatnonzero(_valid(array)).tolist() for array in columns]
         if any(other != positions for other in others):
             raise malformed("an error must have a code, a message and an origin")
-        own = self._texts.setdefault  # equal texts as one object, because they repeat in many values
+        own = self._texts.setdefault  # equal texts share one object, because they repeat in many values
         rows = zip(*[_texts(array.drop_null()) for array in columns], strict=True)
         return {at: Fault(*[own(word, word) for word in row]) for at, row in zip(positions, rows, strict=True)}
 
@@ -232,14 +232,14 @@ class _Head:
         self.weight, self.marks = _history(raw.get("history"))
         self.taken, self.protected = read_taken(raw.get("taken")), read_flag(raw.get("protected"))
         self.born_ms = natural(raw.get("bornMs", 0))
-        self.edited = self.untracked = self.last  # older formats record neither; `last` is an upper bound of both
+        self.edited = self.untracked = self.last  # version 2 records neither of them; `last` is an upper bound of both
         if file.version > schema.UNTRACKED_VERSION:
             self.edited, self.untracked = natural(raw.get("edited")), natural(raw.get("untracked"))
         self.branch = read_branch(raw.get("branch"), self.edited)
 
 
 def _history(raw: object) -> tuple[int, list[Mark]]:
-    """The weight of the log, and its marks. Checkpoints of earlier releases give 0 and no marks."""
+    """The weight of the log, and its marks: 0 and none for checkpoints of earlier releases."""
     if raw is None:
         return 0, []
     weight, rows = listed(raw, 2)

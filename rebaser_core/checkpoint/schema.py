@@ -1,4 +1,4 @@
-"""The columns of a part, and the JSON in it. `rebaser_core.checkpoint` explains their meaning."""
+"""The columns of a part, and its JSON. `rebaser_core.checkpoint` explains the meaning of both."""
 
 import json
 from typing import Any
@@ -38,7 +38,7 @@ SCHEMA = _FIELDS.append(pa.field("edited", pa.int64()))
 SCHEMAS = {UNTRACKED_VERSION: _FIELDS, VERSION: SCHEMA}
 COLUMNS = {name: place for place, name in enumerate(SCHEMA.names)}
 
-# Keys of metadata: `PART` in that of the schema, the others in that of batches without rows.
+# Keys of metadata: `PART` is in the metadata of the schema, the others are in that of batches without rows.
 PART, OUTCOMES, DIGESTS, HEAD = b"rebaser", b"outcomes", b"digests", b"head"
 
 
@@ -99,7 +99,7 @@ def write_branch(branch: Branch) -> list[Any]:
 def read_branch(raw: object, edited: int) -> Branch | None:
     """The inverse of `write_branch`; raises `UnprocessableError`, or `UnsupportedVersion` for an unknown status.
 
-    `edited`: the newest commit with edits. In checkpoints of servers that could not replay, this is `own`.
+    `edited`: the newest commit with edits. It is also `own` in checkpoints written by servers that could not replay.
     """
     if raw is None:
         return None
@@ -111,7 +111,7 @@ def read_branch(raw: object, edited: int) -> Branch | None:
 
 
 def read_taken(raw: object) -> dict[str, int]:
-    """The applied branches by name, each with the log sequence of the commit; raises `UnprocessableError`."""
+    """By name of an applied branch, the log sequence of the commit that applied it; raises `UnprocessableError`."""
     if raw is None:
         return {}
     if type(raw) is not dict:

@@ -1,7 +1,7 @@
-"""Reads a few values of a checkpoint: of each part, the column of ids and the rows of the ids that are wanted.
+"""Reads a few values of a checkpoint. Of each part, it reads the column of ids and the rows of the wanted ids.
 
-Invariant: a wanted value is what `ChainReader` returns for it. A part is read as if it had only the rows of the wanted
-ids, and rows that name their inputs.
+Invariant: each wanted value equals the one that `ChainReader` returns. A part is read as if it had only the rows of the
+wanted ids, and rows that name their inputs.
 """
 
 from collections.abc import Iterable
@@ -25,16 +25,16 @@ from rebaser_core.state.selected import OTHERS
 class SelectionReader(ChainReader):
     """A `CheckpointReader` of versions 2 and 3 that reads only the values `ids`.
 
-    Its state has those of `ids` that exist. Of the roots it says only whether there are any, and it has no outcomes.
-    Without `ids`, only the newest part is needed.
+    The state contains the values among `ids` that exist. It tells whether there are roots, but not which, and has no
+    outcomes. Without `ids`, only the newest part is needed.
     """
 
     def __init__(self, newest: bytes, address: str, ids: Iterable[str]) -> None:
         super().__init__(newest, address)
         self._is_base = PartFile(newest).layer == "base"
         self._wanted = pa.array(sorted(set(ids)), pa.string())
-        self._ids: list[pa.StringArray] = []  # of the rows of the part that were read so far
-        self._read = 0  # their number
+        self._ids: list[pa.StringArray] = []  # the ids of the rows of the part that were read so far
+        self._read = 0  # the number of these rows
         self._found: list[tuple[NDArray[np.int64], RowBatch]] = []  # positions in the part, and rows
         if not len(self._wanted):
             self.before = ()
@@ -62,7 +62,7 @@ class SelectionReader(ChainReader):
         self._ids, self._found, self._read = [], [], 0
 
     def _load_found(self) -> None:
-        """Load the rows that were found, and then rows that only name their inputs."""
+        """Load the found rows, and then the rows that only name the inputs of the found rows."""
         assert self._loader is not None  # noqa: S101 - the caller has checked it
         found = np.concatenate([places for places, _ in self._found])
         inputs = np.concatenate([batch.refs for _, batch in self._found])

@@ -108,7 +108,7 @@ class V1Reader:
         return position, Derive(ids[position], texts[_text(function)], inputs, self._share(raw_params))
 
     def _share(self, params: dict[str, Any]) -> dict[str, Any]:
-        """`params`, or equal params that were read before: many cells usually share a formula."""
+        """Return equal params that were read before, or else `params` itself: many cells usually share a formula."""
         if not set(map(type, params.values())) <= {str} or not set(map(type, params)) <= {str}:
             check_tree(params)
             return params
@@ -141,7 +141,7 @@ class V1Reader:
 
 
 class _Interned(dict[str, str]):
-    """Equal texts as one object: ids repeat as inputs, and functions and codes in many cells."""
+    """Makes equal texts share one object: ids occur again as inputs, and many cells have the same function or code."""
 
     def __missing__(self, text: str) -> str:
         self[text] = text

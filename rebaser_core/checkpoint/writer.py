@@ -1,7 +1,7 @@
-"""Writes checkpoints: the whole state, or what changed since the last checkpoint.
+"""Writes checkpoints: the whole state, or the changes since the last checkpoint.
 
 Invariant: the cost is proportional to the number of rows that are written. The state must not change while these rows
-are copied, which is a small part of the cost.
+are copied; copying them is a small part of the cost.
 """
 
 from dataclasses import dataclass, replace
@@ -27,8 +27,8 @@ from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome, View
 
 @dataclass(frozen=True, slots=True)
 class WrittenCheckpoint:
-    """The parts to store, oldest first, and the chain that ends with them. `changes`: the blob with a branch's
-    changes."""
+    """The parts to store, oldest first, and the chain that ends with them. `changes`: the blob with the changes of a
+    branch."""
 
     parts: list[bytes]
     chain: Chain
@@ -36,8 +36,8 @@ class WrittenCheckpoint:
 
 
 class CheckpointDraft:
-    """A checkpoint of `state`, as `view` shows it, that is about to be written: as the next part of `chain`, or as a
-    new base. Make the draft before the next commit is folded.
+    """A checkpoint of `state`, as shown by `view`, that is about to be written as the next part of `chain` or as a new
+    base. Make the draft before the next commit is folded.
 
     The constructor copies everything except the cells. Then call `copy`, while the view is open, then `write`; each may
     run in another thread. If the checkpoint cannot be stored, `discard` it. `rows`: about how many rows it has.
@@ -82,7 +82,7 @@ class CheckpointDraft:
         self._values = view.columns.size
 
     def discard(self) -> None:
-        """Leave the changes to the next checkpoint, because this one was not stored."""
+        """Leave the changes to the next checkpoint. Call this if the checkpoint was not stored."""
         self._columns.give_back(self._changes)
 
     def copy(self) -> None:
@@ -120,7 +120,7 @@ class CheckpointDraft:
                 return WrittenCheckpoint(parts, chain, changes)
 
     def _select(self) -> tuple[NDArray[Any], list[str], NDArray[Any]]:
-        """The rows to write, removed ids that have no row, and other rows to which the written ones refer."""
+        """The rows to write, removed ids that have no row, and other rows to which the written rows refer."""
         view = self._view
         columns = view.columns
         count = columns.count
@@ -169,8 +169,8 @@ class CheckpointDraft:
 def _since(last: int, outcomes: dict[RequestId, RecordedOutcome]) -> list[RecordedOutcome]:
     """The outcomes recorded after log sequence `last`. They are at the end of `outcomes`.
 
-    Older parts may hold outcomes that have been forgotten since. A reader drops the oldest outcomes until their number
-    is the recorded one. These are the forgotten ones, because an id that was redriven once never returns to the
+    Older parts may hold outcomes that have been forgotten since. A reader drops the oldest outcomes until the recorded
+    number remains. The dropped ones are the forgotten ones, because the id of a redriven request never returns to the
     outcomes of requests that were not redriven.
     """
     newer: list[RecordedOutcome] = []

@@ -1,7 +1,7 @@
-"""Applies branches: what a branch offers its target, and whether the target may take it.
+"""Applies branches: the offer of a branch to its target, and the checks that the target may take it.
 
 Invariant: an apply takes the edits of the branch as of one position. It never overwrites an edit of the target that the
-branch does not contain: if both changed a definition, that is a conflict, and then nothing is taken.
+branch does not contain: if both changed a definition, that is a conflict, and nothing is applied.
 """
 
 from rebaser_core.branches.branch import Apply
@@ -22,8 +22,8 @@ class Offer:
 
 
 def check_source(target: str, source: Source, now: BranchSummary | None, then: BranchSummary | None) -> None:
-    """Check that the branch can be applied to `target`. `now` and `then`: the newest state of the branch, and that as
-    of `source`.
+    """Check that the branch can be applied to `target`. `now`: the newest state of the branch. `then`: its state as of
+    `source`.
 
     Raises `UnprocessableError` with code `closed`, `deleted`, `not_its_target` or `unresolved`.
     """
@@ -50,9 +50,9 @@ def check_source(target: str, source: Source, now: BranchSummary | None, then: B
 def check_target(state: ChangeSetState, apply: Apply, offer: Offer) -> UnprocessableError | None:
     """Return why the target, whose state is `state`, must not take `offer`; None if it may.
 
-    Codes: `moved` if the target is a later change set of the same name than the one that was branched from, or if the
-    apply is strict and the target was edited after the base; `behind` if the target has already applied the branch
-    after the base.
+    The code is `moved` if the branch was created from an earlier change set with the name of the target, or if the
+    apply is strict and the target was edited after the base. It is `behind` if the target has already applied the
+    branch after the base.
     """
     name, base = offer.source.change_set, offer.base
     birth = 0 if state.branch is None else state.branch.birth

@@ -6,8 +6,8 @@ goes to the dead letters, because applying it now would be out of order.
 
 A request is decided again only if its recorded outcome is `dead` and it was redriven from the dead letters since then:
 its `redrive` is higher than the recorded `redrive`. If a client merely sends the same id again, the reply is `dead`
-again. Every publisher of requests can set the header that contains `redrive`. A forged header has only one effect: a
-dead request is decided again.
+again. Every publisher of requests can set the header that contains `redrive`. The only effect of a forged header is
+that a dead request is decided again.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
 from rebaser_core.updates import Derive, Recompute, Remove, Update
 
 MAX_MESSAGE = 1000  # characters of a recorded error message
-MAX_CONFLICTS = 100  # conflicts that a reply names; the reply has to fit in a message
+MAX_CONFLICTS = 100  # conflicts that a reply names; more might not fit in a message
 MAX_SIDES_BYTES = 64 * 1024  # bytes of the definitions in these conflicts
 
 
@@ -47,8 +47,9 @@ class DecidedBatch:
     """The content of the next commit: `decisions`, `delta` and `recompute`. Without decisions no commit is written.
 
     `delta_blob`: the blob that already holds the delta, if the delta is that of a single request. `authors`, `reverts`,
-    `source`, `settled` and `marking` are those of the commit. `fork`: what the change set is created from, if the
-    commit creates it. `restored`, `replayed`: what the commit restores or replays.
+    `source`, `settled` and `marking` are the fields of the commit. `fork`: the parent from which the commit creates the
+    change set, if it does. `restored`, `replayed`: the state that the commit restores, and the changes of the target
+    that it replays.
 
     `answers` has one entry for each request, in order: its decision, and the log sequence of the commit that contains
     the decision (None: the commit that is to be written now). `skipped`: how many requests an earlier owner skipped.
@@ -156,7 +157,8 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
 
 
 def _in_conflict(state: ChangeSetState, request: QueuedRequest) -> list[str]:
-    """The ids of `request` that are in conflict. The request has `expect_at`, so its author saw these conflicts."""
+    """The ids of `request` that are in conflict. The request has `expect_at`, so its author has seen these
+    conflicts."""
     conflicts = {} if state.branch is None else state.branch.conflicts
     return [id_ for id_ in request.touched if id_ in conflicts] if conflicts else []
 
@@ -180,7 +182,7 @@ def _repeated(decision: Decision, request: QueuedRequest) -> Decision:
     """
     if not (decision.digest and request.digest) or decision.digest == request.digest:
         return decision
-    message = "a request with this id and other content was decided before; nothing of this one was applied"
+    message = "another request with this id was decided before; nothing of this one was applied: use a new id"
     return Decision(
         request.sequence, request.request_id, Outcome.DEAD, 0, REQUEST_ID_REUSED, message, redrive=request.redrive
     )
@@ -197,7 +199,7 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
     if request.error is not None:
         outcome, code, message = Outcome.DEAD, request.error.code, request.error.message
     elif request.redrive and request.dead_at_ms < pending.born_ms:
-        outcome, code, message = Outcome.DEAD, "deleted", "it died before this change set was created"
+        outcome, code, message = Outcome.DEAD, "deleted", "the request died before this change set was created"
     elif (request.action is not None or pending.guarded) and (refusal := pending.refusal(request)) is not None:
         outcome, code, message = Outcome.ERROR, refusal.code, refusal.message
     elif request.refusal is not None:
@@ -246,7 +248,8 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
 
 
 def _taken(request: QueuedRequest) -> tuple[int, int]:
-    """The position of the other change set that an apply or a rebase takes, and the number of conflicts after it."""
+    """The position of the branch that an apply takes, or of the target that a rebase takes, and the number of conflicts
+    afterwards."""
     if request.replayed is not None:
         return request.replayed.source.sequence, request.replayed.unresolved
     return 0 if request.offer is None else request.offer.source.sequence, 0
@@ -278,9 +281,9 @@ def _shown(merged: Merged, about: str) -> tuple[Conflict, ...]:
 class _PendingState:
     """The state together with the delta of this commit so far: which ids exist, and which functions are used.
 
-    Edits made for this change set are lenient: removing a value twice has the same effect as removing it once. Edits
-    replayed from another change set rely on the values that existed there. A missing value then means that the two
-    change sets have diverged.
+    Edits made for this change set are checked leniently: removing a value twice has the same effect as removing it
+    once. Edits taken from another change set rely on the values that existed there, so a missing value means that the
+    two change sets have diverged.
     """
 
     def __init__(self, state: ChangeSetState, delta: list[Update]) -> None:
@@ -296,7 +299,8 @@ class _PendingState:
         self._present: dict[str, bool] = {}
 
     def refusal(self, request: QueuedRequest) -> UnprocessableError | None:
-        """Why the change set refuses `request`, whatever values the change set has; None if it accepts the request."""
+        """The reason why the change set refuses `request`, as far as it does not depend on values; None if there is
+        none."""
         state, action = self._state, request.action
         if self._status is BranchStatus.DELETED:
             return refuse_deleted(request)
@@ -331,7 +335,7 @@ class _PendingState:
     def defined_after(self, at: int, request: QueuedRequest) -> list[str]:
         """Ids of `request` that were, or may have been, defined or removed after log sequence `at` or by this commit.
 
-        If the change set did not exist at that sequence, these are all its ids.
+        If the change set did not exist at that sequence, these are all ids of the request.
         """
         self._catch_up()
         ids, moved = request.touched, request.moved

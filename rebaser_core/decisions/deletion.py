@@ -1,4 +1,4 @@
-"""What deleted change sets refuse, and what a new change set of such a name remembers.
+"""The requests that a deleted change set refuses, and the facts that a new change set of the same name remembers.
 
 Invariant: a deleted change set accepts a request to create it anew and one to bring it back, and nothing else.
 """
@@ -13,7 +13,7 @@ from rebaser_core.state.change_set import REDRIVE_MEMORY_MS, ChangeSetState, Rec
 
 
 def refuse_deleted(request: QueuedRequest) -> UnprocessableError | None:
-    """Why a deleted change set refuses `request`, whatever values it had; None if it accepts the request."""
+    """The reason why a deleted change set refuses `request`; None if it accepts the request."""
     if isinstance(request.action, Create) or request.restored is not None:
         return None
     if isinstance(request.action, Marking) and request.refusal is not None:

@@ -1,4 +1,4 @@
-"""A queued request as its owner has read it, with all that the owner read from logs to decide it."""
+"""A queued request as its owner has read it, together with everything that the owner read from logs to decide it."""
 
 from rebaser_core.branches.branch import Action, Fork
 from rebaser_core.branches.merge import Merged, PatchEntry
@@ -23,20 +23,20 @@ class Restored:
 
 @record
 class QueuedRequest:
-    """A queued request as it was read: either its `updates`, or the `error` that makes it unprocessable.
+    """A queued request as it was read, with either its `updates` or the `error` that makes it unprocessable.
 
     `request_id` is `@<sequence>` if the message has no readable id, so that two such requests are never confused.
-    `recompute`: what to compute again once the updates are applied. `redrive` and `attempts` are those of `Decision`.
-    `dead_at_ms`: when a redriven request died (Unix ms). `blob`: the blob with the updates, if they are not in the
-    message. `digest`: the `content_digest`, empty if unknown.
+    `recompute`: the derived values to compute again once the updates are applied. `redrive` and `attempts` have the
+    same meaning as in `Decision`. `dead_at_ms`: when a redriven request died (Unix ms). `blob`: the blob with the
+    updates, if they are not in the message. `digest`: the `content_digest`, empty if unknown.
 
-    `author`, `message`, `expect_at` and `action` are those of the request. A request with an action is decided alone.
-    It comes with what was read for it, or with the reason for its `refusal`: unlike an `error`, a refusal leaves no
-    dead letter. A `Create` comes with its `fork`. A revert comes with the `patch` that takes the edits back, and an
-    `Apply` with its `offer`, which contains a `patch`. `merged` is the result of merging this patch into the state that
-    is passed to `decide`. A `Rebase` comes with `theirs`, what the target did; `replayed` is the result of comparing it
-    with that state. A `Marking` that brings a deleted change set back comes with what is `restored`. `moved`: the
-    result of `defined_after` for `expect_at`; None if that was not looked up yet.
+    `author`, `message`, `expect_at` and `action` are the fields of the request. A request with an action is decided
+    alone. It has either the data that the owner read for the action, or the reason for its `refusal`: unlike an
+    `error`, a refusal leaves no dead letter. A `Create` has a `fork`. A revert has the `patch` that takes the edits
+    back, and an `Apply` has an `offer`, which contains a `patch`. `merged` is the result of merging this patch into the
+    state that is passed to `decide`. A `Rebase` has `theirs`, the changes of the target; `replayed` is the result of
+    comparing them with that state. A `Marking` that brings a deleted change set back has the `restored` state. `moved`:
+    the result of `defined_after` for `expect_at`; None if it was not looked up yet.
     """
 
     sequence: int

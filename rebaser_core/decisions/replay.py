@@ -1,8 +1,9 @@
-"""Replays the target of a branch: which of the target's changes the branch takes over, and which are in conflict.
+"""Replays the target of a branch: decides which of the target's changes the branch takes over, and which are in
+conflict.
 
-Invariant: a replay overwrites no edit of the branch, unless it was asked to. If both sides defined an id differently,
-the definition of the branch stays, and the conflict is recorded, with the definition that both sides left. After the
-replay, the law of branches (`rebaser_core.branches.branch`) holds for the new base.
+Invariant: a replay overwrites no edit of the branch, unless the request asks for that. If both sides defined an id
+differently, the definition of the branch stays, and the conflict is recorded with the definition that both sides
+replaced. After the replay, the law of branches (`rebaser_core.branches.branch`) holds for the new base.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +20,7 @@ from rebaser_core.updates import Remove, Update
 
 @record
 class Theirs:
-    """What the target of a branch did after `base`, the base of the branch.
+    """The changes that the target of a branch made after `base`, the base of the branch.
 
     `source`: the target and its log sequence, which becomes the new base. `definitions`: by id, the definition in the
     target of each value that the target defined or removed after the base. `applied`: the position of the branch that
@@ -37,7 +38,7 @@ class Theirs:
     applied_ms: int = 0
 
     def fits(self, branch: Branch) -> bool:
-        """Whether this still fits `branch`, because the base has not moved since this was read."""
+        """Whether these changes still fit `branch`: its base has not moved since they were read."""
         return branch.base == self.base
 
 
@@ -61,8 +62,8 @@ def refuse_rebase(state: ChangeSetState) -> UnprocessableError | None:
 def check_moves(branch: Branch, born: int, source: Source) -> None:
     """Check that `branch` can replay `source`, its target, which was created at log sequence `born` (0: by an edit).
 
-    Raises `UnprocessableError` with code `moved` if the target was created after the base of the branch: then it is
-    another change set than the one that was branched from.
+    Raises `UnprocessableError` with code `moved` if the target was created after the base of the branch: then the
+    branch was created from an earlier change set of the same name.
     """
     if born > branch.base:
         raise UnprocessableError(
@@ -72,11 +73,12 @@ def check_moves(branch: Branch, born: int, source: Source) -> None:
 
 
 class TargetCommits:
-    """What consecutive commits of a target did. `definitions` are those of `Theirs`.
+    """The changes of consecutive commits of a target. `definitions` is as in `Theirs`.
 
     `applied`: the position of the branch `name` that the newest apply among these commits took; `applied_in` and
-    `applied_ms` are the sequence and time of that commit. None and 0 if no commit applied the branch. `birth`: the
-    sequence of the commit that created the branch. An apply of an older position took another branch of the same name.
+    `applied_ms` are the sequence and time of that commit. If no commit applied the branch, `applied` is None and the
+    others are 0. `birth`: the sequence of the commit that created the branch. An apply of an older position took an
+    earlier branch of the same name.
     """
 
     def __init__(self, name: str, birth: int) -> None:
@@ -100,11 +102,12 @@ class TargetCommits:
 
 
 class Replayed:
-    """What a branch takes over from `theirs`: `delta`, and the `bases` and `conflicts` of the commit (`commit.Replay`).
+    """The changes that a branch takes over from `theirs`: `delta`, and the `bases` and `conflicts` of the commit
+    (`commit.Replay`).
 
     `status`: APPLIED if the replay closes the branch, because the target has all edits made in the branch; otherwise
-    None. `changes` and `unresolved`: how many changes and conflicts the branch has after the replay. Nothing is
-    compared before `compare` runs.
+    None. `changes` and `unresolved`: how many changes and conflicts the branch has after the replay. All of these are
+    known once `compare` has run.
     """
 
     def __init__(self, branch: Branch, theirs: Theirs, strategy: Strategy) -> None:
@@ -122,11 +125,11 @@ class Replayed:
         self._strategy = strategy
 
     def content(self) -> Replay:
-        """What the commit says about the ids that stay changed."""
+        """The part of the commit about the ids that stay changed."""
         return Replay(tuple(self.bases), tuple(self.conflicts), self._strategy)
 
     def summary(self) -> BranchSummary:
-        """What a header says about the branch after the replay."""
+        """The summary of the branch after the replay, for a header."""
         branch, target = self._branch, self.source
         status = branch.status if self.status is None else self.status
         about = (self.changes, self.unresolved, branch.origin, branch.origin_sequence, branch.birth, branch.follows)
@@ -166,7 +169,7 @@ class Replayed:
         elif strategy is Strategy.OURS or (agreed and not moved):
             self._rebase(id_, their)
         elif moved:
-            in_conflict = not same_definition(their, left)  # otherwise, the target has the common definition again
+            in_conflict = not same_definition(their, left)  # if false, the target has the common definition again
             self._rebase(id_, their, in_conflict=in_conflict)
             if in_conflict:
                 self.conflicts.append(_update(id_, left))
@@ -180,7 +183,7 @@ class Replayed:
         """Keep the definition in the branch, with `their` as its base. `level`: both are the same."""
         changed = id_ in self._branch.changes
         if level and not changed:
-            return  # the branch did not change the id, and the target has the same definition
+            return  # the branch did not change the id, and has the same definition as the target
         self.bases.append(_update(id_, their))
         self.changes += (not level) - changed
         self.unresolved += in_conflict - (id_ in self._branch.conflicts)

@@ -1,5 +1,5 @@
 """Messages as bytes: payloads in CBOR or JSON (`payload`), and the versioned envelope around them (`envelope`).
 
-Used by `rebaser_core.messages`, which defines the messages, and by clients and servers for header names. Everything
-that comes from outside is decoded here. Imports only root modules of `rebaser_core`.
+`rebaser_core.messages`, which defines the messages, uses this package; clients and servers take header names from it.
+All bytes from outside the process are decoded here. It imports only root modules of `rebaser_core`.
 """

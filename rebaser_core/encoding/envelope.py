@@ -1,8 +1,8 @@
 """The envelope of every message: headers that name its content type, type and version, and a payload.
 
 Invariant: the headers alone decide (content type, then type, then version) whether the payload is decoded. A message of
-an older version is upgraded step by step to the current one before other code sees it. Whatever bytes and headers
-arrive, decoding returns a message or raises a `RebaserError`.
+an older version is upgraded step by step to the current one before other code sees it. For any bytes and headers,
+decoding returns a message or raises a `RebaserError`.
 """
 
 import re
@@ -72,7 +72,8 @@ class Body(BaseModel):
     """Base of the wire models, one for each version of each message: camelCase names, exact types, no unknown
     fields.
 
-    They are built late (`MessageRegistry.build`), because programs that only read values need none of them."""
+    They are built on first use or by `MessageRegistry.build`, because programs that only read values need none of
+    them."""
 
     model_config = ConfigDict(strict=True, extra="forbid", alias_generator=to_camel, frozen=True, defer_build=True)
 
@@ -89,10 +90,11 @@ class Body(BaseModel):
 class MessageType(Generic[M]):
     """A message type. The current version is the last of `bodies`; `upgrades[0]` turns a v1 body into a v2 body.
 
-    `read` turns a current body into the message, given the version in which it arrived; `write` returns the wire map of
-    a message in a version. Both may raise `UnprocessableError`. `lowest` returns the first version that can express a
-    message. Messages are written in that version, so that programs of the previous release can read every message that
-    they could have written themselves. Without `lowest`, messages are written in the current version.
+    `read` turns a body of the current version into the message; it also gets the version in which the message arrived.
+    `write` returns the wire map of a message in a given version. Both may raise `UnprocessableError`. `lowest` returns
+    the first version that can express a message. Messages are written in that version, so that programs of the previous
+    release can read every message that they could have written themselves. Without `lowest`, messages are written in
+    the current version.
     """
 
     name: str
@@ -132,7 +134,8 @@ class Peeked:
 
 
 def content_type_of(headers: Headers | None) -> ContentType:
-    """The content type for the reply to a message: that of the message, or CBOR if that is missing or unknown."""
+    """The content type for the reply to a message: the content type of the message, or CBOR if the message has none or
+    an unknown one."""
     try:
         return ContentType.of((headers or {}).get(CONTENT_TYPE, CBOR))
     except UnprocessableError:

@@ -1,4 +1,4 @@
-"""Decodes and encodes payloads in CBOR and JSON. All bytes from outside are decoded here.
+"""Decodes and encodes payloads in CBOR and JSON. All bytes from outside the process are decoded here.
 
 Invariant: `loads` returns a value that any JSON reader can hold, or raises `UnprocessableError` and no other exception.
 Its time and memory are proportional to the payload.
@@ -28,7 +28,7 @@ class ContentType(StrEnum):
 
     @classmethod
     def of(cls, text: str) -> "ContentType":
-        """The content type that a MIME type names, whatever its case and parameters (`; charset=utf-8`).
+        """The content type that a MIME type names. Its case and its parameters (`; charset=utf-8`) are ignored.
 
         Raises `UnprocessableError` for any other.
         """
@@ -65,8 +65,8 @@ def loads(content_type: ContentType, payload: bytes, limits: Limits = DEFAULT_LI
 def dumps(content_type: ContentType, value: object) -> bytes:
     """Encode `value`, always to the same bytes for the same value; raises `UnprocessableError` if it cannot be encoded.
 
-    A value from a program must have passed `check_json` before: cbor2 encodes recursively, and a few thousand nested
-    lists crash the process.
+    A value from a program must have passed `check_json` before. cbor2 encodes recursively, so a few thousand nested
+    lists would crash the process.
     """
     try:
         if content_type is CBOR:
@@ -113,8 +113,8 @@ def read_items(source: BytesIO, count: int, limits: Limits) -> list[Any]:
     """Read the next `count` items of a CBOR sequence in a single call. At least 9 bytes of `source` must precede them.
 
     Returns what `count` calls of `read_item` return, in about half of their time. Raises `UnprocessableError` if one of
-    those calls would raise it, and also if an item is nested as deep as is allowed. After an error, the position of
-    `source` is undefined.
+    those calls would raise it, and also if an item has the maximum depth. After an error, the position of `source` is
+    undefined.
     """
     # The items become one list: its head overwrites bytes that have been read already.
     frame = head(LIST, count)

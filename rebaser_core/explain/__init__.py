@@ -1,7 +1,8 @@
-"""Explains why a change set waits, and why a value is what it is. Pure: facts in, reasons out.
+"""Explains why a change set waits, and why a value is stale or in error. These are pure functions from facts to
+reasons.
 
-`facts` describes what can be known of a change set from outside, `reasons` turns that into reasons, the most likely
-first. `values` explains one value of a state. Those who gather facts: `rebaser_client.admin.explanations`.
+`facts` describes what can be observed about a change set from outside; `rebaser_client.admin.explanations` gathers
+these facts. `reasons` turns them into reasons, the most likely first. `values` explains one value of a state.
 
-For clients and the command line. Imports `state` and root modules of `rebaser_core`.
+Clients and the command line use this package. It imports `state` and root modules of `rebaser_core`.
 """

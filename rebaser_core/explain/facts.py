@@ -1,4 +1,5 @@
-"""What is known of a change set from outside: its queue, task, log, branch and owner, the servers and the streams.
+"""The facts about a change set that can be observed from outside: its queue, task, log, branch and owner, the servers
+and the streams.
 
 Invariant: facts are plain values, gathered before anything is concluded from them. All ages and times are in seconds.
 """
@@ -8,18 +9,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class OwnerFacts:
-    """What a server says about one change set.
+    """A server's report on one change set.
 
     - `phase`: `loading`, `deciding`, `active`, `settling`, `releasing` or `rechecking` if it owns the change set;
       `no_slot` if it has the task, but no free slot; None if it has neither.
-    - `idle`: since when it did nothing: it last decided a request, ended an update, or loaded so long ago.
+    - `idle`: the time since it last decided a request, ended an update, or finished loading.
     - `update`: `idle`, `owed` (due, not begun), `running`, or `waiting` (for the next attempt, in `retry_in`).
       `failures`: how many attempts in a row failed. `done` of `total` values are updated after `update_seconds`.
-    - `stopping`: why it gives the change set up; empty if it does not.
+    - `stopping`: why it is giving up the change set; empty if it is not.
     - `deliveries`: how often its task was delivered; more than once means that an earlier owner ended early.
-    - `trouble_code`, `trouble`, `trouble_age`: the newest failure that stopped this change set; empty if there was none
-      lately.
-    - `rtt`: the last round trip from this server to NATS. `skew`: how far its clock is ahead of that of this client.
+    - `trouble_code`, `trouble`, `trouble_age`: the newest failure that stopped this change set; empty if there was no
+      recent one.
+    - `rtt`: the last round trip from this server to NATS. `skew`: how far its clock is ahead of the clock of this
+      client.
     """
 
     phase: str | None = None
@@ -41,7 +43,8 @@ class OwnerFacts:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """A server that answers. `spark`: the state of its engine. `about`: None if it is too old to say."""
+    """A server that answers. `spark`: the state of its engine. `about`: its report on the change set; None if its
+    release is too old to send one."""
 
     id: str
     ready: bool = True
@@ -55,7 +58,8 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """The requests that are not decided: how many, how old the first is, and how many the queue may hold (0: any)."""
+    """The undecided requests: how many there are, how old the first is, and how many the queue may hold (0: no
+    limit)."""
 
     waiting: int = 0
     oldest: float = 0.0
@@ -64,7 +68,8 @@ class QueueFacts:
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """The task of the change set. `delivered`: some server got it. `ahead`: tasks that no server has got yet."""
+    """The task of the change set. `delivered`: whether a server has received it. `ahead`: how many tasks before it no
+    server has received yet."""
 
     age: float
     delivered: bool
@@ -74,10 +79,11 @@ class TaskFacts:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFacts:
-    """What the newest commit says about attempts at a `request`, the `update` or a `pull`.
+    """The record, in the newest commit, of attempts at a `request`, the `update` or a `pull`.
 
     `held`: how often the request was held because it cannot be decided yet. `deaths`: how many servers died or hung
-    during an attempt, the one in progress included. `since`: when the first attempt was; of the others, the last one.
+    during an attempt, the one in progress included. `since`: seconds since the first attempt at a request, or since the
+    last attempt at an update or a pull.
     """
 
     what: str
@@ -91,10 +97,11 @@ class LogFacts:
     """The newest commit.
 
     - `sequence`, `age`, `kind`, `owner` (the server that wrote it), `covers`, `debt`, as in `rebaser_core.commit`.
-    - `missing`: functions that its writer did not have.
+    - `missing`: functions that the server that wrote it lacked.
     - `problem`: why it cannot be read; then only `sequence` and `age` are known.
-    - `checkpoint_problem`: why the checkpoint that it names cannot be read; empty if it can, or none is named.
-    - `skew`: how far the clock of its writer was ahead of that of NATS.
+    - `checkpoint_problem`: why the checkpoint that it names cannot be read; empty if the checkpoint can be read or it
+      names none.
+    - `skew`: how far the clock of its writer was ahead of the clock of NATS.
     """
 
     sequence: int
@@ -112,7 +119,7 @@ class LogFacts:
 
 @dataclass(frozen=True, slots=True)
 class BranchCondition:
-    """What a change set is beside its values. `status`: as in `BranchInfo`. `target`: empty if it has none."""
+    """The condition of a change set as a branch. `status`: as in `BranchInfo`. `target`: empty if it has none."""
 
     status: str = "open"
     protected: bool = False
@@ -145,10 +152,10 @@ class StreamFacts:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSetFacts:
-    """All that is known of the change set. `log`: None if there is no commit. `task`: None if there is none.
+    """All known facts about the change set. `log`: None if there is no commit. `task`: None if there is no task.
 
-    `nats_problem`: why JetStream could not be asked; then only `servers` are known. `api_seconds`: how long its slowest
-    answer took. `rtt`: the round trip from this client to NATS.
+    `nats_problem`: why JetStream could not be asked; if it is set, only `servers` are known. `api_seconds`: the time
+    that the slowest answer of JetStream took. `rtt`: the round trip from this client to NATS.
     """
 
     workspace: str
@@ -166,7 +173,7 @@ class ChangeSetFacts:
 
     @property
     def owner(self) -> tuple[ServerFacts, OwnerFacts] | None:
-        """The server that has the task of the change set, and what it says; None if none does."""
+        """The server that has the task of the change set, and its report; None if no server has it."""
         for server in self.servers:
             if server.about is not None and server.about.phase is not None:
                 return server, server.about
@@ -174,7 +181,8 @@ class ChangeSetFacts:
 
     @property
     def trouble(self) -> OwnerFacts | None:
-        """What the server says that saw the newest failure of the change set; None if a later commit shows progress."""
+        """The report of the server that saw the newest failure of the change set; None if a later commit shows
+        progress."""
         known = [server.about for server in self.servers if server.about is not None and server.about.trouble]
         newest = min(known, key=lambda about: about.trouble_age, default=None)
         log = self.log

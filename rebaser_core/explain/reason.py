@@ -1,13 +1,14 @@
-"""One reason, and the words for counts and ages."""
+"""A reason why a change set waits, and the texts of counts and ages."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class WaitReason:
-    """One reason. `code` names it for programs, `text` says what is so, `advice` what happens next or what to do.
+    """One reason. `code` names it for programs, `text` describes the situation, and `advice` says what happens next or
+    what to do.
 
-    `waits`: whether this keeps requests or updates waiting; otherwise it is worth knowing.
+    `waits`: whether the reason keeps requests or updates waiting. If not, it is reported for information only.
     """
 
     code: str

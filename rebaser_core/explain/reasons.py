@@ -1,7 +1,6 @@
-"""Turns the facts about a change set into reasons why it waits, the most likely first, each with what to do.
+"""Turns the facts about a change set into reasons why it waits, the most likely first, each with advice.
 
-Invariant: the result is `quiet` only if nothing waits: no request, and no update that is due. A cause comes before what
-follows from it.
+Invariant: the result is `quiet` only if no request waits and no update is due. A cause comes before its consequences.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +33,7 @@ def _nats(facts: ChangeSetFacts) -> Iterator[WaitReason]:
         "no_stream_leader",
         f"NATS answers, but its streams do not: {facts.nats_problem}{servers}",
         "look at the NATS servers: a stream without a leader, or a majority of its copies, accepts nothing; "
-        "`nats stream report` shows the copies. Work goes on by itself once they are back.",
+        "`nats stream report` shows the copies. Work resumes automatically once they are back.",
     )
 
 
@@ -51,7 +50,7 @@ def _log_readable(facts: ChangeSetFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "checkpoint_unreadable",
             f"the checkpoint that the log builds on cannot be read: {log.checkpoint_problem}",
-            f"bring the blob store back if it is away; `rebaser doctor {where}` tells whether values can be rebuilt",
+            f"restore the blob store if it is down; `rebaser doctor {where}` tells whether values can be rebuilt",
         )
 
 
@@ -97,8 +96,8 @@ def _held(facts: ChangeSetFacts) -> Iterator[WaitReason]:
     elif attempt.deaths:
         yield WaitReason(
             "on_probation",
-            f"a server that had this change set died or hung, so the first {attempt.what} is tried alone{why}",
-            "if it ends more servers, it goes to the dead letters, and the others go on",
+            f"a server that owned this change set died or hung, so the first {attempt.what} is tried alone{why}",
+            "if it ends more servers, it goes to the dead letters, and the other requests are decided",
         )
 
 
@@ -115,12 +114,12 @@ def _by_phase(facts: ChangeSetFacts, server: ServerFacts, about: OwnerFacts) -> 
     again = f" for the {about.deliveries}th time" if about.deliveries > 1 else ""
     trouble = f"; the last failure: {about.trouble}" if about.trouble else ""
     if about.phase == "no_slot":
-        yield _slots_full(facts, f"server {server.id} has the task, but no free slot")
+        yield _slots_full(facts, f"server {server.id} has the task, but it has no free slot")
     elif about.phase == "loading":
         yield WaitReason(
             "loading",
             f"server {server.id} is loading the change set{again}, for {age(about.idle)}{trouble}",
-            "wait; a large change set takes seconds. If it is loaded again and again, the last failure says why, and "
+            "wait; a large change set takes seconds. If it is loaded repeatedly, the last failure says why, and "
             f"`rebaser doctor {facts.workspace} {facts.change_set}` checks its log",
         )
     elif about.phase == "deciding":
@@ -129,15 +128,15 @@ def _by_phase(facts: ChangeSetFacts, server: ServerFacts, about: OwnerFacts) -> 
             "owner_stuck" if stuck else "deciding",
             f"server {server.id} is deciding requests"
             + (f", and has decided none for {age(about.idle)}{trouble}" if stuck else ""),
-            f"look at the log of {server.id}; if nothing moves, restart it: another server takes over, nothing is lost"
+            f"read the log of {server.id}; if nothing happens, restart it: another server takes over, without loss"
             if stuck
             else "wait",
         )
     elif about.phase != "active":
         yield WaitReason(
             "handing_over",
-            f"server {server.id} is giving the change set up{f' ({about.stopping})' if about.stopping else ''}",
-            "wait: the next owner takes over within a second or so",
+            f"server {server.id} is giving up the change set{f' ({about.stopping})' if about.stopping else ''}",
+            "wait: the next owner takes over within about a second",
         )
 
 
@@ -148,17 +147,17 @@ def _update(server: ServerFacts, about: OwnerFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "spark_down",
             f"the update waits for Spark: {server.spark} on {server.id}",
-            "bring Spark back (`--spark`, REBASER_SPARK); requests are applied meanwhile, and updates follow by "
+            "restore Spark (`--spark`, REBASER_SPARK); requests are applied meanwhile, and updates start again by "
             "themselves",
         )
     elif about.update == "waiting" and not about.failures:
-        yield _put_off(f"the update is put off for {age(about.retry_in)}: {about.trouble or 'it ended servers'}")
+        yield _put_off(f"the update is deferred for {age(about.retry_in)}: {about.trouble or 'it ended servers'}")
     elif about.update == "waiting":
         yield WaitReason(
             "dvu_waiting",
             f"the update failed {times(about.failures, 'time')}; the next attempt is in "
             f"{age(about.retry_in)}" + (f"; the last failure: {about.trouble}" if about.trouble else ""),
-            "the failure names the cause; it is tried again, at least every 30 s, until it succeeds",
+            "the failure names the cause; the update is retried at least every 30 s until it succeeds",
         )
     elif about.update == "running":
         total = "it is being planned" if not about.total else f"{100 * about.done // about.total} % of {about.total:,}"
@@ -166,7 +165,7 @@ def _update(server: ServerFacts, about: OwnerFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "dvu_running",
             f"server {server.id} has been updating derived values for {age(about.update_seconds)}: {total}",
-            "if it does not get further, a function may be slow or hang: REBASER_DVU_TIMEOUT ends the attempt, and the "
+            "if it makes no progress, a function may be slow or hang: REBASER_DVU_TIMEOUT ends the attempt, and the "
             "Spark UI names the task"
             if slow
             else "wait",
@@ -181,41 +180,41 @@ def _put_off(text: str) -> WaitReason:
     return WaitReason(
         "dvu_put_off",
         text,
-        "it is tried again after a pause that grows up to 10 minutes; requests are applied meanwhile. Look for a "
-        "function that needs too much memory or does not end",
+        "it is retried after a pause that grows up to 10 minutes; requests are applied meanwhile. Look for a "
+        "function that needs too much memory or never returns",
     )
 
 
 def _unowned(facts: ChangeSetFacts) -> Iterator[WaitReason]:
-    """Why no server works on it: the task is missing, has not been delivered, or was given back."""
+    """Yield why no server works on the change set: the task is missing, has not been delivered, or was given back."""
     if facts.owner is not None or not facts.servers or not facts.works:
         return
     task, about = facts.task, facts.trouble
     if task is None:
         yield WaitReason(
             "not_published",
-            "no server was told of the work: it has no task",
+            "no server knows of the work, because the change set has no task",
             "the sweep publishes the task within two intervals (REBASER_SWEEP_INTERVAL, 10 s each by default); any "
-            "further request does, too",
+            "further request publishes it, too",
         )
     elif not task.delivered:
         free = any(server.ready and server.owned < server.slots for server in facts.servers)
         if free and not task.ahead:
             yield WaitReason("task_on_its_way", f"the task is {age(task.age)} old, and servers have free slots", "wait")
         else:
-            yield _slots_full(facts, f"the task waits for a free slot; {task.ahead:,} others are waiting before it")
+            yield _slots_full(facts, f"the task waits for a free slot; {task.ahead:,} other tasks are ahead of it")
     elif about is not None and about.trouble:
         yield WaitReason(
             "failing",
-            f"the last owner gave the change set up: {about.trouble}",
-            "it is tried again, at least every 5 s; the failure names the cause",
+            f"the last owner gave up the change set: {about.trouble}",
+            "servers retry at least every 5 s; the failure names the cause",
         )
     elif all(server.about is not None for server in facts.servers):
         last = "" if facts.log is None or not facts.log.owner else f" (the newest commit is by {facts.log.owner})"
         yield WaitReason(
             "lease_running_out",
-            f"a server has the task, and does not answer{last}: it may have died, be paused or be cut off",
-            f"another server takes over at most {task.ack_wait:g} s after the last sign of life; if none does, that "
+            f"a server has the task, but does not answer{last}: it may have died, or be paused or cut off",
+            f"another server takes over at most {task.ack_wait:g} s after the last sign of life; if none does, the "
             "server is alive, but its network or its machine is slow (`rebaser ping --timeout 10`)",
         )
 
@@ -225,29 +224,29 @@ def _slots_full(facts: ChangeSetFacts, text: str) -> WaitReason:
     return WaitReason(
         "slots_full",
         f"{text} ({owned:,} change sets owned, {slots:,} slots)",
-        "owners take turns, so it will get one; if this lasts, start more servers or raise REBASER_CONCURRENCY",
+        "owners take turns, so wait; if this lasts, start more servers or raise REBASER_CONCURRENCY",
     )
 
 
 def _working(facts: ChangeSetFacts) -> WaitReason:
-    """Work is left, and no rule knows why."""
+    """Return the reason for work that no rule explains."""
     return WaitReason(
         "working",
         f"{times(facts.queue.waiting, 'request')} in the queue"
         + ("; an update is due" if facts.log is not None and facts.log.debt else ""),
-        "it may be decided by now: ask again; if this lasts, `rebaser status` and the logs of the servers tell more",
+        "it may be done by now: run this again; if this lasts, see `rebaser status` and the logs of the servers",
     )
 
 
 def _quiet(facts: ChangeSetFacts) -> WaitReason:
     if facts.log is None:
-        return WaitReason("unknown", "nothing was ever sent to this change set", "see `rebaser list`", waits=False)
+        return WaitReason("unknown", "this change set has never received a request", "see `rebaser list`", waits=False)
     return WaitReason(
-        QUIET, f"nothing waits: all is applied and up to date as of commit {facts.log.sequence}", "", False
+        QUIET, f"nothing waits: requests and values are up to date as of commit {facts.log.sequence}", "", False
     )
 
 
-# A cause comes before what follows from it.
+# A cause comes before its consequences.
 RULES: tuple[Callable[[ChangeSetFacts], Iterator[WaitReason]], ...] = (
     _log_readable,
     _servers,

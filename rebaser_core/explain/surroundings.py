@@ -1,4 +1,5 @@
-"""Reasons around the work of a change set: its streams, its branch, its dead letters, the network and the clocks."""
+"""Reasons from the surroundings of a change set: its streams, its branch, its dead letters, the network and the
+clocks."""
 
 from collections.abc import Iterator
 
@@ -8,7 +9,7 @@ from rebaser_core.explain.reason import WaitReason, age, times
 NEARLY_FULL = 95.0  # percent of a stream's limit; from then on, its next message may be refused
 SLOW_ANSWER = 1.0  # seconds
 SKEW = 10.0  # seconds
-REFUSED = "commit_refused"  # the code of the failure of an owner whose commit NATS did not store
+REFUSED = "commit_refused"  # the code of a failure: NATS did not store a commit of an owner
 
 
 def full(facts: ChangeSetFacts) -> Iterator[WaitReason]:
@@ -35,7 +36,7 @@ def full(facts: ChangeSetFacts) -> Iterator[WaitReason]:
             yield WaitReason(
                 "copies_behind",
                 f"{stream.copies_behind} of {stream.copies} copies of stream {stream.name} are behind or offline",
-                "look at the NATS servers; without a majority of the copies, nothing can be stored",
+                "check the NATS servers; without a majority of the copies, nothing can be stored",
                 waits=False,
             )
 
@@ -46,7 +47,7 @@ def queue(facts: ChangeSetFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "queue_full",
             f"the queue is full ({waiting:,} requests), so new requests are refused",
-            "let it drain; senders wait and try again",
+            "wait until it drains; senders retry automatically",
         )
 
 
@@ -58,10 +59,10 @@ def functions(facts: ChangeSetFacts) -> Iterator[WaitReason]:
     having = [server.id for server in facts.servers if server.functions.issuperset(missing)]
     yield WaitReason(
         "function_missing",
-        f"values use functions that the last owner did not have: {names}",
+        f"values use functions that the last owner lacked: {names}",
         f"{having[0]} has them, and computes the values when it owns the change set"
         if having
-        else "install the plug-in that has them on the servers; their values are errors until then",
+        else "install the plug-in that has them on the servers; until then, these values are errors",
         waits=False,
     )
 
@@ -77,7 +78,7 @@ def branch(facts: ChangeSetFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "closed",
             f"the change set is closed ({about.status}), so edits are refused",
-            f"`rebaser reopen {where}`, if edits are meant to go here",
+            f"run `rebaser reopen {where}` if this change set is to be edited",
             waits=False,
         )
     if about.protected:
@@ -98,7 +99,7 @@ def branch(facts: ChangeSetFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "behind",
             f"{about.target} was edited since the base of this branch",
-            f"`rebaser rebase {where}` brings these edits in; `apply` does so by itself",
+            f"`rebaser rebase {where}` brings these edits in; `apply` does so automatically",
             waits=False,
         )
 
@@ -120,8 +121,8 @@ def inherited(facts: ChangeSetFacts) -> Iterator[WaitReason]:
     if log is not None and not log.debt and not log.problem and log.sequence > 0 and log.covers < log.sequence:
         yield WaitReason(
             "inherited_debt",
-            "derived values that were not up to date when the branch was created are not computed before it is used",
-            "any request has them computed, as does waiting for derived values (`--wait derived`)",
+            "derived values that were not up to date when the branch was created are computed only once it is used",
+            "send it a request, or wait for derived values (`--wait derived`), to have them computed",
             waits=False,
         )
 
@@ -134,21 +135,21 @@ def slow(facts: ChangeSetFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "slow_network",
             f"a round trip from server {slowest} to NATS takes {age(trips[slowest])}",
-            "look at the network between them",
+            "check the network between them",
             waits=False,
         )
     if facts.rtt > SLOW_ANSWER:
         yield WaitReason(
             "slow_network",
             f"a round trip from here to NATS takes {age(facts.rtt)}",
-            "look at the network between this machine and NATS",
+            "check the network between this machine and NATS",
             waits=False,
         )
     elif facts.api_seconds > SLOW_ANSWER + facts.rtt:
         yield WaitReason(
             "slow_storage",
             f"JetStream took {age(facts.api_seconds)} to answer, though a round trip takes {age(facts.rtt)}",
-            "look at the disks and the load of the NATS servers",
+            "check the disks and the load of the NATS servers",
             waits=False,
         )
     skews = {server.id: server.about.skew for server in facts.servers if server.about is not None}
@@ -160,6 +161,6 @@ def slow(facts: ChangeSetFacts) -> Iterator[WaitReason]:
             yield WaitReason(
                 "clock_wrong",
                 f"the clock of server {name} is {age(abs(skew))} {way}",
-                "set the clock (NTP); the order of requests does not depend on it, times and retries do",
+                "synchronize the clock (NTP); times and retries depend on it, but the order of requests does not",
                 waits=False,
             )

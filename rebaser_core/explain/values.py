@@ -1,7 +1,9 @@
-"""Explains one value of a state: what it is made of, who depends on it, and why it is stale or in error.
+"""Explains one value of a state: its definition and inputs, the values that depend on it, and why it is stale or in
+error.
 
-Invariant: whatever the size of the change set, an explanation is bounded: inputs, dependents and the path are cut, and
-their numbers say so. The path leads from the value through its inputs to where the trouble began.
+Invariant: an explanation is bounded even in a large change set: inputs, dependents and the path are truncated, and the
+counts of inputs and dependents are those before truncation. The path leads from the value through its inputs to the
+value where the trouble began.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,13 +28,13 @@ ADVICE = {
     "crashed": "look for a function that needs too much memory, or that ends its process",
     "not_finite": "correct the inputs: results must be finite numbers",
     "overflow": "correct the inputs: integers must fit into 64 bits",
-    "too_large": "define it so that its result is smaller",
+    "too_large": "change the definition so that its result is smaller",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ValueInput:
-    """An input of a definition. `name`: that of the input; `id`: that of the value, or the pattern.
+    """An input of a definition. `name`: the name of the input. `id`: the id of the value, or the pattern.
 
     `value`: None if the value does not exist, and for patterns. `matches`: how many values match the pattern; None if
     it is no pattern.
@@ -46,15 +48,16 @@ class ValueInput:
 
 @dataclass(frozen=True, slots=True)
 class ValueExplanation:
-    """Why a value is what it is.
+    """The explanation of one value.
 
-    - `definition`: what recreates it. `defined`: the log sequence of the commit that last defined it, 0 if unknown.
+    - `definition`: the update that recreates the value. `defined`: the log sequence of the commit that last defined it,
+      0 if unknown.
     - `inputs`: the first of `input_count` inputs. `dependents`: ids of the first of `dependent_count` values whose
       definitions use this one.
     - `path`: ids from the value to the `origin` of its trouble; only these two if no path was found within bounds.
-    - `origin`: where the trouble began: the value that fails by itself, or that changed; empty if there is no trouble.
+    - `origin`: the value where the trouble began: it fails by itself, or it changed; empty if there is no trouble.
       `origin_commit`: the log sequence of that change, if the value is stale.
-    - `why` and `advice`: what is so, and what to do.
+    - `why`: the reason for the state of the value. `advice`: what to do.
     """
 
     id: str
@@ -119,7 +122,8 @@ class _Finder:
                     yield ValueInput(name, one, self._state.value(one, self._stale))
 
     def trouble(self, id_: str, value: Value) -> tuple[str, str, tuple[str, ...], int]:
-        """Return why the value is what it is, what to do, the path to the origin, and the commit of the change."""
+        """Return the reason for the state of the value, the advice, the path to the origin, and the commit of the
+        change."""
         if value.state is State.STALE:
             return self._stale_trouble(id_)
         if value.state is State.ERROR and value.error is not None:
@@ -133,9 +137,9 @@ class _Finder:
     def _stale_trouble(self, id_: str) -> tuple[str, str, tuple[str, ...], int]:
         state, asked = self._state, self._asked()
         path = self._path(id_, lambda one: one in state.roots or one in asked, lambda one: one in self._stale)
-        advice = "wait for the update; `rebaser explain WS CS` tells what it waits for"
+        advice = "wait for the update; `rebaser explain WS CS` shows why it waits"
         if not path:
-            return "it is not up to date, because something that it depends on changed", advice, (), 0
+            return "it is not up to date, because a value that it depends on changed", advice, (), 0
         origin = path[-1]
         if origin in state.roots:
             verb = "was defined" if origin == id_ else "changed"
@@ -146,12 +150,12 @@ class _Finder:
                 path,
                 state.roots[origin],
             )
-        return f"it is not up to date: a recompute of {origin} was asked for", advice, path, 0
+        return f"it is not up to date: a recompute of {origin} was requested", advice, path, 0
 
     def _fault_trouble(self, id_: str, fault: Fault) -> tuple[str, str, tuple[str, ...]]:
         origin = self._state.value(fault.origin, self._stale)
         first = fault if origin is None or origin.error is None else origin.error
-        advice = ADVICE.get(first.code, "correct what the message names")
+        advice = ADVICE.get(first.code, "correct the cause that the message names")
         if fault.code == "cycle" or first.code == "cycle":
             path = self._cycle(id_, fault.origin)
         else:
@@ -166,7 +170,7 @@ class _Finder:
         return value is not None and value.error is not None and value.error.origin == origin
 
     def _cycle(self, id_: str, origin: str) -> tuple[str, ...]:
-        """The path from `id_` to `origin`, and once around the cycle."""
+        """The path from `id_` to `origin`, and then once around the cycle."""
         failing = State.ERROR
 
         def fails(one: str) -> bool:
@@ -184,7 +188,7 @@ class _Finder:
         """The shortest path from `id_` through inputs to an end; empty if none is found within bounds."""
         came_from: dict[str, str] = {id_: ""}
         todo = [id_]
-        for one in todo:  # it grows
+        for one in todo:  # the list grows during the loop
             if is_end(one):
                 path = [one]
                 while came_from[path[-1]]:
@@ -197,7 +201,8 @@ class _Finder:
         return ()
 
     def _input_ids(self, id_: str) -> Iterator[str]:
-        """Yield the ids of the inputs of `id_`; for a pattern, those that match, and changed ones that did."""
+        """Yield the ids of the inputs of `id_`; for a pattern, the ids that match it, and changed ids that matched
+        it."""
         definition = self._definition(id_)
         if definition is None:
             return
@@ -211,7 +216,7 @@ class _Finder:
                     yield one
 
     def _matching(self, match: Match) -> list[str]:
-        columns = self._state.cells.columns  # `stale` has merged what was not in them
+        columns = self._state.cells.columns  # `stale` has merged the overlay into them
         if columns.patterns is None:
             return []
         return [columns.ids[row] for row in columns.patterns.rows(PATTERN_PREFIX + match.glob).tolist()]
@@ -221,6 +226,6 @@ class _Finder:
         return found if isinstance(found, Derive) else None
 
     def _asked(self) -> set[str]:
-        """The derived values that are to be computed again although nothing touched them."""
+        """The derived values for which a recompute was requested, although nothing touched them."""
         recompute = self._state.recompute
         return set(self._state.cells.derived(functions_of(recompute))) if recompute else set()

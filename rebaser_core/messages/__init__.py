@@ -1,8 +1,8 @@
 """The messages of Rebaser and their versions: requests, replies, commits, progress, and the blobs of large messages.
 
-For clients and servers, which call the functions below and only see messages of the current version. So all that a new
-version needs is a body, an upgrade from the previous version, and golden files (`tests/wire`). Imports `encoding`,
-`state` and root modules of `rebaser_core`.
+Clients and servers call the functions below, and see only messages of the current version. So a new version needs only
+a body, an upgrade from the previous version, and golden files (`tests/wire`). This package imports `encoding`, `state`
+and root modules of `rebaser_core`.
 """
 
 from dataclasses import replace
@@ -123,7 +123,7 @@ def encode_commit(commit: Commit, content_type: ContentType = CBOR) -> tuple[dic
 
 
 def check_commit(commit: Commit, headers: Headers, payload: bytes) -> None:
-    """Check that a reader of `headers` and `payload` gets `commit`, except for what is in blobs.
+    """Check that a reader of `headers` and `payload` gets `commit`, apart from the content of blobs.
 
     Raises `UnprocessableError` or `UnsupportedVersion` otherwise.
     """

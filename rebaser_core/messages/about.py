@@ -1,4 +1,5 @@
-"""The wire format of what a commit says about its requests: who sent them, what they reverted, applied, or marked."""
+"""The wire format of the fields of a commit about its requests: who sent them, and what they reverted, applied or
+marked."""
 
 from typing import Any
 

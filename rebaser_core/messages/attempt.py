@@ -1,4 +1,4 @@
-"""The wire format of what a commit says about attempts at requests, updates and pulls."""
+"""The wire format of the attempts at requests, updates and pulls that a commit records."""
 
 from typing import Any
 

@@ -1,16 +1,17 @@
-"""The headers of commits that overviews of branches and the collection of garbage read.
+"""The headers of commits for overviews of branches and for garbage collection.
 
-A reader of these headers does not need the payload. Most commits have none of them:
+A reader of these headers does not need the payload. Most commits have none of these headers:
 
 - `X-Edited`: the log sequence of the newest commit with edits, 0 if there is none. If the header is missing, the newest
   commit with edits is this one or an unknown earlier one.
 - `X-Branch`, in change sets that were created or closed by a request: `<target>@<base> <status> <changes> <conflicts>
-  <origin>@<sequence> <birth> auto`. A name is empty if there is none; a `create` commit has no `<birth>`. The last
-  word is missing if the branch does not follow its target.
+  <origin>@<sequence> <birth> auto`. A missing target or origin leaves its name empty; a `create` commit has no
+  `<birth>`. The last word is missing if the branch does not follow its target.
 - `X-Protected`: `1` as long as the change set is protected.
 - `X-From`: `<change set>@<sequence>`, the branch whose changes this commit applies.
 - `X-Blobs`: the addresses of all blobs that the log needs from this message on, separated by spaces; or, if they are
-  many, `@` and the address of a blob that lists them. Missing: none, if the message is of version 3 or newer.
+  many, `@` and the address of a blob that lists them. If a message of version 3 or newer lacks the header, the log
+  needs no blobs from that message on.
 
 Invariant: the functions that read headers return what was written, or raise `UnprocessableError`.
 """
@@ -26,7 +27,7 @@ from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.origin import AUTO, read_status
 
 LIST = "@"  # in front of the address of a list
-MAX_ADDRESSES = 200  # in a header, so that it stays short
+MAX_ADDRESSES = 200  # in one header, to keep it short
 
 
 def branch_headers(commit: Commit) -> dict[str, str]:
@@ -94,7 +95,7 @@ def read_source(headers: Headers | None) -> Source | None:
 
 
 def read_blobs(headers: Headers | None) -> tuple[str, ...]:
-    """The addresses in the header; a single one that begins with `@` is that of a list (`decode_addresses`)."""
+    """The addresses in the header; a single one that begins with `@` is the address of a list (`decode_addresses`)."""
     text = (headers or {}).get(BLOBS)
     if not text:
         return ()

@@ -1,4 +1,4 @@
-"""The wire format of what a `gc` commit says about its run."""
+"""The wire format of the run that a `gc` commit records."""
 
 from rebaser_core.blob_address import check_address
 from rebaser_core.commit import BlobRef, Collection, Kind
@@ -12,7 +12,8 @@ class ListedV3(Body):
 
 
 class CollectionV3(Body):
-    """Times are Unix milliseconds, or milliseconds. `listed`: address and size of the blob with all candidates."""
+    """Points in time are Unix milliseconds; durations are milliseconds. `listed`: address and size of the blob with all
+    candidates."""
 
     began_ms: Count
     grace_ms: Count

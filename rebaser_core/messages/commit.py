@@ -89,15 +89,15 @@ class CheckpointV3(CheckpointV1):
 
 
 class CommitV3(CommitV2):
-    """Adds what is needed for history.
+    """Adds the fields that history needs.
 
     `before`, of `rebase` and `replay` commits, has the form of `delta`. If it is missing, no id of the delta existed
     before; if it is null, the previous definitions are unknown. `authors`: a row of author and message for each of
-    `requests`. `origin` and `carried` are those of a `create` commit, `mark` is that of a `mark` commit, and `status`
-    that of a `create` or `replay` commit. `from`: the branch that was applied, or the target that was replayed, and its
-    log sequence. `settled`: ids. `bases` and `conflicts`, of `replay` commits, have the form of `delta`; if `bases` is
-    an address, its blob has both. `strategy` is missing if it is `record`. `pull`: an attempt at an automatic pull.
-    `gc` is that of a `gc` commit.
+    `requests`. Only `create` commits have `origin` and `carried`, only `mark` commits `mark`, only `gc` commits `gc`,
+    and only `create` and `replay` commits `status`. `from`: the branch that was applied, or the target that was
+    replayed, and its log sequence. `settled`: ids. `bases` and `conflicts`, of `replay` commits, have the form of
+    `delta`; if `bases` is an address, its blob has both. `strategy` is missing if it is `record`. `pull`: an attempt at
+    an automatic pull.
     """
 
     checkpoint: CheckpointV3 | None = None
@@ -133,7 +133,7 @@ def upgrade_v2(old: CommitV2) -> CommitV3:
 
 _KINDS = {str(kind): kind for kind in Kind}
 _QUICK = _KINDS.keys() - {Kind.MARK.value, Kind.REPLAY.value, Kind.GC.value}  # these have rare fields
-_OF_UPDATES = (Kind.REBASE, Kind.REPLAY)  # commits with updates, which say what these replaced
+_OF_UPDATES = (Kind.REBASE, Kind.REPLAY)  # commits with updates, which record the definitions that these replaced
 
 
 def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
@@ -193,14 +193,14 @@ def _read_checkpoint(body: CheckpointV3) -> CheckpointRef:
     return CheckpointRef(check_address(body.address), body.sequence, body.size, changes)
 
 
-# Nearly all commits decide requests or hold the results of a dependent values update, and have only these fields.
+# Nearly all commits decide requests or contain the results of a dependent values update. They have only these fields.
 USUAL = {"id", "previous", "kind", "atMs", "owner", "applied", "covers", "requests", "delta", "forgetBeforeMs", "debt"}
 USUAL |= {"checkpoint"}
 USUAL_HISTORY = USUAL | {"before", "authors"}
 
 
 def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
-    """A commit that has only usual fields, or None."""
+    """Read a commit that has only the usual fields; None for any other."""
     get = raw.get
     id_, kind, owner, applied = get("id"), get("kind"), get("owner"), get("applied")
     previous, at_ms, forget, debt = get("previous"), get("atMs"), get("forgetBeforeMs", 0), get("debt", 0)
@@ -256,7 +256,7 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
 
 
 def _quick_checkpoint(raw: object) -> CheckpointRef | None:
-    """A checkpoint of a change set that is not a branch, or None."""
+    """Read a checkpoint of a change set that is not a branch; None for any other."""
     if type(raw) is not dict or len(raw) != 3:
         return None
     address, sequence, size = raw.get("address"), raw.get("sequence"), raw.get("size")
@@ -305,7 +305,8 @@ def _has_history(commit: Commit) -> bool:
 
 
 def _has_match(commit: Commit) -> bool:
-    """Whether an inline delta has an input by pattern. Results of a DVU, which have none, may be many: skip them."""
+    """Whether an inline delta has an input by pattern. Results of a DVU have none and may be many, so they are
+    skipped."""
     return commit.kind is not Kind.DVU and commit.delta_blob is None and any_match(commit.delta)
 
 

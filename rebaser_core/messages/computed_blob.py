@@ -32,7 +32,7 @@ def encode_table(table: ComputedTable) -> bytes:
     bits = table.bits if numbers.all() else table.bits[numbers]
     ids = table.ids.lines() if isinstance(table.ids, RowIds) else "\n".join(table.ids).encode()
     faults = sorted(table.faults.items())
-    columns: dict[str, tuple[Any, ...]] = {  # joined only once, because every copy of a megabyte counts
+    columns: dict[str, tuple[Any, ...]] = {  # joined only once, because each copy of megabytes takes time
         "ids": (head(TEXT, len(ids)), ids),
         "kinds": (head(BYTES, len(kinds)), kinds.tobytes()),
         "numbers": (head(BYTES, bits.nbytes), np.ascontiguousarray(bits, _BITS).data),
@@ -53,7 +53,7 @@ def decode_table(data: bytes, limits: Limits) -> ComputedTable:
 def check_table(data: bytes, table: ComputedTable, limits: Limits) -> None:
     """Check that `data` decodes to `table`, without making a string of each id. Raises `UnprocessableError` otherwise.
 
-    The ids are not compared: those of `table` may come from the same text as those in `data`.
+    The ids are not compared, because the ids of `table` may come from the same text as those in `data`.
     """
     if len(data) > limits.max_request_bytes:
         raise UnprocessableError(

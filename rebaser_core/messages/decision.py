@@ -25,7 +25,7 @@ def read_decision(row: object) -> Decision:
     """Read a row of `requests`; raises `UnprocessableError`, or `UnsupportedVersion` for an unknown outcome."""
     if type(row) is not list or not 3 <= len(row) <= len(_EMPTY):
         raise malformed(f"a decided request must be a row of 3 to {len(_EMPTY)} fields")
-    if len(row) == 4:  # the usual case: updates were performed, without code or message
+    if len(row) == 4:  # the usual case: a row without code, message and later fields
         sequence, request_id, outcome, performed = row
         code, message, rest = "", "", _NONE
     else:

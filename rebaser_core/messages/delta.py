@@ -33,7 +33,7 @@ from rebaser_core.values import Fault, check_json
 T = TypeVar("T")
 
 _ITEMS = (tuple, list)  # the types of a delta that is not in columns
-_SLICE_BYTES = 64 * 1024  # bytes that are decoded in a single call, roughly
+_SLICE_BYTES = 64 * 1024  # approximate bytes that are decoded in a single call
 _SINGULAR = {"updates": "update", "computed": "computed value"}
 
 
@@ -92,7 +92,7 @@ def read_delta(kind: Kind, raw: dict[str, Any], limits: Limits) -> Delta:
 # -- blobs -------------------------------------------------------------------------------------------------------------
 #
 # `{"v1": {"updates": […]}}` or `{"v1": {"computed": […]}}`, always CBOR. Blobs are encoded and decoded some items at a
-# time: one call for a million items would hold the interpreter, and so the event loop, for a second. Updates that
+# time: one call for a million items would hold the interpreter, and so the event loop, for a second. Updates that #
 # contain a match are written as `v2`, so that a program of the previous release leaves them to newer programs. The
 # results of a large update are written in columns (`rebaser_core.messages.computed_blob`). That format is also tagged
 # `v2`. The module of that format needs NumPy, so it is imported only for such a delta, which clients seldom read.

@@ -1,9 +1,9 @@
-"""Checks that an encoded commit decodes to the same commit, at less than the cost of decoding it.
+"""Checks that an encoded commit decodes to the same commit, at a lower cost than decoding it.
 
-Invariant: the check returns True only if `decode_commit` would return an equal commit, and `read_sweep_headers` the
-commit's `applied` and `debt`. False means that the answer is unknown. The check runs for every commit before it is
-stored, while the CPU caches are cold. So it compares the fields of the message with the commit, builds no objects, and
-calls few functions.
+Invariant: the check returns True only if `decode_commit` would return an equal commit and `read_sweep_headers` would
+return the commit's `applied` and `debt`. False means that the result is unknown. The check runs for every commit before
+it is stored, while the CPU caches are cold. So it compares the fields of the message with the commit, builds no
+objects, and calls few functions.
 """
 
 from collections.abc import Sequence
@@ -65,8 +65,8 @@ def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
 
 
 def _same_fields(body: dict[str, Any], commit: Commit, headers: Headers) -> bool:
-    """Whether the numeric and name fields of `body` match `commit`, and so do the headers that repeat `applied` and
-    `debt`."""
+    """Whether the fields of `body` that contain numbers and names match `commit`, and whether the headers repeat its
+    `applied` and `debt`."""
     get = body.get
     id_, kind, owner, applied, covers = get("id"), get("kind"), get("owner"), get("applied"), get("covers")
     previous, at_ms, forget, debt = get("previous"), get("atMs"), get("forgetBeforeMs", 0), get("debt", 0)
@@ -128,7 +128,7 @@ def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
         for (sequence, request_id, outcome, performed), decision in zip(rows, decisions):  # noqa: B905 - equal lengths
             if not (
                 type(sequence) is type(performed) is int and type(request_id) is str
-            ):  # a row that is a map or a text fails this, too
+            ):  # this also fails for a row that is a map or a text
                 return False
             if sequence != decision.sequence or request_id != decision.request_id or performed != decision.performed:
                 return False

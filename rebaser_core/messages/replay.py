@@ -1,4 +1,5 @@
-"""The wire format of what a commit says about conflicts: what a `replay` commit found, and which ids edits settled.
+"""The wire format of the fields of a commit about conflicts: those that a `replay` commit found, and those that edits
+settled.
 
 Invariant: `read_replay` and `decode_replay` return what `write_replay` and `encode_replay` wrote.
 """
@@ -20,7 +21,7 @@ _STRATEGIES = {str(strategy): strategy for strategy in Strategy}
 def read_replay(
     kind: Kind, bases: dict[str, Any] | None, conflicts: dict[str, Any] | None, strategy: str | None, limits: Limits
 ) -> Replay | None:
-    """The `replay` of a commit. Its bases are in a blob if `bases` has an address; the blob has the conflicts, too."""
+    """Read the `replay` of a commit. If `bases` is an address, that blob has both the bases and the conflicts."""
     if kind is not Kind.REPLAY:
         if bases is not None or conflicts is not None or strategy is not None:
             raise malformed(f"a {kind} commit must not replay anything")

@@ -30,13 +30,13 @@ MAX_AUTHOR, MAX_MESSAGE = 128, 1024  # characters
 class EnqueueUpdatesRequest:
     """Edits for one change set: either `updates`, or `updates_address` of a blob written by `encode_updates_blob`.
 
-    `recompute`: what to compute again after the edits, although no input changed. `from_change_set_id`: the change set
-    from which the edits were taken, if any.
+    `recompute`: the derived values to compute again after the edits, although no input changed. `from_change_set_id`:
+    the change set from which the edits were taken, if any.
 
-    `author` and `message`: who sends the request, and why, as the sender claims. `expect_at`: the log sequence that the
-    sender saw; the request is refused if one of its ids was defined or removed after it. `action`: what the request
-    asks for instead of edits. A request with an action has no updates and asks for nothing else. Only a revert, an
-    apply or a mark may have `expect_at`; a mark is refused if the log has any later commit.
+    `author` and `message`: who sends the request, and why; both are claims of the sender. `expect_at`: the log sequence
+    that the sender saw; the request is refused if one of its ids was defined or removed after that sequence. `action`:
+    the action that the request asks for instead of edits. A request with an action has no updates and no `recompute`.
+    Only a revert, an apply or a mark may have `expect_at`; a mark is refused if the log has any later commit.
     """
 
     id: RequestId
@@ -239,7 +239,8 @@ def _read_updates(raw: object, limits: Limits, version: int) -> tuple[Update, ..
 
 
 def _quick(raw: dict[str, Any], limits: Limits, version: int) -> EnqueueUpdatesRequest | None:
-    """A request with inline updates only, as nearly all are, or None. The checks are those of `_read`."""
+    """Read a request that has only inline updates, as nearly all requests do; None for any other. The checks are those
+    of `_read`."""
     updates = raw.get("updates")
     if (
         version < 2

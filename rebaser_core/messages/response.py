@@ -43,7 +43,8 @@ class StatusV1(Body):
 
 
 class ConflictV2(ConflictV1):
-    """Adds the sides: each is an update, or null if the value does not exist. If they are unknown, all are missing."""
+    """Adds the sides: each is an update, or null if the value does not exist. If the sides are unknown, all fields are
+    missing."""
 
     base: dict[str, Any] | None = None
     ours: dict[str, Any] | None = None
@@ -55,7 +56,7 @@ class ConflictsV2(ConflictsV1):
 
 
 class SuccessV2(SuccessV1):
-    """Adds what an apply or a rebase took, and the number of conflicts that a rebase left."""
+    """Adds the position that an apply or a rebase took, and the number of conflicts that a rebase left."""
 
     position: Count = 0
     conflicts: Count = 0
@@ -116,7 +117,7 @@ def _read_sides(item: ConflictV1, limits: Limits) -> Sides | None:
 
 
 def _quick(raw: dict[str, Any], _: Limits, __: int) -> EnqueueUpdatesResponse | None:
-    """A success, as nearly all replies are, or None."""
+    """Read a success, as nearly all replies are; None for any other reply."""
     status = raw.get("status")
     success = status.get("success") if type(status) is dict and len(status) == 1 else None
     if len(raw) != 4 or type(success) is not dict or len(success) != 2:

@@ -1,4 +1,4 @@
-"""The headers of a commit that the sweeper and overviews read, so that they decode no payload.
+"""The headers of commits for the sweeper and for overviews, which decode no payload.
 
 Invariant: `read_sweep_headers`, `read_unknown` and `read_covers` return what was written.
 """
@@ -15,8 +15,8 @@ from rebaser_core.messages.decision import write_digests
 def sweep_headers(commit: Commit) -> dict[str, str]:
     """`X-Applied` (`<stream>:<sequence>`, or empty) and `X-Debt`.
 
-    Also `X-Unknown-Functions` and `X-Digests` (of the requests), if the commit has any. They are headers because older
-    readers refuse a body with unknown fields.
+    Also `X-Unknown-Functions` and `X-Digests` (of the requests), if the commit has any. These two are headers because
+    older readers refuse a body with unknown fields.
     """
     applied = commit.applied
     headers = {
@@ -64,9 +64,9 @@ def read_unknown(headers: Headers | None) -> tuple[str, ...]:
 
 
 def covers_header(commit: Commit) -> dict[str, str]:
-    """`X-Covers`: the log sequence up to which derived values are correct, empty for that of the commit itself.
+    """`X-Covers`: the log sequence up to which derived values are correct, empty for the sequence of the commit itself.
 
-    Only commits that need it have it: those that do not cover themselves, and those that create a change set.
+    Two kinds of commits have this header: those that do not cover themselves, and those that create a change set.
     """
     if commit.covers is None and commit.kind is not Kind.CREATE:
         return {}
@@ -76,8 +76,8 @@ def covers_header(commit: Commit) -> dict[str, str]:
 def read_covers(headers: Headers | None, sequence: int) -> int | None:
     """The log sequence up to which derived values are correct after the commit `sequence`.
 
-    None if only the payload tells: servers of earlier releases wrote no `X-Covers`. Raises `UnprocessableError` if the
-    headers are damaged.
+    None if it is only in the payload, because servers of earlier releases wrote no `X-Covers`. Raises
+    `UnprocessableError` if the headers are damaged.
     """
     headers = headers or {}
     text = headers.get(COVERS)

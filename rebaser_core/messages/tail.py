@@ -1,7 +1,7 @@
 """Commits copied from the log of a parent into a `create` commit, and the blobs of branches.
 
-Invariant: a copied commit folds as the original does, except for what only the parent's queue needs. The blob of a tail
-has the same address for all change sets that are created from one position.
+Invariant: a copied commit folds as the original does, except for the fields that only the parent's queue needs. All
+change sets that are created from one position name the same blob as their tail.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,7 +40,7 @@ def copy_row(sequence: int, headers: Headers, data: bytes) -> TailRow:
 
 
 def read_row(row: TailRow) -> Commit | None:
-    """The commit in a copied row, None if the message was not a commit. Raises the errors of `decode_commit`."""
+    """The commit in a copied row; None if the message was not a commit. Raises the errors of `decode_commit`."""
     if row.body is None:
         return None
     if row.version > COMMIT.current:
@@ -70,9 +70,9 @@ def decode_tail(data: bytes) -> tuple[TailRow, ...]:
 def encode_changes(changes: Iterable[tuple[str, Changed]]) -> bytes:
     """The blob with the changes of a branch by id.
 
-    It is a blob of updates, two for each id: its definitions at the base and in the branch (a removal if none).
-    If the id is in conflict, two more follow: the definition that both sides left, and a number, the sequence of the
-    replay that recorded the conflict.
+    It is a blob of updates, two for each id: its definitions at the base and in the branch (a removal if it has none).
+    If the id is in conflict, two more follow: the definition that both sides replaced, and an update whose value is the
+    sequence of the replay that recorded the conflict.
     """
     updates: list[Update] = []
     for id_, changed in changes:

@@ -1,9 +1,9 @@
-"""The folded state of a change set: what later commits and readers need of all commits in its log.
+"""The folded state of a change set: the result of its commits, as far as later commits and readers need it.
 
-A checkpoint stores it, except for what follows from the rest and what the commit that names the checkpoint repeats.
+A checkpoint stores the state, without parts that follow from other parts or that the commit naming it repeats.
 
 Invariant: the state changes only in `ChangeSetState.fold`, one commit at a time. Owners and readers use this same
-function. The cost of an update depends on what it touches, never on the size of the change set.
+function. The cost of an update depends on the values that it touches, never on the size of the change set.
 
 Values are stored in columns (`rebaser_core.state.columns`). An open view pins the columns, so that another thread can
 read them at the speed of arrays. Commits folded meanwhile are written to an overlay (`rebaser_core.state.overlay`).
@@ -43,14 +43,14 @@ __all__ = ["REDRIVE_MEMORY_MS", "UNSET_CELL", "BrokenChain", "Cell", "ChangeSetS
 
 
 class BrokenChain(TransientError):  # noqa: N818 - it names a condition
-    """A commit does not follow the commit before it: load again from the newest checkpoint."""
+    """A commit does not follow the commit before it: load the state again from the newest checkpoint."""
 
     default_code = "broken_chain"
 
 
 @record
 class RecordedOutcome:
-    """The outcome of a request, kept to repeat its reply."""
+    """The outcome of a request. It is kept so that the reply can be repeated."""
 
     decision: Decision
     commit: int  # log sequence
@@ -61,7 +61,7 @@ class RecordedOutcome:
 # is kept, so a dead letter that was redriven but not deleted is never applied twice, however late it is redriven again.
 REDRIVE_MEMORY_MS = 31 * 24 * 3600 * 1000
 
-# Measured, for the estimate of a state's memory.
+# Measured; used to estimate the memory of a state.
 VALUE_BYTES = 258
 INPUT_BYTES = 24
 OUTCOME_BYTES = 600
@@ -70,18 +70,18 @@ OUTCOME_BYTES = 600
 class ChangeSetState:
     """State of one change set after the commit at log sequence `last` (0: no commit yet).
 
-    Attributes, all read-only outside this module: `cells`, all values by id. `roots`: by id, the log sequence that last
-    touched it, if values that depend on it are not yet up to date. `recompute`: derived values to be computed again
-    although nothing touched them, with the log sequence of the last request. `covers` and `applied` as in `Commit`.
-    `outcomes`: by request id, oldest first; `redriven`: the same for requests that were redriven from the dead letters.
-    `attempts`: by request sequence, `DVU_ATTEMPT` or `PULL_ATTEMPT`. `checkpoint`: the newest one that a commit named.
-    `unknown`: functions that the writer of the newest commit did not have (not part of checkpoints). `edited`: the log
-    sequence of the newest commit with edits. `untracked`: a value whose `edited` is 0 was last defined at this log
-    sequence or before; older checkpoints do not say when. `marks`: the checkpoints that commits have named, oldest
-    first. `weight`: the weight of the log in bytes, counted as in `Mark`. `branch`: None unless a request created or
-    closed the change set. `taken`: by name, the log sequence of the newest commit that applied a branch. `protected`:
-    whether edits other than applied branches are refused. `born_ms`: the time of the commit that created the change set
-    (Unix ms), 0 if none did.
+    Attributes, all read-only outside this module: `cells`, all values by id. `roots`: by id, the log sequence of the
+    commit that last touched the value, if values that depend on it are not yet up to date. `recompute`: derived values
+    to be computed again although nothing touched them, each with the log sequence of the last request to do so.
+    `covers` and `applied` as in `Commit`. `outcomes`: by request id, oldest first; `redriven`: the same for requests
+    that were redriven from the dead letters. `attempts`: by request sequence, `DVU_ATTEMPT` or `PULL_ATTEMPT`.
+    `checkpoint`: the newest checkpoint that a commit named. `unknown`: functions that the writer of the newest commit
+    lacked (not part of checkpoints). `edited`: the log sequence of the newest commit with edits. `untracked`: a value
+    whose `edited` is 0 was last defined at this log sequence or before; older checkpoints do not say when. `marks`: the
+    checkpoints that commits have named, oldest first. `weight`: the weight of the log in bytes, counted as in `Mark`.
+    `branch`: None unless a request created or closed the change set. `taken`: by name, the log sequence of the newest
+    commit that applied a branch. `protected`: whether edits other than applied branches are refused. `born_ms`: the
+    time of the commit that created the change set (Unix ms), 0 if none did.
     """
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class ChangeSetState:
 
     @property
     def owes(self) -> bool:
-        """Whether a DVU is due."""
+        """Whether a dependent values update (DVU) is due."""
         return bool(self.roots or self.recompute)
 
     @property
@@ -126,13 +126,13 @@ class ChangeSetState:
         return len(columns.ids) * VALUE_BYTES + columns.refs_used * INPUT_BYTES + outcomes * OUTCOME_BYTES + texts
 
     def debt_after(self, covered: int) -> int:
-        """`debt` once a DVU has covered log sequence `covered`."""
+        """The `debt` that remains once a DVU has covered log sequence `covered`."""
         if covered >= self.last:
             return 0
         return sum(1 for owed in (self.roots, self.recompute) for sequence in owed.values() if sequence > covered)
 
     def recorded(self, request_id: RequestId) -> RecordedOutcome | None:
-        """The outcome of `request_id`, or None if it is not decided or was forgotten."""
+        """The outcome of `request_id`; None if the request is not decided or its outcome was forgotten."""
         return self.outcomes.get(request_id) or self.redriven.get(request_id)
 
     def results(self) -> tuple[str, ...]:
@@ -141,9 +141,9 @@ class ChangeSetState:
         return tuple([one.decision.result.address for one in recorded if one.decision.result is not None])
 
     def defined_by(self, id_: str) -> int:
-        """A log sequence by which `id_` was last defined or removed: the exact one if it is known, else a later one."""
+        """The log sequence at which `id_` was last defined or removed; a later sequence if the exact one is unknown."""
         if id_ not in self.cells:
-            return self.edited  # any edit up to this one may have removed the id: removals leave no trace
+            return self.edited  # any commit up to this one may have removed the id, because removals leave no trace
         return self.cells.edited(id_) or self.untracked
 
     def wakes(self, updates: Iterable[Update]) -> bool:
@@ -161,7 +161,7 @@ class ChangeSetState:
     def view(self) -> "View":
         """Open a view of the current state; use it as a context manager, or `close` it.
 
-        All open views are of the same commit: raises `RuntimeError` if a view of an older commit is open.
+        All open views must be of the same commit. Raises `RuntimeError` if a view of an older commit is open.
         """
         if self.pinned and not self.cells.overlay_empty:
             raise RuntimeError("a view of an older commit is open")
@@ -170,7 +170,7 @@ class ChangeSetState:
 
     @property
     def pinned(self) -> bool:
-        """Whether a view is open, or a thread still works on one."""
+        """Whether a view is open, or a thread still reads one."""
         return self.cells.pins > 0
 
     def merge_overlay(self, at_most: int) -> bool:
@@ -225,8 +225,8 @@ class ChangeSetState:
     def emptied(self) -> "ChangeSetState":
         """The state without values, as the deletion of the change set leaves it, at the same log sequence.
 
-        What belongs to the queue and the log stays: a request that was decided is not decided again, and the log keeps
-        its history. `target` and `origin` stay, so that others can still read them.
+        Everything about the queue and the log stays, so that decided requests are not decided again and the log keeps
+        its history. `target` and `origin` stay, so that readers can still see them.
         """
         empty = ChangeSetState()
         empty._take_queue(self)
@@ -261,7 +261,8 @@ class ChangeSetState:
             pass
 
     def fold_in_steps(self, sequence: int, commit: Commit, weight: int = 0) -> Iterator[None]:
-        """Do what `fold` does, and yield after each `fold_step` edits. In between, the state is that of no commit."""
+        """Do what `fold` does, and yield after each `fold_step` edits. Between these steps, the state corresponds to no
+        commit."""
         if self._restored_by(commit):
             raise BrokenChain(f"commit {sequence} restores a deleted change set, whose values are in its checkpoint")
         if commit.follows != self.last or sequence <= self.last:
@@ -320,7 +321,7 @@ class ChangeSetState:
             yield from branch.fold(sequence, commit, self.cells.edit_of, step)
         for recompute in commit.recompute:
             if recompute.function is None:
-                self.recompute.clear()  # "all functions" includes the functions requested before
+                self.recompute.clear()  # a recompute of all functions includes earlier requests for some of them
             self.recompute[recompute] = sequence
 
     def _apply_computed(self, commit: Commit) -> None:
@@ -331,7 +332,7 @@ class ChangeSetState:
         store_result = self.cells.store_result
         for item in commit.delta:
             assert type(item) is Computed  # noqa: S101 - the decoder puts nothing else into a DVU
-            store_result(item.id, item.value, item.fault)  # ignores ids that no longer exist: a result creates no value
+            store_result(item.id, item.value, item.fault)  # ignores ids that no longer exist
 
     def _merge_all(self) -> None:
         while self.cells.merge_overlay(thresholds.now.overlay_merge_per_commit):
@@ -358,7 +359,7 @@ class ChangeSetState:
             if commit.attempt.count or commit.attempt.deaths:
                 self.attempts[commit.attempt.sequence] = commit.attempt
             else:
-                self.attempts.pop(commit.attempt.sequence, None)  # the try ended: it no longer counts
+                self.attempts.pop(commit.attempt.sequence, None)  # the try ended, so it is no longer counted
         if commit.checkpoint is not None:
             self.checkpoint = commit.checkpoint
             if not self.marks or commit.checkpoint.sequence > self.marks[-1].sequence:

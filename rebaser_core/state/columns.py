@@ -2,9 +2,9 @@
 
 `refs` holds the inputs of all definitions as rows, one definition after another. The inputs of a row begin at
 `first_input[row]`, and its template says how many there are. `edges` (`rebaser_core.state.dependents`) leads from an
-input back to the rows that name it. It may list a row that no longer has that input, but lists every row that has it. A
-caller that needs the exact answer checks with `uses_input`. A pattern among the inputs has a row of its own, without a
-value (`rebaser_core.state.patterns.matches`).
+input back to the rows that name it. It lists every row that names the input, but may also list rows that no longer do.
+A caller that needs the exact result checks each row with `uses_input`. A pattern among the inputs has a row of its own,
+without a value (`rebaser_core.state.patterns.matches`).
 """
 
 from typing import Any, ClassVar
@@ -30,8 +30,8 @@ class Columns(ValueColumns):
     definitions name the row) and `edited` (int64: the log sequence of the commit that last defined the row; 0 if that
     is unknown or the row has no value).
 
-    `definition_generation` counts definitions that were added or removed. While it stays the same, so do all inputs and
-    the rows they occupy. `patterns` is None or empty if no input is a pattern.
+    `definition_generation` counts definitions that were added or removed. As long as this number stays the same, no
+    input changes, and neither does its row. `patterns` is None or empty if no input is a pattern.
     """
 
     TYPES: ClassVar[dict[str, Any]] = ValueColumns.TYPES | {
@@ -109,8 +109,8 @@ class Columns(ValueColumns):
     def input_places(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Positions in `refs` of the inputs of `rows`, which all have definitions.
 
-        Returns an array of all positions, one row after another, and two arrays by row: where its positions begin in
-        the first array, and how many it has.
+        Returns an array of all positions, one row after another, and two arrays by row: where the positions of the row
+        begin in the first array, and how many there are.
         """
         return self.templates.input_places(self.template[rows], self.first_input[rows])
 
@@ -182,7 +182,7 @@ class Columns(ValueColumns):
             self.refs, self._refs = grown, grown.data
 
     def extend(self, ids: list[str]) -> None:
-        """Add rows for `ids`, which have none. The caller must pass patterns among them to `add_pattern`.
+        """Add rows for `ids`, which have no rows yet. The caller must pass patterns among `ids` to `add_pattern`.
 
         Raises `ValueError` for a duplicate id.
         """
@@ -206,7 +206,7 @@ class Columns(ValueColumns):
         self.patterns.add(key)
 
     def _row_undefined(self, id_: str, edited: int) -> int:
-        """The row of `id_`, added if there is none, with its definition removed."""
+        """Return the row of `id_`, without its definition. Adds the row if there is none."""
         row = self._row_of(id_)
         self._touched[row] = 1
         self._edited[row] = edited
@@ -246,7 +246,8 @@ class Columns(ValueColumns):
         return self.edges
 
     def compact(self) -> None:
-        """Rebuild the dependents and compact the inputs, if enough of them have changed. Goes over all definitions."""
+        """Rebuild the dependents and compact the inputs, if enough of them have changed. The cost is proportional to
+        the number of definitions."""
         if not self.patterns:
             self.patterns = None
         if not self.edges.needs_rebuild and self.dead_refs <= max(

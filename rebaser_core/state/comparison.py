@@ -1,7 +1,7 @@
-"""Finds what changed in a target since the base of a branch, by comparing their states instead of reading commits.
+"""Finds the changes of a target since the base of a branch, by comparing the two states instead of reading commits.
 
-A branch with its changes undone equals its target at the base. So each definition of the target that differs from the
-branch with its changes undone was changed in the target after the base.
+With its changes undone, a branch equals its target at the base. So the target changed a definition after the base if
+that definition differs from the one in the branch with its changes undone.
 """
 
 from collections.abc import Container, Iterator, Mapping
@@ -24,9 +24,9 @@ def definitions_that_differ(
     """Yield, some ids at a time, the definitions in `target` that differ from those at the base; None if an id has
     none.
 
-    `changes`: those of the branch. No edit of the branch may be folded meanwhile; results of dependent values updates
-    may. Of each `step` ids, columns are compared first, to skip ids with the same plain value; the others are compared
-    one by one.
+    `changes`: the changes of the branch. The caller must not fold an edit of the branch meanwhile; it may fold results
+    of dependent values updates. For each `step` ids, the columns are compared first, to skip ids with the same plain
+    value. The remaining ids are compared one by one.
     """
     cells, theirs = branch.cells, target.cells
 
@@ -52,7 +52,7 @@ def _ids(columns: Columns, step: int) -> Iterator[list[str]]:
 
 
 def _doubtful(cells: Cells, changes: Container[str], theirs: Columns, rows: NDArray[np.intp]) -> list[str]:
-    """The ids of those `rows` of the target that may differ: the others have the same plain value in the branch."""
+    """The ids of the `rows` of the target that may differ. All other rows have the same plain value in the branch."""
     mine = cells.columns
     index, ids, over = mine.index, [theirs.ids[row] for row in rows.tolist()], cells.overlaid
     at = np.array([index.get(id_, -1) for id_ in ids], np.intp)

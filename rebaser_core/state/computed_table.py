@@ -43,11 +43,11 @@ class RowIds(Sequence[str]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComputedTable(Sequence[Computed]):
-    """The results of an update. Result `i` is for the value `ids[i]`: a value of kind `kinds[i]`, which is stored as in
-    `rebaser_core.state.kinds`, or a fault `faults[i]`, with the kind NULL.
+    """The results of an update. Result `i` is for the value `ids[i]`. It is either a value of kind `kinds[i]`, stored
+    as `rebaser_core.state.kinds` describes, or a fault `faults[i]`, with the kind NULL.
 
-    `rows` are the rows of the values in `columns`, if the table was made from there; both are None in a decoded table.
-    An id must be dropped from the table (`filter`) before it loses its row.
+    `rows` are the rows of the values in `columns`, if the table was made from columns; both are None in a decoded
+    table. An id must be dropped from the table (`filter`) before it loses its row.
     """
 
     ids: Sequence[str]

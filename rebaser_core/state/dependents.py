@@ -1,7 +1,7 @@
 """Finds the dependents of a row: the rows whose definitions name it.
 
-Invariant: no dependent is missing. An edge whose definition was removed stays until the next `build`. So the edges lead
-to all dependents, and perhaps to other rows.
+Invariant: the edges lead to all dependents. They may also lead to other rows, because the edges of a removed definition
+stay until the next `build`.
 
 `build` sorts the edges of all definitions: the dependents of row r are `targets[offsets[r]:offsets[r + 1]]`. Edges that
 are added later form a linked list for each row, newest first: it begins at `head[r]` and continues at `next[edge]`
@@ -42,7 +42,7 @@ class Edges:
 
     @property
     def needs_rebuild(self) -> bool:
-        """Whether enough edges were added or died since the last `build` to pay for another."""
+        """Whether so many edges were added or died since the last `build` that another one pays off."""
         return self.stale or self.chained + self.dead_edges > max(
             thresholds.now.dependents_rebuild_min_edges, len(self.targets) // 4
         )
@@ -51,7 +51,7 @@ class Edges:
         """Add edges from each of `inputs` to `row`, which names them now."""
         if self.stale or not inputs:
             return
-        # There was no lookup for a long time: drop the edges, and rebuild them at the next lookup.
+        # There was no lookup for a long time, so drop the edges; the next lookup rebuilds them.
         if self.chained > max(thresholds.now.dependents_drop_min_edges, 2 * len(self.targets)):
             self.stale = True
             self._clear(64)
@@ -84,7 +84,7 @@ class Edges:
             self._views()
 
     def candidates(self, row: int) -> list[int]:
-        """Rows that name `row`, and perhaps rows that no longer do; may contain repetitions."""
+        """The rows that name `row`, and perhaps rows that no longer do. A row may occur several times."""
         found: list[int] = (
             self.targets[self.offsets[row] : self.offsets[row + 1]].tolist() if row + 1 < len(self.offsets) else []
         )
@@ -96,7 +96,7 @@ class Edges:
         return found
 
     def build(self, inputs: NDArray[np.int32], rows: NDArray[np.int32], count: int) -> None:
-        """Replace all edges by those from `inputs[i]` to `rows[i]`, among the rows 0 to `count` - 1."""
+        """Replace all edges by edges from each `inputs[i]` to `rows[i]`. All rows are from 0 to `count` - 1."""
         self.offsets = np.zeros(count + 1, np.int64)
         np.cumsum(np.bincount(inputs, minlength=count), out=self.offsets[1:])
         self.targets = rows[np.argsort(inputs, kind="stable")]

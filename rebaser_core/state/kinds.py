@@ -1,8 +1,8 @@
-"""Values in arrays (`kinds`, `bits` and `others`), and how they are decoded.
+"""Values in arrays (`kinds`, `bits` and `others`), and the functions that decode them.
 
-Invariant: a value is its kind and, if it is a number, its 8 bytes: an integer, or the bits of a double. Values that are
-neither (text, lists and maps) are stored separately, by position. A million numbers are two arrays, never a list of
-objects. The order of the kinds matters: compiled code handles every kind up to FLOAT.
+Invariant: a value is its kind and, if it is a number, its 8 bytes: an integer, or the bits of a double. Text, lists and
+maps are stored separately, by position. A million numbers are two arrays, never a list of objects. The order of the
+kinds matters: compiled code handles every kind up to FLOAT.
 """
 
 from collections.abc import Mapping
@@ -49,8 +49,8 @@ def decode_one(kinds: Kinds, bits: Bits, others: Mapping[int, T], at: int, const
 
 
 def decode(kinds: Kinds, bits: Bits, others: Mapping[int, T], constants: Mapping[int, T]) -> list[T]:
-    """All values, as a list. `constants` maps each kind that has only one value to that value. `others` maps the
-    positions of values that are neither constants nor numbers to these values."""
+    """All values, as a list. `constants` maps each kind that has only one value to that value. `others` maps positions
+    to the values there that are neither constants nor numbers."""
     values: list[Any]
     if len(kinds) and (kinds == FLOAT).all():
         values = bits.view(np.float64).tolist()
@@ -69,7 +69,7 @@ def decode(kinds: Kinds, bits: Bits, others: Mapping[int, T], constants: Mapping
 
 
 def spread_numbers(kinds: Kinds, numbers: Bits) -> Bits:
-    """An array of bits with an item for each of `kinds`, made from `numbers`, the bits of only those that are numbers.
+    """An array of bits with an item for each of `kinds`. `numbers` has the bits of the numbers among them, in order.
     Raises `ValueError` if the counts differ."""
     if len(numbers) == len(kinds):
         return numbers

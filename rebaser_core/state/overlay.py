@@ -1,7 +1,7 @@
 """All values of a change set by id: the columns, and an overlay of changes made while views pin the columns.
 
-Invariant: callers see one set of cells, whether a cell is in the overlay or in the columns. An entry of the overlay
-hides the value in the columns. The entry None means that the value was removed.
+Invariant: callers see one set of cells, no matter whether a cell is in the overlay or in the columns. An entry of the
+overlay hides the value in the columns. The entry None means that the value was removed.
 """
 
 from collections import Counter
@@ -92,7 +92,8 @@ class Cells(Mapping[str, Cell]):
         )
 
     def value(self, id_: str) -> Value | None:
-        """The value of `id_` as stored; None if `id_` does not exist. Unlike `get`, this makes no definition."""
+        """The value of `id_` as stored; None if `id_` does not exist. Unlike `get`, this method creates no definition
+        object."""
         if id_ in self._overlay:
             cell = self._overlay[id_]
             return None if cell is None else Value(cell.value, cell.state, cell.fault)
@@ -109,7 +110,7 @@ class Cells(Mapping[str, Cell]):
         return int(self.columns.edited[row]) if row >= 0 else 0
 
     def iter_values(self) -> Iterator[tuple[str, Value]]:
-        """All ids and values. Cheaper than `items`, which would make the definitions of the cells."""
+        """All ids and values. Cheaper than `items`, which would create definition objects."""
         columns, over = self.columns, self._overlay
         ids, value, state, faults = columns.ids, columns.value, columns.state, columns.faults
         for row in columns.rows().tolist():
@@ -152,7 +153,7 @@ class Cells(Mapping[str, Cell]):
         return row >= 0 and self.columns.template[row] >= 0
 
     def derived(self, functions: frozenset[str] | None = None) -> Iterator[str]:
-        """Ids of all derived values, or of those by one of `functions`. Goes over the whole change set."""
+        """Ids of all derived values, or of those that use one of `functions`. Goes over the whole change set."""
         over, ids = self._overlay, self.columns.ids
         yield from [id_ for row in self.columns.derived(functions).tolist() if (id_ := ids[row]) not in over]
         for id_, cell in over.items():
@@ -207,7 +208,7 @@ class Cells(Mapping[str, Cell]):
 
     @property
     def overlaid(self) -> KeysView[str]:
-        """The ids whose cells are not those in the columns, or do not exist any more."""
+        """The ids whose cells differ from those in the columns, or do not exist any more."""
         return self._overlay.keys()
 
     def apply(self, update: Update, edited: int = 0) -> bool:
@@ -237,7 +238,7 @@ class Cells(Mapping[str, Cell]):
         if id_ in self._overlay:
             overlaid = self._overlay[id_]
         else:
-            row = columns.find(id_)  # no `base_cell`: it would make a definition, and this runs for every edit
+            row = columns.find(id_)  # not `base_cell`, which would create a definition object: this runs for every edit
         exists = row >= 0 or overlaid is not None
         cell: Cell | None = None
         if type(update) is Set:
@@ -284,8 +285,8 @@ class Cells(Mapping[str, Cell]):
         return bool(overlay)
 
     def _merge_cell(self, id_: str, cell: Cell | None) -> None:
-        """Write one cell of the overlay into the columns. The columns then count the cell and its inputs, so they are
-        subtracted from `_extra_size` and `_extra_uses`."""
+        """Write one cell of the overlay into the columns. From then on, the columns count the cell and its inputs, so
+        this method subtracts both from `_extra_size` and `_extra_uses`."""
         columns = self.columns
         size = columns.size
         row = columns.find(id_)

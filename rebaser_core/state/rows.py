@@ -1,4 +1,5 @@
-"""Lists all values of a state as tuples, for readers that write all values: making a `Value` for each would be slow."""
+"""Lists all values of a state as tuples, for readers that export all values. Creating a `Value` for each would be
+slow."""
 
 from collections.abc import Iterator
 from typing import TypeAlias

@@ -1,8 +1,9 @@
-"""Folds commits into a state of which only a few values are wanted, at a cost that does not depend on the others.
+"""Folds commits into a state from which only a few values are needed, at a cost that does not depend on the others.
 
-Invariant: a wanted value is what it would be if all updates had been folded. So are `last`, `edited`, `status`,
-`marks`, `weight`, `taken`, `protected`, `born_ms` and the fields of `branch` but its changes and conflicts. If another
-value owes an update of what depends on it, the state `owes` one; it may owe one more often than the whole state.
+Invariant: the wanted values are the same as if all updates had been folded. The same holds for `last`, `edited`,
+`status`, `marks`, `weight`, `taken`, `protected`, `born_ms` and the fields of `branch` except its changes and
+conflicts. If the whole state `owes` an update, this state does, too; this state may also owe one when the whole state
+does not.
 """
 
 from collections.abc import Container, Iterator
@@ -20,8 +21,8 @@ def fold_selected(
 ) -> Iterator[None]:
     """Do what `state.fold_in_steps` does, for the values `ids` only.
 
-    If the delta of `commit` is in a blob, it may be incomplete: it only has to have what concerns `ids`. A `replay`
-    that is in a blob need not be loaded.
+    If the delta of `commit` is in a blob, the loaded delta may be incomplete: only the items about `ids` are needed. A
+    `replay` that is in a blob need not be loaded.
     """
     kept = select_delta(commit.delta, ids)
     if commit.has_edits and (commit.delta_blob is not None or len(kept) < len(commit.delta)):
@@ -32,7 +33,7 @@ def fold_selected(
 
 
 def select_delta(delta: Delta, ids: Container[str]) -> Delta:
-    """What `delta` says of the values `ids`."""
+    """The items of `delta` about the values `ids`."""
     if isinstance(delta, ComputedTable):
         return tuple([delta[at] for at, id_ in enumerate(delta.ids) if id_ in ids])
     return tuple([item for item in delta if item.id in ids])  # type: ignore[return-value] # all of one type

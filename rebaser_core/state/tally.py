@@ -14,8 +14,8 @@ FAILED_INPUT = "failed_input"  # the code of a value that fails because an input
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """`counts`: the number of values in each state, zeros included. `failing`: how many values fail by themselves, and
-    not because an input fails. `causes`: ids and faults of the first few of these, in the order of their ids.
+    """`counts`: the number of values in each state, zeros included. `failing`: how many values fail by themselves, not
+    because an input fails. `causes`: the ids and faults of the first few of these values, sorted by id.
     """
 
     counts: Mapping[State, int]
@@ -43,7 +43,7 @@ def tally(state: ChangeSetState, at_most: int = 3) -> Tally:
 def new_faults(before: ChangeSetState, after: ChangeSetState) -> dict[str, Fault]:
     """Return the faults, by id, of the values that are errors in `after`, but not in `before`. Decodes no value.
 
-    Values that fail by themselves come first, then those that fail because an input does; both groups are sorted by
+    Values that fail by themselves come first, then values that fail because an input does; both groups are sorted by
     id. Values that are stale in `after` are left out.
     """
     stale, known = after.stale(), {id_ for id_, _ in before.cells.faults()}

@@ -19,14 +19,14 @@ _KINDS: Final[dict[type, int]] = {type(None): NULL, int: INT, float: FLOAT}
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What changed in columns: `touched`, a mask of rows, and `gone`, ids of removed values."""
+    """The changes in columns: `touched`, a mask of rows, and `gone`, the ids of removed values."""
 
     touched: NDArray[np.uint8]
     gone: set[str]
 
     @property
     def count(self) -> int:
-        """How many values changed; may count a few too many."""
+        """How many values changed; the number may be slightly too high."""
         return int(np.count_nonzero(self.touched)) + len(self.gone)
 
 
@@ -77,7 +77,7 @@ class ValueColumns:
         return row if row >= 0 and self._state[row] else -1
 
     def value(self, row: int) -> Json:
-        """The value of a row. Memory views make this three times as fast as `kinds.decode_one`."""
+        """The value of a row. Thanks to memory views, this is three times as fast as `kinds.decode_one`."""
         kind = self._kind[row]
         if kind == FLOAT:
             return self._double[row]
@@ -172,13 +172,13 @@ class ValueColumns:
             self.state[row], self.faults[row] = ERROR, fault
 
     def take_changes(self) -> Changes:
-        """Return what changed since the last call, and begin to collect changes again."""
+        """Return the changes since the last call, and start to collect changes again."""
         changes = Changes(self.touched, self.gone)
         self.touched, self.gone = np.zeros(len(self.touched), np.uint8), set()
         self._touched = self.touched.data
         return changes
 
     def give_back(self, changes: Changes) -> None:
-        """Record `changes` again, because their checkpoint failed. A row counts even if it has another id now."""
+        """Record `changes` again, because their checkpoint failed. A row is recorded even if it has another id now."""
         self.touched[: len(changes.touched)] |= changes.touched
         self.gone |= changes.gone

@@ -1,4 +1,4 @@
-"""Views: a state at one moment, for threads that read it at the speed of arrays while commits are folded."""
+"""Views: a state at one moment. Other threads can read the arrays of a view while commits are folded."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -38,7 +38,7 @@ class View:
         self.close()
 
     def close(self) -> None:
-        """Release the columns. What the view returns afterwards is undefined."""
+        """Release the columns. The results of the other methods are undefined afterwards."""
         self._open = False
         self._unpin_if_unused()
 

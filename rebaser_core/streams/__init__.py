@@ -1,2 +1,2 @@
-"""The subjects, streams and consumers of an installation as data. A server creates those that are missing when it
-starts."""
+"""The subjects, streams and consumers of an installation as data. When a server starts, it creates missing streams and
+consumers."""

@@ -1,4 +1,4 @@
-"""NATS subjects and stream names. No other module builds or parses them.
+"""NATS subjects and stream names. Only this module builds and parses them.
 
 With the prefix `p`, streams are called `p_REBASER_REQUESTS` and subjects `p.rebaser.…`.
 """
@@ -74,7 +74,7 @@ class Subjects:
 
     @cached_property
     def sweep_before(self) -> str:
-        """Subject of the sweep message in releases that kept it in the tasks stream."""
+        """Subject of the sweep message in earlier releases, which kept it in the tasks stream."""
         return f"{self.root}.tasks.sweep"
 
     @cached_property

@@ -21,11 +21,11 @@ MIN_SWEEP_LEASE = 2.0  # seconds; a sweeper that stays silent for longer is repl
 
 @dataclass(frozen=True, slots=True)
 class TopologyOptions:
-    """The operator's choices. Times are seconds, sizes bytes; -1 means no limit, an age of 0 no expiry.
+    """The operator's choices. Times are in seconds, sizes in bytes. -1 means no limit; an age of 0 means no expiry.
 
-    None leaves an existing stream unchanged. A new stream is then on disk, with one copy and without limits except
-    `MAX_REQUESTS_PER_CHANGE_SET`. `replicas`: copies of each stream. `ack_sample`: percentage of acks for which the
-    NATS server publishes an advisory.
+    None leaves an existing stream unchanged. If the stream is new, None stands for storage on disk, with one copy and
+    without limits except `MAX_REQUESTS_PER_CHANGE_SET`. `replicas`: copies of each stream. `ack_sample`: percentage of
+    acks for which the NATS server publishes an advisory.
     """
 
     durability: Durability | None = None
@@ -48,7 +48,7 @@ class TopologyOptions:
 def storage(options: TopologyOptions, *, clustered: bool) -> dict[str, Any]:
     """The fields of a stream's configuration that durability determines.
 
-    Raises `ConfigError` for fewer copies than `safe` needs. A single NATS server cannot hold several copies: it is safe
+    Raises `ConfigError` for fewer copies than `safe` needs. A single NATS server cannot hold several copies. It is safe
     if it syncs every write, which is a setting of that server.
     """
     durability, copies = options.durability, options.replicas
@@ -74,7 +74,7 @@ def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = F
         "retention": "limits",
         "discard": "new",
         "max_age": 0,
-        # NATS 2.15 treats an unset limit as 1000, and every owned change set has a consumer.
+        # NATS 2.15 treats an unset limit as 1000, which is too low: every owned change set has a consumer.
         "max_consumers": options.max_consumers,
         "allow_direct": False,
         **_given(duplicate_window=_nanos(options.duplicate_window)),
@@ -83,7 +83,7 @@ def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = F
     dead_letters = {name: value for name, value in base.items() if name != "max_age"}
     if options.dlq_max_age:
         dead_letters["max_age"] = _nanos(options.dlq_max_age)
-        # NATS refuses a duplicate window longer than the age.
+        # NATS refuses a duplicate window that is longer than the maximum age.
         dead_letters["duplicate_window"] = _nanos(min(options.dlq_max_age, options.duplicate_window or 120.0))
     return [
         base
@@ -131,11 +131,11 @@ def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = F
 
 
 def initial_limits(subjects: Subjects) -> dict[str, dict[str, Any]]:
-    """By stream: the fields with which a new stream is created. Afterwards only the operator changes them."""
+    """By stream: the fields with which a new stream is created. After that, only the operator changes them."""
     return {
         subjects.requests_stream: {"max_msgs_per_subject": MAX_REQUESTS_PER_CHANGE_SET},
-        # It holds one empty message. Whoever may create consumers of another stream can have NATS deliver to this one,
-        # because its subject has no wildcard.
+        # This stream holds one empty message. Because its subject has no wildcard, a user who may create consumers of
+        # any other stream can make NATS deliver messages to it.
         subjects.sweep_stream: {"max_bytes": MAX_SWEEP_BYTES},
     }
 

@@ -115,7 +115,7 @@ def test_a_recompute_makes_values_stale() -> None:
     computed(state, Computed("b", 1), Computed("c", 1))
     edited(state, recompute=[Recompute("sum")])
     found = told(state, "c")
-    assert (found.path, found.why) == (("c", "b"), "it is not up to date: a recompute of b was asked for")
+    assert (found.path, found.why) == (("c", "b"), "it is not up to date: a recompute of b was requested")
 
 
 def test_what_is_told_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

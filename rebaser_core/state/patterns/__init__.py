@@ -1,6 +1,6 @@
 """Inputs by pattern: which patterns match an id (`globs`), which ids match a pattern (`id_tree`), and both for
 the rows of columns (`links`, `matches`).
 
-For `rebaser_core.state.columns` and the planner; `globs.matcher` also for readers. `links` and `matches` use the arrays
-of `rebaser_core.state.value_columns`, and nothing else of `rebaser_core.state`.
+`rebaser_core.state.columns` and the planner use this package; readers use `globs.matcher`. Of `rebaser_core.state`,
+`links` and `matches` use only the arrays of `value_columns`.
 """

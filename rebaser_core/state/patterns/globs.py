@@ -15,7 +15,8 @@ Matcher: TypeAlias = Callable[[str], object]
 
 @lru_cache(1024)
 def matcher(glob: str) -> Matcher:
-    """A predicate on ids for `glob`: `*` is any run of characters except `/`, `**` (or more) any run at all."""
+    """A predicate on ids for `glob`: `*` matches any run of characters except `/`, and `**` (or more asterisks) any
+    run."""
     # A run ends at the first occurrence of the text that follows it. Later occurrences need not be tried, because the
     # next run can match all that lies between the first occurrence and a later one. So no position is tried twice, and
     # a glob with many runs does not take exponential time.
@@ -80,8 +81,9 @@ class _Affixes(Generic[T]):
 class _Node:
     """A node of a tree in which globs are stored segment by segment.
 
-    `literal` and `starred` lead to the nodes for the next segment, by its text: without a wildcard, or with `*`. `deep`
-    has the globs whose next segment contains `**`; it maps the rest of such a glob to the whole glob.
+    `literal` and `starred` lead to the nodes for the next segment, by the text of that segment: `literal` if it has no
+    wildcard, `starred` if it has `*`. `deep` has the globs whose next segment contains `**`; it maps the rest of such a
+    glob to the whole glob.
     """
 
     __slots__ = ("deep", "glob", "literal", "starred")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from rebaser_core import thresholds
 from rebaser_core.state.patterns.globs import matcher
 
-_Folders = dict[str, str | dict[str, None]]  # a single member is kept as text: a map of one takes four times the memory
+_Folders = dict[str, str | dict[str, None]]  # a single member is kept as text: a map of one key takes 4 times as much
 
 
 class IdTree:

@@ -1,7 +1,7 @@
-"""Links from rows to the patterns that match their ids, in arrays that loops over many rows can follow.
+"""Links from rows to the patterns that match their ids, in arrays, so that compiled loops can follow them.
 
 Invariant: the row of a value leads to exactly those linked patterns that match its id; a row without a value leads to
-none. A removed pattern stays in links, with -1 as its row, until `clear`.
+no pattern. A removed pattern stays in the links until `clear`, with -1 as its row.
 """
 
 from collections.abc import Iterable

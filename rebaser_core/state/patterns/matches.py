@@ -6,7 +6,7 @@ the values that it matches; the planner looks those up here.
 
 Invariant: the cost of writing a value depends on the number of patterns that match it, not on the number of values that
 these patterns match. The first lookup of a pattern caches the rows that it matches. Values that are added or removed
-afterwards are noted, and merged at the next lookup.
+afterwards are recorded, and merged at the next lookup.
 """
 
 from bisect import bisect_left
@@ -28,8 +28,8 @@ from rebaser_core.updates import PATTERN_PREFIX
 class PatternMatches:
     """The patterns of one `Columns`; false when no definition names a pattern.
 
-    While `generation` stays the same, no pattern matches other values than before. It counts the values that were added
-    or removed: before the first lookup all of them, afterwards those that a pattern matches.
+    While `generation` stays the same, each pattern matches the same values as before. It counts the values that were
+    added or removed: all of them before the first lookup, and those that a pattern matches afterwards.
     """
 
     def __init__(self, columns: ValueColumns) -> None:
@@ -63,7 +63,7 @@ class PatternMatches:
         return [PATTERN_PREFIX + glob for glob in self._patterns.matching(id_)]
 
     def value_added(self, id_: str) -> None:
-        """Note the new value `id_`."""
+        """Record the new value `id_`."""
         if self._ids is None:
             self.generation += 1
             return
@@ -75,7 +75,7 @@ class PatternMatches:
             matched.added[id_] = None
 
     def value_removed(self, id_: str) -> None:
-        """Note that the value `id_` was removed; it still has its row."""
+        """Record that the value `id_` was removed; it still has its row."""
         if self._ids is None:
             self.generation += 1
             return
@@ -87,7 +87,7 @@ class PatternMatches:
             matched.removed.add(row)
 
     def _cached(self, keys: list[str]) -> list["_Matched"]:
-        """The cached matches of `keys`, which are about to change. Drops entries with too many noted changes."""
+        """The cached matches of `keys`, which are about to change. Drops entries with too many recorded changes."""
         self.generation += bool(keys)
         cached = []
         for key in keys:
@@ -111,7 +111,8 @@ class PatternMatches:
     def links(self) -> PatternLinks:
         """The links from rows to all patterns.
 
-        The cost depends on what was added since the last call. The first call goes over all ids.
+        The cost depends on the number of patterns and values added since the last call. The first call goes over all
+        ids.
         """
         links, columns = self._links, self._columns
         links.reserve(columns.count)
@@ -158,8 +159,8 @@ class PatternMatches:
 
 @dataclass(slots=True)
 class _Matched:
-    """The rows that a pattern matched at a lookup, and the changes since: ids that were added, and the rows of ids that
-    were removed (which may exist again)."""
+    """The rows that a pattern matched at a lookup, and the changes since then: added ids, and the rows of removed ids
+    (which may exist again)."""
 
     rows: NDArray[np.int32]
     added: dict[str, None] = field(default_factory=dict)
