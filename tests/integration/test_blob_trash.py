@@ -155,6 +155,23 @@ async def test_a_blob_of_nats_that_is_put_while_it_is_discarded_stays(
     assert not (await listed(blobs))[address].trashed
 
 
+async def test_a_blob_of_nats_that_is_discarded_while_it_is_put_is_put_anew(
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The put has found the blob already, and would have nothing more to do."""
+    blobs = JetStreamTrash(js, subjects.blobs_bucket)
+    address = await blobs.put(b"content")
+    renew = JetStreamTrash._renew
+
+    async def discard_first(self: JetStreamTrash, address: str) -> bool:
+        assert await blobs.discard((await listed(blobs))[address])
+        return await renew(self, address)
+
+    monkeypatch.setattr(JetStreamTrash, "_renew", discard_first)
+    assert await blobs.put(b"content") == address
+    assert not (await listed(blobs))[address].trashed
+
+
 async def test_a_file_that_is_put_while_it_is_discarded_can_be_read(js: JetStream, tmp_path: Path) -> None:
     """Such a store cannot compare and delete: the file is in the trash then, where the next reader finds it."""
     blobs = open_collectable(f"file://{tmp_path}/a/b", js, "unused")

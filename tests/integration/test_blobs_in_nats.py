@@ -1,5 +1,6 @@
 """Blobs in NATS: read and written as other clients of its object store do, damage and lost acks included."""
 
+import json
 import os
 from collections.abc import Callable, Iterable
 
@@ -70,6 +71,21 @@ async def test_one_content_put_by_many_stays_readable(in_nats: JetStreamBlobs) -
         for _ in range(8):
             group.start_soon(in_nats.put, data)
     assert await in_nats.get(address_of(data)) == data
+
+
+async def test_a_put_whose_description_was_replaced_looks_whether_that_blob_can_be_read(
+    in_nats: JetStreamBlobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another put of the same content came after it, but its chunks are gone."""
+    publish = JetStreamBlobs._publish_description
+
+    async def replace(self: JetStreamBlobs, address: str, description: bytes) -> None:
+        monkeypatch.setattr(JetStreamBlobs, "_publish_description", publish)
+        await publish(self, address, description)
+        await publish(self, address, json.dumps({**json.loads(description), "nuid": "another"}).encode())
+
+    monkeypatch.setattr(JetStreamBlobs, "_publish_description", replace)
+    assert await in_nats.get(await in_nats.put(b"content")) == b"content"
 
 
 async def test_the_second_put_stores_nothing(in_nats: JetStreamBlobs, js: JetStream, subjects: Subjects) -> None:

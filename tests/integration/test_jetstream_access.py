@@ -2,6 +2,7 @@
 
 import json
 import os
+import ssl
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -98,9 +99,13 @@ async def test_a_server_without_tls_hears_nothing_from_who_wants_tls(asked: str,
     assert bytes(heard) == b""
 
 
-async def test_a_websocket_without_tls_is_not_even_tried_by_who_wants_tls(files: Files, unused_port: int) -> None:
+@pytest.mark.parametrize("asked", ["tls", "tls_ca", "tls_cert", "tls_hostname"])
+async def test_a_websocket_without_tls_is_not_even_tried_by_who_wants_tls(
+    asked: str, files: Files, unused_port: int
+) -> None:
+    options = {"tls": ssl.create_default_context(), "tls_ca": files.ca, "tls_cert": files.both, "tls_hostname": "nats"}
     with pytest.raises(NotSecure, match="offers no TLS"):
-        await works(f"ws://127.0.0.1:{unused_port}", token=SECRET, tls_ca=files.ca)
+        await works(f"ws://127.0.0.1:{unused_port}", token=SECRET, **{asked: options[asked]})
 
 
 @pytest.mark.filterwarnings("ignore:parameter 'timeout' of type:DeprecationWarning")  # nats-py's

@@ -9,7 +9,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer
+from rebaser_client.jetstream import ApiError, JetStream, NoAnswerError, OrderedConsumer
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
 from rebaser_core.errors import ConfigError
 from rebaser_core.streams.subjects import Subjects
@@ -229,6 +229,24 @@ async def test_a_consumer_that_is_refused_leaves_no_subscription(js: JetStream, 
     with pytest.raises(ApiError):
         async with OrderedConsumer(js, stream, f"{stream}.k", config={"replay_policy": "nonsense"}):
             pass
+    assert list(js.connection._subscriptions) == before
+
+
+async def test_a_consumer_whose_creation_is_not_answered_is_deleted(
+    js: JetStream, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its inbox would keep it alive for as long as the connection lives."""
+    before, create = list(js.connection._subscriptions), js.create_consumer
+
+    async def lose_answer(*given: Any) -> Any:
+        await create(*given)
+        raise NoAnswerError("no answer")
+
+    monkeypatch.setattr(js, "create_consumer", lose_answer)
+    with pytest.raises(NoAnswerError):
+        async with OrderedConsumer(js, stream, f"{stream}.k"):
+            pass
+    assert await count_consumers(js, stream) == 0
     assert list(js.connection._subscriptions) == before
 
 

@@ -173,7 +173,14 @@ def test_inputs_in_error_fail_who_needs_them_and_nobody_else() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [[at / 7 for at in ALL], ALL, [at % 2 == 0 for at in ALL], [f"text {at}" * (1 + at % 3) for at in ALL]]
+    "values",
+    [
+        [at / 7 for at in ALL],
+        ALL,
+        [at % 2 == 0 for at in ALL],
+        [f"text {at}" * (1 + at % 3) for at in ALL],
+        [f"text {at}" * 9 for at in ALL],
+    ],
 )
 def test_who_is_not_dirty_is_not_asked_and_what_comes_out_the_same_is_no_result(values: list[Item]) -> None:
     sizes: list[int] = []
@@ -183,11 +190,11 @@ def test_who_is_not_dirty_is_not_asked_and_what_comes_out_the_same_is_no_result(
         return inputs["x"]
 
     old = [baseline(item) for item in values]  # type: ignore[arg-type]
-    old[4], old[6], old[8] = "other", 1, 2.5
+    old[4], old[6], old[8], old[10] = "other", 1, 2.5, baseline("other" * 9)
     results = run(vector(call), values, old=old, dirty=ALL[:50])
     assert sizes == [50]
-    assert results.nodes.tolist() == [4, 6, 8]
-    assert results.values.tolist() == [values[4], values[6], values[8]]
+    assert results.nodes.tolist() == [4, 6, 8, 10]
+    assert results.values.tolist() == [values[4], values[6], values[8], values[10]]
 
 
 def chained(length: int, width: int) -> tuple[PacketBuilder, list[int]]:

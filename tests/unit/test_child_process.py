@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rebaser.dvu.worker import child_process
 from rebaser.dvu.worker.child_process import ChildProcess, supported
 
 pytestmark = pytest.mark.skipif(not supported(), reason="this system cannot fork")
@@ -20,3 +21,15 @@ def test_children_that_die_leave_no_descriptors_open() -> None:
     answering.close()
     child.close()
     assert len(list(Path("/dev/fd").iterdir())) == before
+
+
+def test_a_pipe_that_takes_a_few_bytes_at_a_time_takes_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal may interrupt a write that has begun."""
+    data, write = bytes(range(256)), os.write
+    receiving, sending = os.pipe()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda descriptor, given: write(descriptor, given[:7]))
+        child_process._write(sending, data)
+    os.close(sending)
+    with os.fdopen(receiving, "rb") as received:
+        assert received.read() == len(data).to_bytes(8, "little") + data

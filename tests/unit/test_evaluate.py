@@ -109,12 +109,16 @@ def test_a_change_wakes_what_depends_on_it_and_no_more() -> None:
     assert (results.nodes, results.values) == ([0, 1], [5, 5])
 
 
-def test_a_value_that_was_skipped_and_is_needed_is_computed_after_all() -> None:
-    """Only a digest of it is at hand: a long text, two steps from the root."""
-    text = "a text that is longer than its digest"
+LONG = "a text that is longer than its digest"
+
+
+@pytest.mark.parametrize("old", [baseline(LONG), NEVER_COMPUTED])
+def test_a_value_that_was_skipped_and_is_needed_is_computed_after_all(old: Item) -> None:
+    """At most a digest of it is at hand: a long text, two steps from the root."""
+    text = LONG
     made = Made(text, "!")
-    made.node("concat", ~0, dirty=False, old=baseline(text))
-    made.node("concat", 0, dirty=False, old=baseline(text))
+    made.node("concat", ~0, dirty=False, old=old)
+    made.node("concat", 0, dirty=False, old=old)
     made.node("concat", 1, ~1, old=NEVER_COMPUTED)
     results = made.run()
     assert (results.nodes, results.values) == ([2], [text + "!"])

@@ -102,7 +102,7 @@ def test_ids_come_with_values_where_they_are_asked_for(limits: Thresholds) -> No
     assert book.values()["all"].value == {"p/10": 10, "p/20": 2, "p/3": None}
 
 
-def test_ids_that_take_more_than_a_value_may_are_an_error_value() -> None:
+def test_ids_that_take_more_than_a_value_may_are_an_error_value(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "x" * 500
     book = at_rest(
         *(Set(f"p/{at:03}{name}", at) for at in range(525)), by_id("all", Match("p/*")), listed("after", "all")
@@ -116,6 +116,12 @@ def test_ids_that_take_more_than_a_value_may_are_an_error_value() -> None:
     book.edit(by_id("twice", Match("p/*"), Match("p/*")))
     book.update()
     assert len(book.values()["twice"].value) == 505  # type: ignore[arg-type] # each id is in it once
+    monkeypatch.setattr(patterns, "MAX_INPUTS", 524)
+    book.edit(*(Set(f"p/{at:03}{name}", at) for at in range(20)))
+    book.update()
+    error = book.values()["all"].error
+    assert error is not None
+    assert error.message.startswith("the value has more than 524 inputs"), "the ids of so many are not looked at"
 
 
 def test_ids_are_counted_among_what_an_update_has_to_do_with(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,20 +208,23 @@ def test_more_inputs_than_may_be_are_an_error_value(monkeypatch: pytest.MonkeyPa
         *(Set(f"p/{at}", at) for at in range(3)),
         listed("all", Match("p/*")),
         listed("after", "all"),
+        by_id("ids", Match("p/*")),
         listed("said", "p/0", "p/1", "p/2", "p/0"),  # was let in when limits were others
     )
     assert book.values()["all"].value == [0, 1, 2]
     book.edit(Set("p/3", 3))
     book.update()
     values = book.values()
-    assert values["all"].error == Fault(
-        "too_large", "the value has more than 3 inputs, counting all that its patterns match", "all"
-    )
+    for id_ in ("all", "ids"):
+        assert values[id_].error == Fault(
+            "too_large", "the value has more than 3 inputs, counting all that its patterns match", id_
+        )
     assert values["after"].error == Fault("failed_input", "input 'all' failed: too_large in 'all'", "all")
     assert values["said"].state is State.OK
     book.edit(Remove("p/0"), Set("p/1", 7))
     book.update()
     assert book.values()["after"].value == [[7, 2, 3]]
+    assert book.values()["ids"].value == {"p/1": 7, "p/2": 2, "p/3": 3}
 
 
 def test_an_update_of_too_many_inputs_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,13 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from rebaser_client.spark import registry
+from rebaser_client.spark.garbage_tables import reference_partitions
 from rebaser_client.spark.options import TABLES, SourceOptions
 from rebaser_core.errors import ConfigError
 
@@ -66,6 +69,24 @@ def test_tables_of_the_whole_installation_need_no_workspace() -> None:
     assert SourceOptions.read({"table": "blobs"}).workspace == ""
     options = SourceOptions.read({"table": "references", "messages": "queued", "start": "7"})
     assert (options.messages, options.start) == ("queued", 7)
+
+
+@pytest.mark.parametrize(
+    ("given", "queued", "first"),
+    [({}, True, 0), ({"partitions": "1"}, True, 0), ({"messages": "commits", "start": "40"}, False, 40)],
+)
+@pytest.mark.parametrize("newest", [0, 7, 100, 1_000])
+def test_references_are_read_up_to_the_end_of_the_log_without_a_gap(
+    given: dict[str, str], queued: bool, first: int, newest: int
+) -> None:
+    """Garbage collection would take a blob for unused that only a commit in the gap names."""
+    options = SourceOptions.read({"table": "references", "partitions": "5", **given})
+    planned = reference_partitions(cast("Any", SimpleNamespace(call=lambda _: newest)), options)
+    logs = [part for part in planned if not part.queued]
+    assert len(planned) - len(logs) == queued
+    assert len(planned) <= max(options.partitions, 1 + queued)
+    assert (logs[0].after, logs[-1].until) == (first, None)
+    assert [part.until for part in logs[:-1]] == [part.after for part in logs[1:]]
 
 
 def test_all_ways_to_log_in_are_passed_on_and_not_shown() -> None:
