@@ -66,6 +66,14 @@ def refusal(outcome: str, error: "RequestRejected", key: "ChangeSetKey", advice:
     return CommandFailed(f"{outcome}: {error.reason}" + (f"; {what}" if what else ""))
 
 
+def _advice_of(error: RebaserError) -> str:
+    """Return what to do about a rejected request, for a command that has no advice of its own."""
+    response = getattr(error, "response", None)
+    if response is None or error.code not in _ADVICE:
+        return ""
+    return _ADVICE[error.code].format(workspace=response.workspace_id, name=response.change_set_id)
+
+
 def usage_error(message: str, option: str | None = None) -> typer.BadParameter:
     """Return an error in the command line itself (exit code 2). `option`: the option at fault."""
     return typer.BadParameter(message, param_hint=option)
@@ -109,6 +117,8 @@ def _rebaser_line(error: RebaserError) -> str:
         )
     if error.code in HINTS:
         return f"{line} ({HINTS[error.code]})"
+    if advice := _advice_of(error):
+        line += f"; {advice}"
     if error.code == "not_connected" and "rebaser dev" not in line:
         line += " (start NATS with `rebaser dev`, or give its address with --nats or REBASER_NATS_URL)"
     return line

@@ -52,7 +52,9 @@ class LazyGroup(TyperGroup):
         lazy = LazyCommands(self.makers)
         lazy.update(commands)
         super().__init__(commands=lazy, **attributes)  # type: ignore[arg-type] # the class takes any mapping
-        listed: dict[str, Command] = {name: TyperCommand(name, help=text) for name, text in self.summaries.items()}
+        listed: dict[str, Command] = {
+            name: TyperCommand(name, short_help=text) for name, text in self.summaries.items()
+        }
         self._listed = listed | commands
 
     @contextmanager

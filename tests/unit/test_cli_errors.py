@@ -4,7 +4,10 @@ import pytest
 import typer
 
 from rebaser.cli.errors import CommandFailed, explain, is_broken_pipe
+from rebaser_client.errors import RequestRejected
 from rebaser_core.errors import ConfigError, TransientError
+from rebaser_core.ids import RequestId
+from rebaser_core.messages import EnqueueUpdatesResponse, Failure
 
 
 @pytest.mark.parametrize(
@@ -32,6 +35,14 @@ def test_a_missing_connection_says_how_to_get_one() -> None:
     assert explained is not None
     assert "rebaser dev" in explained[0]
     assert "REBASER_NATS_URL" in explained[0]
+
+
+def test_a_rejected_request_says_what_to_do() -> None:
+    failure = Failure("closed", "this change set is closed (applied)", 7)
+    explained = explain(RequestRejected(RequestId("r"), EnqueueUpdatesResponse(RequestId("r"), "shop", "fix", failure)))
+    assert explained is not None
+    line = "request r was rejected: this change set is closed (applied); `rebaser reopen shop fix` opens it again"
+    assert explained == (line, 1)
 
 
 def test_a_bug_is_not_explained_away_even_beside_an_expected_failure() -> None:

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -58,8 +59,7 @@ def conflicts(
         return code
     info, found = loaded[0].info, loaded[0].conflicts
     if found:
-        with paged(not no_pager and not json):
-            show_found(info, found, json)
+        show_found(info, found, json, paged(not no_pager and not json))
     elif json:
         return 0
     elif info.behind:
@@ -72,14 +72,20 @@ def conflicts(
     return 0
 
 
-def show_found(info: "BranchInfo", found: "Sequence[BranchConflict]", json: bool) -> None:
-    """Show the conflicts of a branch, and the commands that settle them."""
+def show_found(
+    info: "BranchInfo",
+    found: "Sequence[BranchConflict]",
+    json: bool,
+    pager: AbstractContextManager[None] = nullcontext(),  # noqa: B008 - it has no state
+) -> None:
+    """Show the conflicts of a branch within `pager`, and after them the commands that settle them."""
     if json:
         for one in found:
             named = {str(info.target): one.theirs, info.change_set: one.ours}
             console.write_json(conflict_json(one.id, one.base, named) | {"resolve": resolve_commands(info, one.id)})
         return
-    show_rows(info, [(one.id, one.base, one.theirs, one.ours) for one in found])
+    with pager:
+        show_rows(info, [(one.id, one.base, one.theirs, one.ours) for one in found])
     for one in found[:COMMANDS]:
         theirs, _ = resolve_commands(info, one.id)
         console.note(f"to settle: {theirs}  (or --take {info.change_set}, or --set VALUE)")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rebaser.cli.errors import CommandFailed
-from rebaser.cli.options import ACCESS_VALUES
+from rebaser.cli.options import ACCESS_VALUES, DEFAULT_NATS
 from rebaser.cli.output import console
 
 if TYPE_CHECKING:
@@ -303,6 +303,14 @@ def _check_port(port: int) -> None:
             ) from None
 
 
+def _tell_ready(url: str, data: Path) -> None:
+    console.write_line(f"ready nats={url}")
+    if console.is_terminal():
+        server = "" if url == DEFAULT_NATS else f"REBASER_NATS_URL={url} "
+        console.note(f"in another terminal: {server}rebaser enqueue shop main --set price=9.5")
+        console.note(f"Ctrl-C stops NATS, the server and Spark; their data stays in {data}")
+
+
 async def _dev(data: Path, port: int | None, settings: "Settings", jvm: "Jvm | None") -> None:
     from rebaser.embedded.nats import embedded_nats
     from rebaser.serving import serve as run_server
@@ -311,7 +319,7 @@ async def _dev(data: Path, port: int | None, settings: "Settings", jvm: "Jvm | N
     async with embedded_nats(data / "nats", port, sync_interval=sync_interval) as nats:
         await run_server(
             settings.embedded(nats.url),
-            ready=lambda: console.write_line(f"ready nats={nats.url}"),
+            ready=partial(_tell_ready, nats.url, data),
             warm=lambda: console.write_line(f"warm spark={settings.spark}"),
             jvm=jvm,
         )
