@@ -1,0 +1,89 @@
+"""Renders the alerts as rules for Prometheus, and as the page of runbooks."""
+
+import re
+
+import yaml  # type: ignore[import-untyped]
+
+from tests.monitoring.alert import Alert
+from tests.monitoring.pages import PAGES
+from tests.monitoring.tickets import TICKETS
+
+ALERTS = (*PAGES, *TICKETS)
+PREFIX = "Rebaser"
+PAGE = "https://github.com/rebaser/rebaser/blob/main/deploy/docs/runbooks.md"
+
+
+def title(alert: Alert) -> str:
+    return PREFIX + alert.name
+
+
+def annotations(alert: Alert) -> dict[str, str]:
+    """What a notification shows; labels are still templates of Prometheus."""
+    summary = re.sub(r"\{(\w+)\}", r"{{ $labels.\1 }}", alert.summary)
+    return {
+        "summary": "{{ $labels.job }}: " + summary,
+        "description": alert.means.replace("`", ""),
+        "runbook_url": f"{PAGE}#{title(alert).lower()}",
+    }
+
+
+def rules(head: str) -> str:
+    """The file of rules, which begins with the comment `head`."""
+    groups = [
+        {
+            "name": "rebaser",
+            "rules": [
+                {
+                    "alert": title(alert),
+                    "expr": alert.expression,
+                    **({"for": f"{alert.hold}s"} if alert.hold else {}),
+                    "labels": {"severity": alert.severity},
+                    "annotations": annotations(alert),
+                }
+                for alert in ALERTS
+            ],
+        }
+    ]
+    text: str = yaml.dump({"groups": groups}, Dumper=_Dumper, sort_keys=False, width=110)
+    return f"# {head}\n{text}"
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """Writes texts of several lines as blocks."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def runbooks(head: str) -> str:
+    """The page of runbooks: each alert under a heading of its name."""
+    lines = [
+        head,
+        "# Runbooks",
+        "",
+        "One section for each alert of `deploy/monitoring/alerts.yaml`; [operating](operating.md#metrics) says how to",
+        "load this file. One scrape job is one installation, and the label `job` names it. An alert of severity `page`",
+        "is worth waking somebody; a `ticket` can wait until the morning. An alert on a log event lasts until 15 min",
+        "after the last event; all others end when their cause does.",
+        "",
+        "To look at anything, use the commands with the settings of a [reader](accounts.md): they change nothing.",
+        "",
+        "| alert | severity | fires when |",
+        "|---|---|---|",
+    ]
+    for alert in ALERTS:
+        summary = alert.summary
+        for label, words in (("{instance}", "a server"), ("{stream}", "one kind"), (": {code}", "")):
+            summary = summary.replace(label, words)
+        lines.append(f"| [{title(alert)}](#{title(alert).lower()}) | {alert.severity} | {summary} |")
+    for alert in ALERTS:
+        held = f" for {alert.hold} s" if alert.hold else ""
+        lines += ["", f"## {title(alert)}", "", alert.means, "", "Look at:", ""]
+        lines += [f"{number}. {text}" for number, text in enumerate(alert.look, 1)]
+        lines += ["", "What to do:", "", *(f"- {text}" for text in alert.act), ""]
+        lines += [f"It fires when this holds{held}:", "", "```text", alert.expression, "```"]
+    return "\n".join(lines) + "\n"

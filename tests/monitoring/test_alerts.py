@@ -1,0 +1,94 @@
+"""Each alert fires on series that stand for its fault, soon and alone; and on series that come close, none fires."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from tests.docs.pages import ROOT
+from tests.monitoring.alert import Alert
+from tests.monitoring.fleet import FAULT_AT, JOB, STEP, STEPS, A, B, Fault, restarting, series
+from tests.monitoring.promql import check_query
+from tests.monitoring.render import ALERTS, annotations, title
+from tests.monitoring.scenarios import SCENARIOS
+
+RULES = ROOT / "deploy" / "monitoring" / "alerts.yaml"
+PROMTOOL = shutil.which("promtool")
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="no promtool: it is part of Prometheus; .ci/run gets it")
+BY_NAME = {alert.name: alert for alert in ALERTS}
+
+
+def promtool(*arguments: str) -> str:
+    assert PROMTOOL is not None
+    ran = subprocess.run([PROMTOOL, *arguments], capture_output=True, text=True, timeout=120)  # noqa: PLW1510
+    if ran.returncode:
+        pytest.fail(ran.stdout[-4000:] + ran.stderr[-4000:], pytrace=False)
+    return ran.stdout
+
+
+def checked(faults: Sequence[Fault], *moments: tuple[int, str | None, dict[str, str]]) -> dict[str, Any]:
+    """A test of promtool: at each moment (seconds), this alert fires with these labels, or none; all others do not."""
+    expected = []
+    for seconds, fires, labels in moments:
+        for alert in ALERTS:
+            firing = []
+            if alert.name == fires:
+                texts = {key: filled(text, labels) for key, text in annotations(alert).items()}
+                firing = [{"exp_labels": labels | {"severity": alert.severity}, "exp_annotations": texts}]
+            expected.append({"eval_time": f"{seconds}s", "alertname": title(alert), "exp_alerts": firing})
+    return {"interval": f"{STEP}s", "input_series": series(faults), "alert_rule_test": expected}
+
+
+def filled(text: str, labels: Mapping[str, str]) -> str:
+    """A template of an annotation, with its labels."""
+    return re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: labels[found[1]], text)
+
+
+def run(folder: Path, *tests: dict[str, Any]) -> None:
+    file = folder / "tests.yaml"
+    file.write_text(
+        yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": f"{2 * STEP}s", "tests": list(tests)})
+    )
+    promtool("test", "rules", str(file))
+
+
+@needs_promtool
+def test_promtool_accepts_the_rules() -> None:
+    assert f"{len(ALERTS)} rules found" in promtool("check", "rules", "--lint=all", "--lint-fatal", str(RULES))
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=title)
+def test_an_alert_asks_for_what_servers_show(alert: Alert) -> None:
+    check_query(alert.expression)
+
+
+def test_each_alert_has_a_scenario() -> None:
+    assert len(BY_NAME) == len(ALERTS)
+    assert set(SCENARIOS) == set(BY_NAME)
+
+
+@needs_promtool
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_an_alert_fires_soon_and_alone_and_comes_not_too_early(name: str, tmp_path: Path) -> None:
+    scenario, alert = SCENARIOS[name], BY_NAME[name]
+    labels = {"job": JOB, **dict(scenario.labels)}
+    early, late = FAULT_AT - 2 * STEP, FAULT_AT + alert.hold + scenario.after
+    quiet: list[tuple[int, str | None, dict[str, str]]] = [
+        (at, None, {}) for at in range(FAULT_AT + STEP, STEP * STEPS, 120)
+    ]
+    run(
+        tmp_path,
+        checked(scenario.fault, (early, None, {}), (late, name, labels)),
+        checked(scenario.quiet, *quiet),
+    )
+
+
+@needs_promtool
+def test_a_rolling_restart_fires_nothing(tmp_path: Path) -> None:
+    for instance in (A, B):
+        run(tmp_path, checked(restarting(instance), *((at, None, {}) for at in range(FAULT_AT, STEP * STEPS, 30))))
