@@ -4,7 +4,7 @@ Programs import from here: `RebaserClient`, the updates, the values, and the err
 subpackages: `nats` and `jetstream` (messaging), `blobs` (large payloads), `requests` (sending requests), `log` (reading
 the log of a change set), `admin` (streams, status, dead letters), and `spark` (a Spark data source).
 
-This package imports `rebaser_core`, and nothing of `rebaser`.
+This package imports `rebaser_core`, and nothing from `rebaser`.
 """
 
 from importlib import import_module

@@ -24,10 +24,10 @@ APPLY_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class _ToApply:
-    """A branch as of its commit `sequence`: its target, the number of its conflicts, and what to wait for.
+    """A branch as of its commit `sequence`: its target, the number of its conflicts, and the commit to wait for.
 
-    `stale` is None if the derived values were up to date then. Otherwise it is the log sequence of the commit that has
-    to be covered, and whether that commit created the branch.
+    `stale` is None if the derived values were up to date then. Otherwise it has the log sequence of the commit that an
+    update must cover, and whether that commit created the branch.
     """
 
     target: str
@@ -57,8 +57,8 @@ class ApplyOperations(RebaseOperations):
         First, the branch is rebased if its target was edited after its base. Then the call waits for the derived values
         of the branch. If the branch has conflicts before or after the rebase, nothing is applied. If the target is
         edited meanwhile, the call starts again, up to five times. So the target takes the branch as of one position,
-        and the apply overwrites no edit of the target that the branch does not contain. Derived values are not taken
-        over; the target computes them.
+        and the apply overwrites no edit of the target that the branch does not contain. Derived values are not copied;
+        the target computes its own.
 
         - `to`: the target; by default, that of the branch.
         - `at`: apply the branch as of this position, a log sequence or a time with its time zone, without a rebase.
@@ -67,14 +67,14 @@ class ApplyOperations(RebaseOperations):
         - `allow_stale`: do not wait until the derived values of the branch are up to date.
         - `check`: apply nothing if a value is an error in the branch, but not in the target; see `new_errors`. With
           `strict`, the check is exact. Otherwise, edits that only the target has may cause other errors, or prevent
-          some. Not together with `allow_stale`.
+          some of these. Cannot be combined with `allow_stale`.
         - `keep`: the branch stays open. Otherwise it is closed as soon as the target has all edits of the branch.
         - `request_id`: needs `at`, because otherwise each attempt may apply another position.
 
-        Raises the errors of `rebase`, and `UnresolvedConflicts`. Raises the errors of `enqueue_updates_with_reply`:
-        `RequestConflicts` with the base of the branch (`base`), the definition in the target (`ours`) and in the branch
-        (`theirs`), and `RequestRejected` with code `behind`, `closed`, `moved`, `no_such_change_set`, `not_its_target`,
-        `purged`, `self`, `stale`, `too_large` or `unresolved`. Raises `UnprocessableError` with code
+        Raises the errors of `rebase`, and `UnresolvedConflicts`. Raises the errors of `enqueue_updates_with_reply`,
+        among them `RequestConflicts`, with the definitions at the base of the branch (`base`), in the target (`ours`)
+        and in the branch (`theirs`), and `RequestRejected` with code `behind`, `closed`, `moved`, `no_such_change_set`,
+        `not_its_target`, `purged`, `self`, `stale`, `too_large` or `unresolved`. Raises `UnprocessableError` with code
         `no_such_change_set`, or `not_a_branch` for a change set without a target, and the errors of `new_errors` and
         `NewErrors` if `check` is true.
         """
@@ -114,7 +114,8 @@ class ApplyOperations(RebaseOperations):
         raise AssertionError  # the last attempt returns or raises
 
     async def _rebase_open(self, key: ChangeSetKey, options: RevertOptions) -> None:
-        """Rebase the branch if it is open. If it is not, the target refuses the apply and says why."""
+        """Rebase the branch if it is open. If it is not open, do nothing: the target refuses the apply and gives the
+        reason."""
         info = await self._target_of(key)
         if info.status == "open":
             about = RevertOptions(author=options.get("author"), timeout=options["timeout"])
@@ -147,7 +148,7 @@ class ApplyOperations(RebaseOperations):
     ) -> dict[str, Fault]:
         """Return the faults, by value id, of the values that are errors in the branch, but not in its target now.
 
-        Values that fail by themselves come first, then those that fail because an input does. The call first waits
+        Values that fail by themselves come first, then values that fail because an input does. The call first waits
         until the derived values of the branch are up to date, and then reads all values of the branch and the target.
         `at`: as in `apply`. `timeout`: the longest wait for the derived values, in seconds.
 
@@ -181,7 +182,8 @@ class ApplyOperations(RebaseOperations):
     async def protect(
         self, workspace: str, change_set: str, **options: Unpack[RevertOptions]
     ) -> EnqueueUpdatesResponse:
-        """Make the change set refuse edits and reverts, with code `protected`, and wait. It still accepts applies.
+        """Make the change set refuse edits and reverts, with code `protected`, and wait. Branches can still be applied
+        to it.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`.
         """
@@ -199,7 +201,7 @@ class ApplyOperations(RebaseOperations):
         return await self.enqueue_updates_with_reply(workspace, change_set, (), action=marking, **options)
 
     async def _to_apply(self, key: ChangeSetKey, at: At | None) -> "_ToApply":
-        """Return the state of the branch at the position, as far as an apply needs it."""
+        """Return the facts about the branch at the position that an apply needs."""
         with translate_missing_stream():
             found = await self._reader.newest_commit(key, at)
         name = f"{key.workspace}/{key.change_set}"
@@ -217,6 +219,7 @@ class ApplyOperations(RebaseOperations):
     async def _derived(self, key: ChangeSetKey, edited: int, inherited: bool) -> None:
         """Wait until the derived values of `key` are up to date as of commit `edited`."""
         if inherited:
-            # No server works on a change set that was only created. A request without updates makes a server load it.
+            # No server works on a change set that was created but never used. A request without updates makes a server
+            # load it.
             await self.enqueue_updates_with_reply(key.workspace, key.change_set, ())
         await self._coverage.wait(key, edited)

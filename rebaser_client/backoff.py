@@ -3,8 +3,8 @@
 Clients may fail at the same moment, for example when a server restarts. Jitter keeps them from retrying at the same
 moment.
 
-Invariant: nothing here sleeps or reads a clock. Randomness comes from the argument `draw`. Its default is a generator
-that the simulation seeds.
+Invariant: this module neither sleeps nor reads a clock. Randomness comes from the argument `draw`. Its default is a
+generator that the simulation seeds.
 """
 
 import math
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from rebaser_core.backoff import exponential_delay
 
-JITTER = 0.5  # share by which a delay is shortened or lengthened at most
+JITTER = 0.5  # maximum share by which a delay is shortened or lengthened
 
 
 def jittered(delay: float, draw: Callable[[], float] = random.random) -> float:

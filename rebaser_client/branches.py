@@ -1,4 +1,4 @@
-"""The operations of the client that create branches, list them, and show what they changed."""
+"""The operations of the client that create branches, list them, and show their changes."""
 
 from abc import abstractmethod
 from dataclasses import replace
@@ -44,16 +44,17 @@ class BranchOperations(ReadOperations):
     ) -> BranchInfo:
         """Create a change set with all values of `parent`, and wait until it exists.
 
-        This takes the same time for any number of values. Afterwards, edits of one change set do not affect the other.
+        The time for this does not depend on the number of values. Afterwards, edits of one change set do not affect the
+        other.
 
         - `parent`: None for a change set without values.
         - `at`: the position of the parent, a log sequence or a time with its time zone; None is now. If the parent did
-          not exist then, its own parent takes its place.
-        - `target`: the change set that the new one is compared with and applied to: the parent (default), or the target
-          of the parent. In the second case, the new change set begins with all changes of the parent.
-        - `closed`: the change set accepts no edits, and keeps one state of the parent under a name, like a tag.
+          not exist then, its own parent is used instead.
+        - `target`: the change set that the new one is compared with, and can be applied to: the parent (default), or
+          the target of the parent. In the second case, the new change set begins with all changes of the parent.
+        - `closed`: the change set accepts no edits. Like a tag, it keeps one state of the parent under a name.
         - `follow`: `auto` brings the branch up to date with its target whenever a server works on the branch, as
-          `rebase` does. A branch that nobody uses falls behind, and its next request brings it up to date. With
+          `rebase` does. An unused branch falls behind until its next request, which brings it up to date. With
           `manual`, only `rebase` and `apply` do so.
         - `or_use`: if the change set exists, return it, provided that it was created from the same parent, with the
           same target, and not from a position after `at`.
@@ -83,7 +84,8 @@ class BranchOperations(ReadOperations):
         assert isinstance(response.status, Success)  # noqa: S101 - any other status is raised as an error
         created = response.status.commit
         if wait == "derived" and await self._owes(key, created):
-            # No server works on a change set that was only created. A request without updates makes a server load it.
+            # No server works on a change set that was created but never used. A request without updates makes a server
+            # load it.
             await self.enqueue_updates_with_reply(workspace, change_set, (), wait="derived", timeout=timeout)
         info = await self.branch(workspace, change_set, at=created)
         if info is None:
@@ -111,11 +113,11 @@ class BranchOperations(ReadOperations):
     async def changes(
         self, workspace: str, change_set: str, *, at: At | None = None, derived: bool = False
     ) -> BranchDiff:
-        """Return what the branch changed since its base, and what its target has at these ids now.
+        """Return the changes of the branch since its base, and the present definitions of these ids in its target.
 
-        `at`: the position of the branch; None is now. The cost depends on the changes, and on the commits that the
-        branch and its target have made since, but not on the number of values. `derived`: also return derived values
-        that have the definition of the base, but another value. This reads all values of the branch, and of its target
+        `at`: the position of the branch; None is now. The cost depends on the changes, and on the commits of the branch
+        and its target since the base, but not on the number of values. `derived`: also return derived values that
+        differ although their definitions are those of the base. This reads all values of the branch, and of its target
         at the base.
 
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
@@ -126,14 +128,15 @@ class BranchOperations(ReadOperations):
             return replace(found, derived=await self._branches.derived(found)) if derived else found
 
     async def _position(self, key: ChangeSetKey, at: At) -> tuple[str, int]:
-        """Return the change set that holds the state of `key` at `at`, and the log sequence of its commit then."""
+        """Return the change set whose log has the state of `key` at `at`, and the log sequence of its newest commit
+        then."""
         with translate_missing_stream():
             try:
                 source, at_source = await source_of(self._reader, key, at)
             except UnprocessableError:
                 if not isinstance(at, int):
                     raise
-                return key.change_set, at  # the server refuses the position, and says why
+                return key.change_set, at  # the server refuses the position, and gives the reason
             if isinstance(at_source, int):
                 return source.change_set, at_source
             message = await self._reader.newest_message(source, at_source)

@@ -50,7 +50,7 @@ Wait: TypeAlias = Literal["applied", "derived"]
 WAITS, MANY_WAITS = get_args(Wait), get_args(WaitMany)
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
-RESEND_TIMEOUT = 5.0  # seconds to store a request again; if that fails, the resender tries again at its next check
+RESEND_TIMEOUT = 5.0  # seconds to store a request again; if that fails, the resender retries at its next check
 
 
 class RebaserClient(RevertOperations, StatusOperations):
@@ -122,7 +122,7 @@ class RebaserClient(RevertOperations, StatusOperations):
         return client
 
     async def aclose(self) -> None:
-        """Close the client. Calls that still wait raise `ClientClosedError`, as all later calls do."""
+        """Close the client. Calls in progress and all later calls raise `ClientClosedError`."""
         if self._context is not None:
             await self._context.close()
 
@@ -173,15 +173,15 @@ class RebaserClient(RevertOperations, StatusOperations):
         """Store a request durably, publish a task for its change set, and return the request id.
 
         - `request_id`: the id of an earlier request that may not have arrived, to send it again. Default: a new id.
-        - `from_change_set`: the change set in which the updates were made. Removing a value that does not exist in this
-          one is then a conflict.
-        - `recompute`: computes derived values again after the updates, all or those of one function, even if their
-          inputs did not change.
+        - `from_change_set`: the change set in which the updates were made. If it is given, removing a value that does
+          not exist in this change set is a conflict.
+        - `recompute`: derived values to compute again after the updates, even if their inputs did not change: all of
+          them, or those of one function.
         - `author` (up to 128 characters; by default, that of the client) and `message` (up to 1,024): who edits, and
           why. The log keeps both.
-        - `expect_at`: the log sequence that the edits are based on. The request is rejected, with code `moved`, if one
-          of its ids was defined or removed after that. For an id that does not exist, the newest edit of the whole
-          change set counts.
+        - `expect_at`: the log sequence on which the edits are based. The request is rejected, with code `moved`, if one
+          of its ids was defined or removed after that sequence. For an id that does not exist, the newest edit of the
+          whole change set counts.
         - `timeout`: seconds.
 
         Raises:
@@ -234,8 +234,8 @@ class RebaserClient(RevertOperations, StatusOperations):
     ) -> EnqueueUpdatesResponse:
         """Send a request, and wait until its commit is durable (`applied`), or until a DVU has covered it (`derived`).
 
-        The returned response is always a success. `action`: what the request asks for instead of updates; methods such
-        as `revert` and `apply` pass it. Raises the errors of `enqueue_updates`, and these:
+        The returned response is always a success. `action`: the action that the request asks for instead of updates;
+        methods such as `revert` and `apply` pass it. Raises the errors of `enqueue_updates`, and these:
 
         - `RequestRejected` if the request cannot be processed.
         - `RequestIdReused` if another request had the same id.
@@ -278,7 +278,7 @@ class RebaserClient(RevertOperations, StatusOperations):
                 received = await reply
             except NoAnswerError:
                 raise TimeoutError from None
-            self._resender.remove(request)  # before the wait for a DVU, which may take long
+            self._resender.remove(request)  # before the wait for a DVU, which may take a long time
             request = None
             if not isinstance(action, Create):  # the owner ends after a `create` commit
                 self._task_publisher.record_answer(key, stored_at)
@@ -310,17 +310,17 @@ class RebaserClient(RevertOperations, StatusOperations):
         """Send many requests, and return the outcome of each, in the order of `requests`.
 
         Requests are taken from `requests` as earlier ones complete, so a generator may yield any number; at most
-        `max_in_flight` are incomplete at a time. Requests for one change set are stored in order: each one after the
-        previous one was stored or failed. A failure is the outcome of its request, and does not stop the others.
+        `max_in_flight` are incomplete at a time. Requests for one change set are stored in order: each is sent once the
+        previous one was stored or failed. A request that fails does not stop the others; its outcome is the error.
 
-        - `wait`: when a request counts as complete: when it is `stored` (as by `enqueue_updates`), or when its commit
-          is durable (`applied`). To wait for derived values, call `wait_covered` with the last commit of a change set.
-        - `timeout`: seconds for each request, from when it is taken.
+        - `wait`: a request is complete when it is `stored` (as by `enqueue_updates`), or when its commit is durable
+          (`applied`). To wait for derived values, call `wait_covered` with the last commit of a change set.
+        - `timeout`: seconds for each request, counted from the moment when it is taken.
         - `on_outcome`: called with each outcome, as soon as it is known.
 
-        The errors of outcomes are those of `enqueue_updates_with_reply`. Raises only what `requests` and `on_outcome`
-        raise, and `UnprocessableError` for an invalid `wait`. If the call ends early, some of the requests may be
-        applied later.
+        The errors of outcomes are those of `enqueue_updates_with_reply`. Raises only the exceptions of `requests` and
+        `on_outcome`, and `UnprocessableError` for an invalid `wait`. If the call ends early, some of the requests may
+        be applied later.
         """
         if wait not in MANY_WAITS:
             raise UnprocessableError(f"wait must be 'stored' or 'applied', not {wait!r}", code="invalid_argument")
@@ -364,7 +364,7 @@ class RebaserClient(RevertOperations, StatusOperations):
     # -- publishing ------------------------------------------------------------------------------------------------
 
     async def _enter(self, id_: RequestId, timeout: float) -> None:  # noqa: ASYNC109 - the error must carry the request id
-        """Wait until `_in_flight` admits the request. The caller releases it."""
+        """Wait until `_in_flight` admits the request. The caller has to release `_in_flight`."""
         try:
             await self._in_flight.enter(self._loop.time() + timeout)
         except TimeoutError:
@@ -377,7 +377,7 @@ class RebaserClient(RevertOperations, StatusOperations):
             return check_request_id(request_id)
         now = time.time_ns() // 1_000_000
         if now > self._id_time:
-            self._id_time, self._id_random = now, int.from_bytes(os.urandom(9), "big")  # 72 bits: room to count
+            self._id_time, self._id_random = now, int.from_bytes(os.urandom(9), "big")  # 72 bits: room to count up
         self._id_random += 1
         return RequestId(ulid(self._id_time, self._id_random.to_bytes(10, "big")))
 

@@ -1,13 +1,14 @@
-"""Lets long computations share the event loop: they call `cooperate` between steps, or run by `run_offloaded`.
+"""Lets long computations share the event loop: they call `cooperate` between steps, or run through `run_offloaded`.
 
-Without this module, a thousand owners could each compute for a while in the same iteration of the event loop, and so
-could readers of long logs. That iteration would last for seconds. Answers from NATS would stay unread until they count
-as missing, and leases would expire.
+Without this module, a thousand owners and readers of long logs could all compute in the same iteration of the event
+loop, which would then last for seconds. Answers from NATS would stay unread until they count as missing, and leases
+would expire.
 
 Invariant: in each iteration of the loop, tasks are admitted until `TIME_SLICE` of processor time is used up. Later
-tasks queue, and the next iteration admits a batch of them, first come, first served. The batch doubles while batches
-use less than half of a time slice, and halves when one overruns it; it never has fewer than one task. Processor time
-counts, not wall-clock time, so the time in which the machine runs other processes is not charged to a task.
+tasks queue, and the next iteration admits a batch of them, first come, first served. The size of the batch doubles
+while batches use less than half of a time slice, and halves when a batch overruns it; it is never less than one task.
+Slices are measured in processor time, not in wall-clock time, so a task is not charged for the time while the machine
+runs other processes.
 """
 
 import asyncio
@@ -23,8 +24,8 @@ from anyio.lowlevel import RunVar
 
 from rebaser_core import thresholds
 
-TIME_SLICE = 0.02  # seconds of computing until the loop gets back to sockets and timers
-MAX_BATCH = 16  # tasks admitted from the queue in one iteration, because an iteration has a cost, too
+TIME_SLICE = 0.02  # seconds of computing until the loop returns to sockets and timers
+MAX_BATCH = 16  # tasks admitted from the queue in one iteration; more than one, because each iteration has a cost
 THREADS = 2  # for functions that run longer than `TIME_SLICE`
 
 T = TypeVar("T")
@@ -48,8 +49,8 @@ class TimeSlices:
         """Wait until the caller may compute. Return the `time.thread_time` at which the caller has to call this
         again."""
         if not self._queue:
-            # Reading the processor time is a system call, so the wall clock is checked first: it never advances by
-            # less.
+            # Reading the processor time is a system call, so the wall clock is checked first: it always advances by at
+            # least as much.
             if self._running and time.monotonic() < self._lasts_until:
                 return self._ends_at
             now = time.thread_time()
@@ -118,8 +119,8 @@ async def cooperate() -> float:
 
 
 async def run_in_steps(steps: Iterator[None]) -> None:
-    """Run `steps` to their end, with turns for other tasks in between. If the caller is cancelled, the rest runs at
-    once."""
+    """Run `steps` to their end, with turns for other tasks in between. If the caller is cancelled, run the remaining
+    steps without pauses."""
     try:
         for _ in steps:
             await cooperate()
@@ -129,9 +130,10 @@ async def run_in_steps(steps: Iterator[None]) -> None:
 
 
 async def run_offloaded(size: int, function: Callable[..., T], *args: object) -> T:
-    """Return `function(*args)`, which processes `size` bytes: called here if these are few, otherwise in a thread.
+    """Return `function(*args)`, which processes `size` bytes. A call with few bytes runs on the event loop, any other
+    in a thread.
 
-    If the caller is cancelled, the thread goes on, and its result is dropped.
+    If the caller is cancelled, the thread continues, and its result is dropped.
     """
     if size <= thresholds.now.on_loop_max_bytes:
         await cooperate()

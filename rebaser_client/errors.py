@@ -1,4 +1,4 @@
-"""The errors that the client raises, beyond the classes of `rebaser_core.errors`."""
+"""The errors that the client raises, in addition to the classes of `rebaser_core.errors`."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal, TypeAlias
@@ -45,8 +45,8 @@ class NotAllowed(RebaserError):  # noqa: N818 - a state of the connection
 
 
 class NotReadyError(TransientError):
-    """NATS answers, but Rebaser's streams do not: no server has created them yet, the prefix or the NATS account
-    differs from that of the servers, or JetStream is not available."""
+    """NATS answers, but the streams of Rebaser are not available: no server has created them yet, the client has
+    another prefix or NATS account than the servers, or JetStream is not available."""
 
     default_code = "not_ready"
 
@@ -130,7 +130,8 @@ class RequestTimeout(TransientError):  # noqa: N818 - a state of the request
 
 
 class RequestRejected(RebaserError):  # noqa: N818 - a state of the request
-    """The request was rejected, and nothing was applied. Sending it again does not help; `response` says why."""
+    """The request was rejected, and nothing was applied. Sending it again does not help; `response` gives the
+    reason."""
 
     disposition: ClassVar[Disposition] = Disposition.REJECT
     default_code = "rejected"
@@ -153,11 +154,11 @@ class RequestConflicts(RequestRejected):
     """Nothing was applied, because the request conflicts with the present content of the change set.
 
     There are three causes: updates from another change set (`from_change_set`) remove values that do not exist in this
-    one; a revert would take back values that were edited again; or a branch and its target both edited a value.
+    one; a revert would take back values that have been edited again; or a branch and its target both edited a value.
 
     `conflicts` has the first 100 values in conflict, each with the reason; for a revert or a branch, also with the
-    conflicting definitions. For updates from another change set, `conflicts` is empty if the answer is a repeated one.
-    The message always names up to ten values.
+    conflicting definitions. For updates from another change set, `conflicts` is empty in a repeated answer. The message
+    always names up to ten values.
     """
 
     default_code = "conflicts"
@@ -169,7 +170,7 @@ class RequestConflicts(RequestRejected):
 
 
 class RequestIdReused(RequestRejected):
-    """A request with the same id but other content was decided before, and keeps its outcome."""
+    """A request with the same id but different content was decided before. Its outcome stays."""
 
     default_code = REQUEST_ID_REUSED
 
@@ -177,7 +178,7 @@ class RequestIdReused(RequestRejected):
 class NewErrors(UnprocessableError):  # noqa: N818 - a state of the branch
     """Values are errors in the branch, but not in its target. The branch was not applied.
 
-    `errors`: the faults of these values by id; first the values that fail by themselves, then those that fail because
+    `errors`: the faults of these values by id. Values that fail by themselves come first, then values that fail because
     an input does.
     """
 

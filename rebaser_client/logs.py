@@ -1,4 +1,5 @@
-"""Sends the library's log events to the logging of the application; drops them if the application configured none.
+"""Sends the log events of the library to the logging of the application, or drops them if the application configured
+none.
 
 If the application configured structlog, events go there, with their fields. Otherwise they go to the standard
 `logging`, one line for each event, under the logger `rebaser_client`. The record has the event and its fields as the
@@ -59,8 +60,8 @@ class Logger:
     def _emit(self, level: int, event: str, fields: dict[str, Any], *, exc_info: bool = False) -> None:
         fields = self._fields | fields
         structlog: Any = sys.modules.get("structlog")
-        # Checked at each event, because applications configure logging after their imports. While another thread
-        # imports structlog, the module exists without its functions.
+        # This is checked at each event, because applications configure logging after their imports. While another
+        # thread imports structlog, the module exists without its functions.
         if structlog is not None and getattr(structlog, "is_configured", bool)():
             if self._structured is None:
                 self._structured = structlog.get_logger(self._name)

@@ -12,20 +12,20 @@ MAX_IN_FLIGHT = 256  # requests: 25,000 a second if NATS takes 10 ms to confirm 
 
 
 class ClientOptions(Access, total=False):
-    """The options of `Access` (credentials and TLS of the NATS connection), and the following. All are optional.
+    """The options of `Access` (credentials and TLS of the NATS connection), and the options below. All are optional.
 
-    - `prefix`: prefix of the names of streams and subjects. The servers must have the same.
-    - `blobs`: URL of the blob store; by default, blobs are in NATS. The servers must have the same.
-    - `limits`: limits for requests. The servers must have the same.
+    - `prefix`: prefix of the names of streams and subjects. The servers must have the same prefix.
+    - `blobs`: URL of the blob store; by default, blobs are in NATS. The servers must have the same URL.
+    - `limits`: limits for requests. The servers must have the same limits.
     - `inbox_prefix`: prefix of the subjects on which answers arrive.
-    - `content_type`: encoding of requests, and thereby of their answers: CBOR (default), or JSON (`application/json`).
+    - `content_type`: encoding of requests and of their answers: CBOR (default), or JSON (`application/json`).
     - `check_formulas`: refuse updates whose formula does not parse (default). A formula takes 0.1 ms to parse the first
       time. Needs `cel-expr-python`; without this package, formulas are not checked.
-    - `max_in_flight`: how many requests the client stores at one time (default 256). Further requests wait in the order
-      of the calls, and the wait counts towards their timeouts. The option also limits how many requests of one
+    - `max_in_flight`: how many requests the client stores at the same time (default 256). Further requests wait in the
+      order of the calls, and the wait counts towards their timeouts. The option also limits how many requests of one
       `enqueue_many` may be incomplete.
-    - `author`: who makes the edits, for the log (up to 128 characters); a call may name another author. Servers do not
-      verify the author.
+    - `author`: the author of edits that the log records (up to 128 characters). A call may name another author. Servers
+      do not verify authors.
     """
 
     prefix: str

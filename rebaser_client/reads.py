@@ -68,7 +68,7 @@ class ReadOperations:
         await self.enqueue_updates(key.workspace, key.change_set, ())
 
     async def exists(self, workspace: str, change_set: str) -> bool:
-        """Return whether a request was ever sent to the change set."""
+        """Return whether the change set has ever received a request."""
         key, subjects = ChangeSetKey.of(workspace, change_set), self._subjects
         with translate_missing_stream():
             # The queue is read before the log, because a request leaves the queue only after its commit is stored.
@@ -78,7 +78,8 @@ class ReadOperations:
             )
 
     async def change_sets(self, workspace: str | None = None) -> list[ChangeSetKey]:
-        """List the change sets that ever got a request, of one workspace or of all, sorted. Includes deleted ones."""
+        """List the change sets, of one workspace or of all, that have ever received a request, sorted. Includes deleted
+        ones."""
         if workspace is not None:
             check_token(workspace, "workspace")
         js, subjects = self._js, self._subjects
@@ -100,8 +101,8 @@ class ReadOperations:
     ) -> dict[str, Value]:
         """Return all values by id. A change set without commits has none. `at`: see `state`.
 
-        With `match`, only those whose id matches the pattern: `cart/*/price`, or `cart/**` for all ids that begin with
-        `cart/`.
+        `match`: return only values whose ids match this pattern, such as `cart/*/price`, or `cart/**` for all ids that
+        begin with `cart/`.
         """
         return select_values(await self.state(workspace, change_set, at=at), match)
 
@@ -128,8 +129,8 @@ class ReadOperations:
     ) -> "ChangeSetState":
         """Return the folded state: values, their definitions, and the debt.
 
-        `ids`: the only values that are needed, which is faster. Use nothing of the state then but these values and
-        their definitions, `last` and `status`.
+        `ids`: read only these values, which is faster. Of that state, use only these values and their definitions,
+        `last` and `status`.
 
         `at`: the position whose state is read, a log sequence or a time with its time zone; None is now. This is the
         state after the newest commit at or before the position; its `last` is the sequence of that commit, 0 if there
@@ -146,7 +147,8 @@ class ReadOperations:
     async def log(
         self, workspace: str, change_set: str, id_: str | None = None, *, at: At | None = None
     ) -> AsyncGenerator[LogEntry, None]:
-        """Yield the commits of the change set, newest first: from now or the position `at` back to the oldest one left.
+        """Yield the commits of the change set, newest first: from now, or from the position `at`, back to the oldest
+        one in the log.
 
         `id_`: only commits that define or remove this value. Commits are read as the caller takes them: the newest
         few one by one, older ones in pages.
@@ -159,7 +161,7 @@ class ReadOperations:
                     yield entry
 
     async def show(self, workspace: str, change_set: str, at: At | None = None) -> ShownCommit:
-        """Return the newest commit, or the newest one at or before `at`, with what each of its requests changed.
+        """Return the newest commit, or the newest one at or before `at`, with the changes of each of its requests.
 
         Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position` if there was no commit by then.
         """
@@ -167,7 +169,7 @@ class ReadOperations:
             return await self._history.show(ChangeSetKey.of(workspace, change_set), at)
 
     async def blame(self, workspace: str, change_set: str, *ids: str, at: At | None = None) -> dict[str, Blame]:
-        """Return who last defined each of the values `ids`, without those that do not exist."""
+        """Return who last defined each of the values `ids`. Ids that do not exist are left out."""
         with translate_missing_stream():
             return await self._history.blame(ChangeSetKey.of(workspace, change_set), ids, at)
 
@@ -183,9 +185,10 @@ class ReadOperations:
     ) -> Diff:
         """Compare the definitions of the change set with those of `other`, by default the same change set.
 
-        `at`: the position of the first, `other_at` that of the second; None is now. `derived`: also compare the derived
-        values whose definitions are the same. Two positions of one change set are compared by the commits between them,
-        if these commits record the definitions that they replaced; otherwise both states are read.
+        `at`: the position of this change set. `other_at`: the position of the other one. None is now. `derived`: also
+        compare the derived values whose definitions are the same. Two positions of one change set are compared by the
+        commits between them, if these commits record the definitions that they replaced; otherwise both states are
+        read.
 
         Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position`, as `state` does.
         """
@@ -211,14 +214,14 @@ class ReadOperations:
     async def watch(self, workspace: str, change_set: str, *, after: int | None = None) -> AsyncGenerator[Commit, None]:
         """Yield commits with their deltas as they are appended: those after log sequence `after`, or from now on.
 
-        Old commits are purged. If commits after `after` are gone, the watcher begins with the oldest one that is left.
-        A commit of the kind `create`, or a commit that marks the change set as deleted, replaces all values of the
-        commits before it: after a deletion, another change set may be created under the same name.
+        Old commits are purged. If commits after `after` are gone, the watcher begins with the oldest remaining commit.
+        A commit of the kind `create`, or a commit that marks the change set as deleted, replaces all values of earlier
+        commits: after a deletion, another change set may be created under the same name.
         """
         key = ChangeSetKey.of(workspace, change_set)
         with translate_missing_stream():
             if after is None:
-                newest = await self._reader.newest_message(key)  # perhaps not a commit, but a message that readers skip
+                newest = await self._reader.newest_message(key)  # not always a commit: readers skip other messages
                 after = 0 if newest is None else newest.sequence
             async with aclosing(self._reader.follow(key, after)) as commits:
                 async for commit in commits:
@@ -229,8 +232,8 @@ class ReadOperations:
     ) -> AsyncGenerator[DvuProgress, None]:
         """Yield the progress of DVUs that take seconds or longer, of one change set, of one workspace, or of all.
 
-        Best effort: servers publish progress from time to time, and NATS does not store it. Only the commit of a DVU
-        shows that the DVU has ended.
+        Progress may be missed: servers publish it from time to time, and NATS does not store it. Only the commit of a
+        DVU shows that the DVU has ended.
         """
         names = (workspace, "workspace"), (change_set, "change set")
         tokens = ["*" if name is None else check_token(name, what) for name, what in names]
@@ -252,9 +255,9 @@ class ReadOperations:
     ) -> None:
         """Return when derived values are correct as of log sequence `commit`. `timeout` is seconds.
 
-        No server computes the values that a branch inherited until the branch is used. If nobody has used the branch,
-        this call sends it a request without updates; a client that may not send requests waits until somebody else uses
-        the branch.
+        No server computes the values that a branch inherited until the branch is used. If the branch has never been
+        used, this call sends it a request without updates. A client that may not send requests waits until another
+        client uses the branch.
 
         Raises `TimeoutError`.
         """
@@ -296,7 +299,7 @@ class ReadOperations:
         return await read_overview(self._connection, self._js, self._subjects, self._reader, workspace)
 
     async def explain(self, workspace: str, change_set: str) -> Explanation:
-        """Return why the change set waits, the most likely reason first, or that nothing waits; loads no values.
+        """Return why the change set waits, the most likely reason first, or that nothing waits. Loads no values.
 
         If the change set does not exist, the only reason has the code `unknown`.
         """
@@ -306,8 +309,8 @@ class ReadOperations:
             return await explainer.explain(key)
 
     async def explain_value(self, workspace: str, change_set: str, id_: str) -> ExplainedValue | None:
-        """Return why a value is what it is: definition, inputs, who depends on it, the path to where its trouble began,
-        and who last defined it; None if it does not exist. Reads all values."""
+        """Explain a value: its definition and inputs, the values that depend on it, the path to the value where its
+        trouble began, and who last defined it. Returns None if it does not exist. Reads all values."""
         key = ChangeSetKey.of(workspace, change_set)
         state = await self.state(workspace, change_set)
         found = await to_thread.run_sync(explain_value, state, id_)
@@ -321,7 +324,7 @@ class ReadOperations:
             )
 
     async def task_acks(self, seconds: float) -> TaskAcks:
-        """Collect for `seconds` the ack samples that NATS publishes about finished tasks.
+        """For `seconds`, collect the ack samples that NATS publishes about finished tasks.
 
         The server setting `ack_sample` makes NATS publish them.
         """

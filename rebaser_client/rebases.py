@@ -1,7 +1,7 @@
 """The operations of the client that bring a branch up to date with its target: rebase, conflicts, and their resolution.
 
-Invariant: only somebody who saw a conflict can resolve it. A resolution names the position at which the conflicts were
-read, and is refused if one of the values, or its conflict, changed after that.
+Invariant: only a caller that has read a conflict can resolve it. A resolution names the position at which the conflicts
+were read, and is refused if one of the values, or its conflict, has changed since.
 """
 
 from collections.abc import Iterable
@@ -62,13 +62,13 @@ class RebaseOperations(BranchOperations):
         onto: str | None = None,
         **options: Unpack[RevertOptions],
     ) -> Rebased:
-        """Bring the changes that the target made since the branch's base into the branch, and wait until that is done.
+        """Bring the changes that the target made since the base into the branch, and wait.
 
-        Edits of the branch stay. If both sides defined a value differently, that is a conflict, and `strategy` says
-        what to do: `record` keeps the definition of the branch and records the conflict, `ours` keeps the definition of
-        the branch and `theirs` takes that of the target, both without a conflict. The last two also settle conflicts
-        that are recorded already. `onto`: the new target, which must be the target of the present target. If there is
-        nothing to do, no request is sent.
+        Edits of the branch stay. If both sides defined a value differently, that is a conflict. `strategy` determines
+        the result: `record` keeps the definition of the branch and records the conflict; `ours` keeps the definition of
+        the branch, and `theirs` takes the definition of the target, both without a conflict. `ours` and `theirs` also
+        settle conflicts that are already recorded. `onto`: the new target, which must be the target of the present
+        target. If there is nothing to do, no request is sent.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `closed`, `moved`,
         `not_a_branch`, `not_its_target`, `protected`, `purged` or `too_large`. Raises `UnprocessableError` with code
@@ -92,7 +92,7 @@ class RebaseOperations(BranchOperations):
         `at`: the position of the branch, a log sequence or a time with its time zone; None is now. `limit` is the size
         of a page, `after` the last id of the previous page. The cost depends on the number of changes in the branch,
         not on the number of values. The client caches all conflicts of the position that was read last, so another page
-        of the same position only costs a look at the newest commit.
+        of the same position only costs a read of the newest commit.
 
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raises `PositionPurged` as `state` does.
@@ -117,7 +117,7 @@ class RebaseOperations(BranchOperations):
         """Settle conflicts of a branch, and wait. Either all of them are settled, or none.
 
         - `ids`: the values in conflict; None for all of them.
-        - `take`: whose definition to take: the name of the branch, or that of its target.
+        - `take`: the name of the change set whose definitions to take: the branch or its target.
         - `updates`: new definitions, instead of `take`, one for each of `ids`. `ids` may then be left out.
         - `at`: the log sequence of the branch at which the caller read the conflicts; None is now. The call is refused
           if one of the values was edited, or came into conflict again, after that.

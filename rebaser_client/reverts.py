@@ -52,9 +52,9 @@ class RevertOperations(ReadOperations):
         The edited values get the definitions that they had before `first`. `request`: only the edits that this request
         made in the commit `first`. A revert is an edit like any other, and can itself be reverted.
 
-        `of`: the target of the branch `change_set`. Then the commits are those of the target, up to the base of the
-        branch, and the revert takes them back in the branch. To correct the target, which may be protected, apply the
-        branch afterwards.
+        `of`: the target of the branch `change_set`. If it is given, `first` and `last` are commits of the target, up to
+        the base of the branch, and the revert takes them back in the branch. To correct the target, which may be
+        protected, apply the branch afterwards.
 
         Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` if a value has been edited again since,
         and `RequestRejected` with code `moved` (for a commit of the target after the base), `not_its_target`, `purged`,
@@ -65,10 +65,10 @@ class RevertOperations(ReadOperations):
         return await self._send_revert(workspace, change_set, reverts, **options)
 
     async def undoable(self, workspace: str, change_set: str, *, author: str | None = None) -> UndoStep | None:
-        """Return the request that `undo` would take back: the newest one of `author` that made edits.
+        """Return the request that `undo` would take back: the newest request of `author` that made edits.
 
         Reverts, and requests that were reverted, do not count. Returns None if there is no such request among the
-        newest 10,000 commits. `author`: by default, that of the client; empty text stands for requests without an
+        newest 10,000 commits. `author`: by default, the author of the client; empty text stands for requests without an
         author.
         """
         key = ChangeSetKey.of(workspace, change_set)
@@ -86,7 +86,7 @@ class RevertOperations(ReadOperations):
             return await find_redo(self._history.log(key), author, partial(self._reader.commit_at, key))
 
     async def undo(self, workspace: str, change_set: str, **options: Unpack[RevertOptions]) -> EnqueueUpdatesResponse:
-        """Take back the request that `undoable` returns, and wait. Each call goes one request further back.
+        """Take back the request that `undoable` returns, and wait. Each further call takes back the request before.
 
         Raises the errors of `revert`, and `UnprocessableError` with code `nothing_to_undo`.
         """

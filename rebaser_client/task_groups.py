@@ -1,6 +1,6 @@
 """A task group that raises the exception of the task that failed, without an `ExceptionGroup` around it.
 
-Invariant: a failure of the body or of a child cancels the others. The group raises the failure once all of them have
+Invariant: a failure of the body or of a child cancels all others. The group raises the failure once all of them have
 ended.
 """
 
@@ -20,7 +20,7 @@ async def flat_task_group() -> AsyncIterator[TaskGroup]:
             yield group
     except BaseExceptionGroup as error:
         failures = error
-    if failures is not None:  # raised here, so that the `ExceptionGroup` is not the context of its own member
+    if failures is not None:  # not raised in the handler: the group would be the context of its member
         first, *others = failures.exceptions
         for other in others:
             first.add_note(f"while the task group ended: {other!r}")

@@ -16,7 +16,7 @@ from rebaser_core.streams.topology import TASKS_CONSUMER
 class TaskAcks:
     """Tasks that were acked within `seconds`.
 
-    - `percent`: the percentage of acks that is sampled; 0 if sampling is off. `samples`: how many samples arrived.
+    - `percent`: the sampled percentage of acks; 0 if sampling is off. `samples`: how many samples arrived.
     - `redelivered`: samples whose task was delivered more than once, because a server gave it back or did not respond.
       `most_deliveries`: the most deliveries of one task.
     - `latency_p50`, `latency_max`: seconds from the last progress ack to the final ack; None without samples.

@@ -41,7 +41,7 @@ class DeadLetterBox:
         code: str | None = None,
         request_id: str | None = None,
     ) -> AsyncIterator[DeadLetter]:
-        """Yield dead letters, oldest first. Each given argument restricts which ones.
+        """Yield dead letters, oldest first. Each given argument is a filter.
 
         Dead letters that arrive during the call may be included. Raises `UnprocessableError` for an invalid name.
         """
@@ -103,7 +103,7 @@ class DeadLetterBox:
         try:
             _, key = self._subjects.parse(stored.subject)
         except UnprocessableError:
-            return None  # not written by Rebaser
+            return None  # Rebaser did not write this message
         return read_letter(stored.sequence, key, stored.headers, len(stored.data))
 
 

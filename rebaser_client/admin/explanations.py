@@ -41,9 +41,9 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import NANOS, TASKS_CONSUMER
 
-# Reasons that also appear if an owner begins or ends while the facts are gathered: they are looked at twice.
+# Reasons that also appear if an owner begins or ends while the facts are gathered. So they are checked twice.
 UNSURE = ("lease_running_out", "working", "not_published")
-CONFIRM = 0.3  # seconds until the second look
+CONFIRM = 0.3  # seconds until the second check
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedValue:
-    """Why a value is what it is. `blame`: who last defined it. `origin`: who last defined the value where its trouble
-    began, if that is another one that exists."""
+    """The explanation of a value. `blame`: who last defined it. `origin`: who last defined the value where its trouble
+    began, if that is another existing value."""
 
     value: ValueExplanation
     blame: Blame | None
@@ -70,7 +70,7 @@ class ExplainedValue:
 
 
 class Explainer:
-    """Explains change sets of one installation. `branch` reads what a change set branches from."""
+    """Explains change sets of one installation. `branch` reads the `BranchInfo` of a change set."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Explainer:
         self._branch = branch
 
     async def explain(self, key: ChangeSetKey) -> Explanation:
-        """Explain `key`. Raises `ApiError` if the streams do not exist, `NotAllowed` if NATS refuses a question."""
+        """Explain `key`. Raises `ApiError` if the streams do not exist, and `NotAllowed` if NATS refuses a call."""
         reasons: tuple[WaitReason, ...] = ()
         for pause in (0.0, CONFIRM):
             await anyio.sleep(pause)
@@ -191,7 +191,7 @@ class Explainer:
         )
 
     async def _checkpoint_problem(self, commit: Commit) -> str:
-        """Say why the checkpoint that `commit` names cannot be read; its content is not read."""
+        """Return why the checkpoint that `commit` names cannot be read; empty if it exists. Its content is not read."""
         if commit.checkpoint is None:
             return ""
         try:

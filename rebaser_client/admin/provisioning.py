@@ -13,9 +13,10 @@ from rebaser_core.streams.subjects import Subjects
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stream, or a durable consumer of `stream`, and how it differs from what is wanted, as text, field by field.
+    """A stream, or a durable consumer of `stream`, and its differences from the wanted configuration, one text for each
+    field.
 
-    `consumer` is empty for a stream. `exists` is false if it is missing; then there are no differences.
+    `consumer` is empty for a stream. If `exists` is false, the part is missing, and there are no differences.
     """
 
     stream: str
@@ -28,7 +29,7 @@ class Part:
 
 
 async def examine_topology(js: JetStream, subjects: Subjects, options: topology.TopologyOptions) -> list[Part]:
-    """Return all streams and durable consumers, compared with what `options` ask for. Changes nothing."""
+    """Return all streams and durable consumers, compared with `options`. Changes nothing."""
 
     async def part(stream: str, consumer: str, info: Awaitable[Any], wanted: Mapping[str, Any]) -> Part:
         try:
@@ -74,8 +75,8 @@ async def ensure_topology(
 async def retire_old_sweep(js: JetStream, subjects: Subjects) -> bool:
     """Remove the consumer and the message with which earlier releases elected the sweeper.
 
-    Returns False, and removes nothing, if a server of an earlier release still waits on the consumer. That server
-    then sweeps beside the new sweeper, which does no harm.
+    Returns False, and removes nothing, if a server of an earlier release still waits on the consumer. That server then
+    sweeps in addition to the new sweeper, which does no harm.
     """
     try:
         info = await js.consumer_info(subjects.tasks_stream, topology.SWEEP_CONSUMER)

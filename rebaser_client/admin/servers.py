@@ -40,13 +40,16 @@ class Signature:
 class ServerInfo:
     """A live server.
 
-    - `owned`, `slots`: how many change sets it owns, and on how many it can work at once.
+    - `owned`: how many change sets it owns. `slots`: on how many it can work at the same time.
     - `dvu`: the state of its DVU engine. `updates`: its long DVUs.
     - `sweeper`: whether it is the sweeper. `durability`: its setting, or None.
-    - `trouble`: why it is not ready or, if it is, the latest problem that stopped one of its change sets; else empty.
-    - `ready`: all streams it needs exist. `losses`: streams that disappeared while it ran, and which data was in them.
+    - `trouble`: why the server is not ready; if it is ready, the latest problem that stopped one of its change sets;
+      empty if there is none.
+    - `ready`: whether all streams that it needs exist. `losses`: streams that disappeared while it ran, and the kind of
+      data in them.
     - `functions`: the names of the functions that it can compute. `signatures`: their signatures, by name.
-    - `about`: what it says about the change set that the ping named; None if it named none, or the server is too old.
+    - `about`: its report on the change set that the ping named; None if the ping named none, or if the release of the
+      server is too old.
     """
 
     id: str
@@ -83,7 +86,7 @@ async def ping(
                 try:
                     servers.append(_server_info(json.loads(answer.data), time.time()))
                 except (ValueError, TypeError, AttributeError):
-                    continue  # not an answer of a server
+                    continue  # this answer is not from a server
     return sorted(servers, key=lambda server: server.id)
 
 

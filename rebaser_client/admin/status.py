@@ -1,4 +1,4 @@
-"""Reads the overview that `rebaser status` shows: servers, change sets with their queues, streams.
+"""Reads the overview for `rebaser status`: servers, change sets with their queues, and streams.
 
 Everything is read from NATS; nothing is stored.
 """
@@ -98,7 +98,7 @@ async def read_overview(
 
 
 def _summary(head: Head | None) -> tuple[int, int | None, bool, str]:
-    """Return sequence, covers (None: the payload has to tell), debt and problem of a change set."""
+    """Return sequence, covers (None: only in the payload), debt and problem of a change set."""
     if head is None:
         return 0, 0, False, ""
     sequence, _, headers = head
@@ -112,7 +112,7 @@ def _summary(head: Head | None) -> tuple[int, int | None, bool, str]:
 
 
 async def _read_whole(reader: CommitReader, rows: list[ChangeSetStatus], numbers: list[int]) -> None:
-    """Complete the rows with these numbers by the payload of their newest commit."""
+    """Complete the rows with these numbers, from the payloads of their newest commits."""
     limiter = anyio.CapacityLimiter(MAX_CONCURRENT_READS)
 
     async def read(number: int) -> None:
@@ -136,9 +136,9 @@ async def _read_whole(reader: CommitReader, rows: list[ChangeSetStatus], numbers
 async def key_counts(
     js: JetStream, subjects: Subjects, stream: str, kind: str, workspace: str | None = None
 ) -> dict[ChangeSetKey, int]:
-    """Count the messages of each change set in a stream whose subjects have `kind`, of one workspace or of all.
+    """Count the messages of each change set of one workspace, or of all, in the stream whose subjects have `kind`.
 
-    Empty if the stream does not exist.
+    The result is empty if the stream does not exist.
     """
     pattern = f"{subjects.root}.{kind}.{workspace or '*'}.>"
     counts: dict[ChangeSetKey, int] = {}

@@ -1,4 +1,4 @@
-"""Reads the usage and the limits of the streams, the cost of a message in them, and which failures they survive."""
+"""Reads the usage and the limits of the streams, the cost of a message in them, and their durability."""
 
 import binascii
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ class StreamStatus:
     """The usage and the limits of a stream. Sizes are in bytes, and count one copy only. A limit of -1 means no limit.
 
     - `copies_behind`: copies that are offline or have not caught up.
-    - `percent_full`: the percentage that is used of the limit closest to being reached; None without limits.
+    - `percent_full`: the used percentage of the limit that is closest to being reached; None without limits.
     - `newest`: the cost of its newest message; None if there is none, or the client may not read it.
     - `retention`, `discard`: its NATS policies: when messages are removed, and whether a full stream removes old ones
       or refuses new ones.
@@ -67,7 +67,8 @@ class StreamStatus:
 class TasksStatus:
     """The state of the consumer from which all servers pull tasks.
 
-    - `pending`: tasks that no server has. `in_flight`: tasks that servers hold, or gave back for later.
+    - `pending`: tasks that no server has. `in_flight`: tasks that servers hold, or have given back to be redelivered
+      later.
     - `redelivered`: tasks in flight that were delivered more than once.
     - `waiting_pulls`: pulls of servers with free slots.
     - `ack_floor`: all tasks up to this stream sequence are done.
@@ -84,7 +85,7 @@ class TasksStatus:
 
 @dataclass(frozen=True, slots=True)
 class DurabilityStatus:
-    """The durability of the streams. The real durability can be higher than `at_least`, but a client cannot see that.
+    """The durability of the streams. The actual durability may be higher than `at_least`, but a client cannot see that.
 
     One copy on disk counts as `fast`. It is even `safe` if nats-server syncs every write, but NATS does not expose its
     setting `sync_interval` to clients. `storage` and `copies` are the weakest storage and the fewest copies of all

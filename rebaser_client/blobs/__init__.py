@@ -1,9 +1,9 @@
-"""Content-addressed blob stores, for batches, deltas and checkpoints that are too large for a message.
+"""Content-addressed blob stores, for checkpoints, and for updates and deltas that are too large for a message.
 
-`store` is the protocol; `nats` implements it on JetStream, `object_store` on a folder or a cloud. `open_blobs` chooses.
-`trash` is the protocol for garbage collection; `nats_trash` implements it for NATS. `description` reads the
-descriptions of blobs in NATS. For the client, the log reader and the server. Within Rebaser, this package imports only
-`rebaser_core` and, from `rebaser_client`, `jetstream`, `logs`, `backoff` and `task_groups`.
+`store` is the protocol. `nats` implements it on JetStream, `object_store` on a folder or a cloud store; `open_blobs`
+chooses one of them. `trash` is the protocol for garbage collection; `nats_trash` implements it for NATS. `description`
+reads the descriptions of blobs in NATS. The client, the log reader and the server use this package. Within Rebaser, it
+imports only `rebaser_core` and, from `rebaser_client`, `jetstream`, `logs`, `backoff` and `task_groups`.
 """
 
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def open_collectable(url: str | None, js: JetStream, bucket: str) -> CollectableBlobs:
-    """Open the store as `open_blobs` does, to collect its garbage."""
+    """Open the store as `open_blobs` does, for garbage collection."""
     return JetStreamTrash(js, bucket) if url is None else open_object_store(url)
 
 

@@ -1,6 +1,6 @@
 """The descriptions of blobs in NATS, in the layout of its object store (ADR-20).
 
-Invariant: `Description.read` returns only a description that has the hash of the address, so it is that of the blob.
+Invariant: `Description.read` returns only a description that has the hash of the address, so it describes that blob.
 """
 
 import base64
@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 from rebaser_client.blobs.store import BlobCorrupt
 from rebaser_client.jetstream.messages import StoredMessage
 
-MAX_DESCRIPTION = 64 * 1024  # bytes; those that Rebaser writes have a few hundred
+MAX_DESCRIPTION = 64 * 1024  # bytes; descriptions by Rebaser have a few hundred
 TRASH = "rebaser-trash"  # in the metadata of the description of a blob in the trash, which is marked as deleted
 
 _NUID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -21,9 +21,10 @@ _NUID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The description of a blob, published under the address of the blob, and where and when it was stored.
+    """The description of a blob, published under the address of the blob, with its stream sequence and the time when it
+    was stored.
 
-    `trashed`: the blob is in the trash. Its chunks are still there.
+    `trashed`: whether the blob is in the trash. Its chunks are still stored.
     """
 
     raw: dict[str, Any]
@@ -61,7 +62,7 @@ class Description:
 
 
 def stored_at(stored: StoredMessage) -> float:
-    """When a message was stored (Unix time); 0 if the server did not say."""
+    """When a message was stored (Unix time); 0 if the server gave no time."""
     return datetime.fromisoformat(stored.time).timestamp() if stored.time else 0.0
 
 

@@ -1,9 +1,10 @@
 """Measures how long ago a blob was stored, or its address was read in a message.
 
-A blob that no message names counts as garbage. So a message that names a blob must be sent soon after the blob was put.
+A blob that no message names counts as garbage. So a message that names a blob must be sent soon after the blob was
+stored.
 
-Invariant: the measured age is never less than the real one. It includes the time in which the machine slept or the
-process was stopped, and does not shrink when the wall clock is set back.
+Invariant: the measured age is never less than the real one. It includes the time while the machine slept or the process
+was stopped, and does not shrink when the wall clock is set back.
 """
 
 import time
@@ -26,12 +27,12 @@ class Freshness:
 
     @property
     def lasts(self) -> bool:
-        """Whether a message may name blobs that were put since the start."""
+        """Whether a message may still name blobs that were stored since the start."""
         return self.age <= garbage.FRESH_FOR
 
 
 def boot_time() -> float:
-    """Seconds since the machine started, including those in which it slept."""
+    """Seconds since the machine started, including the time while it slept."""
     return time.clock_gettime(_BOOT_CLOCK)
 
 

@@ -2,11 +2,11 @@
 
 Invariants: each put writes its chunks under a name of its own and never changes them, so that readers and writers of
 the same content cannot harm each other. Chunks are read back while they are written. The description is published last,
-after all chunks are stored, and is confirmed. A put that failed removes its own chunks, and no others.
+after all chunks are stored, and is confirmed. A put that failed removes only its own chunks.
 
-The age of a blob is that of its description. A put that finds an old blob publishes the description again. A get that
-finds the blob in the trash publishes the description that the blob had before. Both do so on condition that nobody has
-replaced the description meanwhile (see `nats_trash`).
+The age of a blob is the age of its description. A put that finds an old blob publishes the description again. A get
+that finds the blob in the trash publishes its earlier description again. Both do so on condition that no other client
+has replaced the description meanwhile (see `nats_trash`).
 """
 
 import base64
@@ -30,12 +30,12 @@ from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 log = get_logger(__name__)
 
 CHUNK = 128 * 1024  # bytes, the size in ADR-20
-READ = 16  # chunks compared without a pause, which takes a millisecond
+READ = 16  # chunks compared without a pause: a millisecond of work
 ROLLUP = {"Nats-Rollup": "sub"}
 TRIES = 5
 PUT_RETRY = 0.05  # seconds before the second attempt; doubled each time
-DESCRIPTION_RETRY = 0.1  # the same for an attempt to publish the description
-SILENCE = 10.0  # seconds without a chunk after which it counts as missing
+DESCRIPTION_RETRY = 0.1  # seconds before the second attempt to publish the description
+SILENCE = 10.0  # seconds without a chunk after which the next chunk counts as missing
 
 
 class JetStreamBlobs:
@@ -92,7 +92,7 @@ class JetStreamBlobs:
         return True
 
     async def _renew(self, address: str) -> bool:
-        """Store the description again if it is old. Return whether a description that is not old is stored now."""
+        """Store the description again if it is old. Return whether a fresh description is stored now."""
         description = await self._describe(address)
         if description is None or description.trashed:
             return False
@@ -101,13 +101,13 @@ class JetStreamBlobs:
         return await self._replace(address, description.sequence, description.alive())
 
     async def _restore(self, address: str, description: Description) -> bool:
-        """Take a blob out of the trash. Return False if somebody has replaced its description meanwhile."""
+        """Take a blob out of the trash. Return False if another client has replaced its description meanwhile."""
         restored = await self._replace(address, description.sequence, description.alive())
         log.info("blob_restored", address=address, bytes=description.size, done=restored)
         return restored
 
     async def _replace(self, address: str, sequence: int, description: bytes) -> bool:
-        """Replace the description at this stream sequence. Return False if somebody else has replaced it meanwhile."""
+        """Replace the description at this stream sequence. Return False if another client has replaced it meanwhile."""
         try:
             await self._js.publish(self._meta_of(address), description, ROLLUP, expected_last_subject_sequence=sequence)
         except ApiError as error:
@@ -143,12 +143,12 @@ class JetStreamBlobs:
             await self.get(address, max_bytes=len(data))
 
     async def _store(self, subject: str, data: bytes) -> None:
-        """Publish the chunks, and compare them with what is stored. The comparison ends soon after the last ack."""
+        """Publish the chunks, read them back and compare them. The comparison ends soon after the last ack."""
         if len(data) <= CHUNK:
             await self._js.publish_all(subject, _split(data))
             stored = await self._js.last(self._stream, subject) if data else None
             if (stored.data if stored else b"") != data:
-                raise BlobCorrupt("the chunk of a new blob is missing, or differs from what was written")
+                raise BlobCorrupt("the chunk of a new blob is missing, or differs from the bytes that were written")
             return
         written = anyio.Event()
 
@@ -163,14 +163,14 @@ class JetStreamBlobs:
             consumer.close_soon()
 
     async def _compare(self, consumer: OrderedConsumer, data: bytes, written: anyio.Event) -> None:
-        """Return when all of `data` was read back, chunk by chunk.
+        """Return once all of `data` has been read back, chunk by chunk.
 
         Raises `BlobCorrupt` for a chunk that differs, and `BlobMissing` if all chunks are `written`, but some of them
         do not arrive.
         """
         offset = 0
         while offset < len(data):
-            complete = written.is_set()  # read now: the last chunk may arrive some time after its ack
+            complete = written.is_set()  # read before the wait: the last chunk may arrive some time after its ack
             with anyio.move_on_after(SILENCE) as silence:
                 await consumer.wait()
             if silence.cancelled_caught and complete:
@@ -178,11 +178,11 @@ class JetStreamBlobs:
                 raise BlobMissing(f"{text} {SILENCE:g} s")
             for message in consumer.take(READ):
                 if message.data != data[offset : offset + CHUNK]:
-                    raise BlobCorrupt("a chunk of a new blob differs from what was written")
+                    raise BlobCorrupt("a chunk of a new blob differs from the bytes that were written")
                 offset += CHUNK
 
     async def _publish_description(self, address: str, description: bytes) -> None:
-        """Publish the description, and repeat that until NATS confirms it. Each attempt stores the same content.
+        """Publish the description, and retry until NATS confirms it. Each attempt stores the same content.
 
         Raises the error of the last attempt.
         """
@@ -234,7 +234,8 @@ class JetStreamBlobs:
         return b"".join(chunks)
 
     async def _not_arrived(self, address: str, subject: str, arrived: int, chunks: int) -> TransientError:
-        """Return the error for a blob of which only `arrived` chunks came. It says whether the others are missing."""
+        """Return the error for a blob of which only `arrived` chunks were delivered. It says whether the other chunks
+        are missing."""
         stored = (await self._js.subject_counts(self._stream, subject)).get(subject, 0)
         if stored < chunks:
             return BlobMissing(f"blob {address} has only {stored} of {chunks} chunks")
@@ -244,7 +245,7 @@ class JetStreamBlobs:
         return f"$O.{self._bucket}.C.{nuid}"
 
     def _meta_of(self, address: str, *, plain: bool = False) -> str:
-        """Return the subject of a description. `plain`: `address` is a wildcard, and stays as it is."""
+        """Return the subject of a description. `plain`: `address` is a wildcard, and is not encoded."""
         name = address if plain else base64.urlsafe_b64encode(address.encode()).decode()
         return f"$O.{self._bucket}.M.{name}"
 

@@ -1,7 +1,7 @@
 """The trash of the blob store in NATS: blobs whose chunks are kept, but whose descriptions are marked as deleted.
 
-Invariants: a description is replaced only on condition that it is still the newest, so a blob that is stored again in
-between stays. Chunks are removed only after the description that names them has been replaced.
+Invariants: a description is replaced only if it is still the newest one, so a blob that is stored again in between
+stays. Chunks are removed only after the description that names them has been replaced.
 """
 
 import base64

@@ -1,11 +1,11 @@
 """Blobs in a folder, or in S3, Google or Azure storage, through obstore.
 
-Invariants: a blob appears whole or not at all. A blob that exists, is intact and was stored a short time ago is not
+Invariants: a blob appears completely or not at all. A blob that exists, is intact and was stored recently is not
 written again. The error texts of a store are not shown, because they may contain signed URLs.
 
 Garbage collection first moves a blob to the folder `trash/`, and deletes it from there. These stores cannot delete an
-object on condition that nobody has written it meanwhile. So a blob may be moved although it is needed again: a get that
-does not find a blob looks in the trash, and brings it back.
+object on condition that it is unchanged. So a blob may be moved although it has become needed again. Therefore, a get
+that does not find a blob looks in the trash, and brings it back.
 """
 
 import os
@@ -44,7 +44,8 @@ RETRY = {"max_retries": 5, "retry_timeout": timedelta(seconds=BOUND / 2)}
 class ObjectStoreBlobs:
     """A `BlobStore` at `url`: file:///folder, s3://bucket/prefix, gs://…, az://….
 
-    Credentials come from the places where each cloud's tools look for them. Raises `ConfigError` for an unusable url.
+    Credentials come from the places where the tools of each cloud look for them. Raises `ConfigError` for an unusable
+    url.
     """
 
     def __init__(self, url: str) -> None:
@@ -99,7 +100,7 @@ class ObjectStoreBlobs:
         return True
 
     async def _read(self, address: str, max_bytes: int) -> tuple[bytes, datetime]:
-        """Return the blob, and when it was stored. Takes it out of the trash if it is there."""
+        """Return the blob, and when it was stored. If it is in the trash, take it out."""
         path = path_of(check_address(address))
         try:
             try:
@@ -169,7 +170,7 @@ class ObjectStoreBlobs:
 
     async def _move(self, source: str, target: str) -> bool:
         """Copy, then delete. Raises `FileNotFoundError` if there is nothing at `source`."""
-        # A copy may keep the time of its source. So the content is written anew: its time in the trash begins now.
+        # A copy may keep the time of its source. So the content is written again, to start its time in the trash now.
         stored = await _bounded(obstore.get_async(self._store, source), "read")
         data = await _bounded(stored.bytes_async(), "read")
         await _bounded(obstore.put_async(self._store, target, data, use_multipart=False), "written")

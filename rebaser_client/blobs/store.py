@@ -1,4 +1,5 @@
-"""The protocol of blob stores: `put` takes content and returns its address, `get` takes the address.
+"""The protocol of blob stores: `put` takes content and returns its address; `get` takes an address and returns the
+content.
 
 Invariant: a blob whose address `put` returned can be read back, byte for byte. The bytes that `get` returns have the
 requested hash. A blob never changes, so writing it twice is the same as writing it once.
@@ -33,7 +34,8 @@ class BlobStore(Protocol):
         ...
 
     async def has(self, address: str) -> bool:
-        """Whether the blob is stored; its content is not read. Takes it out of the trash. Raises `TransientError`."""
+        """Whether the blob is stored; its content is not read. If it is in the trash, take it out. Raises
+        `TransientError`."""
         ...
 
     async def get(self, address: str, *, max_bytes: int = MAX_BLOB) -> bytes:

@@ -15,7 +15,7 @@ class CollectableBlobs(BlobStore, Protocol):
     """A `BlobStore` with a trash. All methods raise `TransientError` if the store is not available."""
 
     def stored(self) -> AsyncIterator[StoredBlob]:
-        """Iterate over all blobs in the store and in its trash. One that is moved meanwhile may come twice."""
+        """Iterate over all blobs in the store and in its trash. A blob that is moved meanwhile may occur twice."""
         ...
 
     async def register(self, installation: str) -> None:
@@ -23,7 +23,7 @@ class CollectableBlobs(BlobStore, Protocol):
         ...
 
     async def installations(self) -> dict[str, str]:
-        """Return the installations that left a note, by the place of the note in the store."""
+        """Return the installations that left a note, by the path of the note in the store."""
         ...
 
     async def discard(self, blob: StoredBlob) -> bool:

@@ -1,7 +1,7 @@
-"""What garbage collection reads: `references`, every blob address that a stored message names.
+"""Reads, for garbage collection, every blob address that a stored message names (`references`).
 
-For the server, the data source and the command line. Within Rebaser, this package imports `rebaser_core` and, from
-`rebaser_client`, `blobs`, `jetstream` and `logs`.
+The server, the Spark data source and the command line use this package. Within Rebaser, it imports `rebaser_core` and,
+from `rebaser_client`, `blobs`, `jetstream` and `logs`.
 """
 
 from rebaser_client.garbage.references import Reference, ReferenceReader

@@ -1,13 +1,13 @@
 """Reads every blob address that a stored message names: commits, queued requests, dead letters.
 
 Addresses move from message to message: from a dead letter to a request, from a request to a commit, from a commit to a
-later one. So dead letters are read before requests, requests before commits, and the commits in stream order, up to the
-end that the log has when the reader gets there. A blob that was needed all the time is therefore found in one of these
-messages.
+later one. So dead letters are read before requests, requests before commits, and commits in stream order, up to the end
+of the log at the moment when the reader reaches it. Therefore, a blob that was needed all the time is found in one of
+these messages.
 
 Invariant: an address is left out only if no message that was read names it. The reader searches requests, dead letters
-and foreign messages in a log for addresses, even if it cannot decode them. A commit, a checkpoint or a list of
-addresses that cannot be read, or that has a version unknown to this program, is an error, because it may need blobs
+and foreign messages in a log for addresses, even if it cannot decode them. If a commit, a checkpoint or a list of
+addresses cannot be read, or has a version that is unknown to this program, that is an error, because it may need blobs
 that the reader cannot find.
 """
 
@@ -77,7 +77,7 @@ class ReferenceReader:
         """Return the references of dead letters and queued requests, by address."""
         found: dict[str, Reference] = {}
         subjects = self._subjects
-        # Dead letters are read again at the end, because requests die meanwhile.
+        # Dead letters are read again at the end, because requests may die meanwhile.
         for stream, kind in (
             (subjects.dlq_stream, "dead_letter"),
             (subjects.requests_stream, "request"),
@@ -91,7 +91,7 @@ class ReferenceReader:
     async def commits(self, after: int = 0, until: int | None = None) -> dict[str, Reference]:
         """Return the references of all commits after log sequence `after` up to `until`, by address.
 
-        `until` None: up to the end that the log has when the reader gets there.
+        `until` None: up to the end of the log at the moment when the reader reaches it.
         """
         found: dict[str, Reference] = {}
         checkpoints: set[str] = set()
@@ -105,7 +105,7 @@ class ReferenceReader:
     async def _messages(
         self, stream: str, pattern: str, first: int, until: int | None, *, headers_only: bool
     ) -> AsyncIterator[Message]:
-        """Yield the messages in stream order, until there is none after the last one."""
+        """Yield the messages in stream order, until no further message exists."""
         start = await self._js.next(stream, pattern, first)
         if start is None:
             return
@@ -129,7 +129,7 @@ class ReferenceReader:
                 await lowlevel.checkpoint()
 
     async def _in_commit(self, message: Message, checkpoints: set[str]) -> set[str]:
-        """Return the addresses that a message of a log names. `checkpoints`: those that were read before."""
+        """Return the addresses that a message of a log names. `checkpoints`: the checkpoints that were read before."""
         with _explained(message):
             named = read_blobs(message.headers)
         lists = [address[len(LIST) :] for address in named if address.startswith(LIST)]
@@ -190,7 +190,7 @@ def _is_commit(message: Message) -> bool:
 
 @contextmanager
 def _explained(message: Message) -> Iterator[None]:
-    """Say which commit cannot be read, and what to do."""
+    """Add to an error which commit cannot be read, and what to do."""
     which = f"commit {message.stream_sequence} on {message.subject} may need blobs that this program cannot find"
     try:
         yield
@@ -199,7 +199,7 @@ def _explained(message: Message) -> Iterator[None]:
         raise UnsupportedVersion(text) from error
     except UnprocessableError as error:
         advice = (
-            "repair this log with `rebaser doctor`; garbage is collected again once the history before it is purged"
+            "repair this log with `rebaser doctor`; garbage collection resumes once the history before it is purged"
         )
         text = f"{which}: {error.message}; {advice}"
         raise UnprocessableError(text, code=error.code) from error

@@ -1,6 +1,6 @@
 """Advisories and metrics that nats-server publishes about consumers: pins gained and lost, and sampled acks.
 
-They are core NATS messages: a client never gets those that are published while it has no subscription or connection.
+They are core NATS messages, so a client misses those that are published while it has no subscription or no connection.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -25,8 +25,8 @@ ACK = "io.nats.jetstream.metric.v1.consumer_ack"
 class Pinned:
     """A client was pinned for `group` of a consumer. `pin` is the id by which that client knows the pin.
 
-    `time` is an RFC 3339 text, as in the classes below. `account` is that of the stream, `domain` the JetStream domain;
-    both are empty if the server does not give them.
+    `time` is an RFC 3339 text, as in the classes below. `account` is the account of the stream, and `domain` the
+    JetStream domain; both are empty if the server does not give them.
     """
 
     stream: str
@@ -56,7 +56,8 @@ PinEvent: TypeAlias = Pinned | Unpinned
 
 @dataclass(frozen=True, slots=True)
 class AckSample:
-    """A message was acknowledged `ack_time_ns` nanoseconds after its last delivery; `deliveries` counts them all.
+    """A message was acknowledged `ack_time_ns` nanoseconds after its last delivery. `deliveries`: the number of its
+    deliveries.
 
     Samples exist only for consumers with a `sample_freq` (percent of the messages).
     """
@@ -120,7 +121,8 @@ def _text(event: Mapping[str, Any], name: str) -> str:
 
 
 def _event(message: Msg) -> Mapping[str, Any]:
-    """Return the content of an advisory. Any client may publish on these subjects; what is no advisory is empty."""
+    """Return the content of an advisory, empty for any other message, because any client may publish on these
+    subjects."""
     try:
         event = from_json(message.data)
     except ValueError:

@@ -25,13 +25,13 @@ from rebaser_client.jetstream.priority_groups import check_name, check_update
 from rebaser_client.nats.connection import Connection
 from rebaser_client.nats.messages import parse_headers
 
-DELETE_GROUP = 64  # calls to delete of which only the last one gets an answer
+DELETE_GROUP = 64  # calls to delete, of which only the last one is answered
 
 
 class JetStreamApi(ApiCalls):
     """API calls that need only names and return plain data. `JetStream` adds the calls that return objects.
 
-    `Stream` and `Consumer` use this class: `JetStream` imports them, so importing `JetStream` would make a circle.
+    `Stream` and `Consumer` use this class. They cannot import `JetStream`, because `JetStream` imports them.
     """
 
     def __init__(self, connection: Connection, *, domain: str | None = None, timeout: float = 5.0) -> None:
@@ -74,8 +74,8 @@ class JetStreamApi(ApiCalls):
     async def delete_many(self, stream: str, sequences: Sequence[int]) -> None:
         """Delete messages in groups of `DELETE_GROUP`. Only the last call of a group has an answer.
 
-        The server accepts calls in order but works on several at once, so some deletes may finish after this returns,
-        and a failed delete goes unnoticed. Callers must not depend on any single delete.
+        The server accepts calls in order but works on several at once. So some deletes may finish after this method
+        returns, and a failed delete goes unnoticed. Callers must not depend on any single delete.
         """
         subject = f"{self.prefix}STREAM.MSG.DELETE.{subject_tokens(stream)}"
         for start in range(0, len(sequences), DELETE_GROUP):
@@ -110,8 +110,8 @@ class JetStreamApi(ApiCalls):
         return info
 
     async def stream_created(self, stream: str) -> str:
-        """Return the stream's creation time as last seen (`StreamInfo.created`). Ask the server only if it was never
-        seen."""
+        """Return the last known creation time of the stream (`StreamInfo.created`). The server is asked only if none is
+        known."""
         return self._created.get(stream) or (await self.stream_info(stream)).created
 
     async def subject_counts(self, stream: str, pattern: str) -> dict[str, int]:
@@ -159,7 +159,7 @@ class JetStreamApi(ApiCalls):
         pedantic: bool,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
     ) -> ConsumerInfo:
-        """Create or update a consumer (see `JetStream`). `action`: `create`, `update`, empty for either."""
+        """Create or update a consumer (see `JetStream`). `action`: `create`, `update`, or empty for either."""
         name = config.get("name") or config.get("durable_name") or self.connection.new_name()
         subject, body = consumer_request(stream, {**config, "name": name}, action, pedantic=pedantic)
         if action != "create":

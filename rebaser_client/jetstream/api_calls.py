@@ -34,7 +34,7 @@ class ApiCalls:
 
     # -- acknowledgements ------------------------------------------------------------------------------------------
 
-    # With `confirmed`, these methods wait for the server's answer, at most for the default timeout.
+    # With `confirmed`, these methods wait for the answer of the server, up to the default timeout.
 
     async def ack(self, message: Message) -> None:
         """Acknowledge the message as done. The server sends no confirmation."""
@@ -106,7 +106,7 @@ def call_slot() -> asyncio.Semaphore:
 def parse_answer(message: Msg) -> dict[str, Any]:
     """Parse an answer of the API; raises `ApiError` for a refusal."""
     try:
-        content = from_json(message.data)  # a fifth of the cost of json.loads, and every publish has an answer
+        content = from_json(message.data)  # a fifth of the cost of json.loads; this runs for every publish
     except ValueError:
         content = None
     if type(content) is not dict:

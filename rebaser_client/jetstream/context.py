@@ -26,8 +26,8 @@ from rebaser_client.nats.errors import NoAnswerError, NoRespondersError
 from rebaser_client.nats.messages import STATUS, Msg
 from rebaser_core.errors import TransientError
 
-# A node of a cluster may learn later than the others which stream stores a subject. The pause has no jitter, because it
-# gives that node time, and does not spread clients that return to a server.
+# A node of a cluster may learn later than the others which stream stores a subject. The pause gives that node time. It
+# has no jitter, because it does not have to spread clients that return to a server.
 NO_RESPONDERS_TRIES, NO_RESPONDERS_PAUSE = 3, 0.25
 EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 
@@ -50,8 +50,8 @@ class JetStream(JetStreamApi):
         expected_last_subject_sequence: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
     ) -> PubAck:
-        """Store a message and return its ack. After a timeout, the message may be stored; after an `ApiError`, it is
-        not."""
+        """Store a message and return its ack. After a timeout, the message may have been stored; after an `ApiError`,
+        it was not."""
         if expected_last_subject_sequence is not None:
             headers = {**(headers or {}), EXPECTED_LAST: str(expected_last_subject_sequence)}
         tries = 0
@@ -81,7 +81,7 @@ class JetStream(JetStreamApi):
     ) -> MessageBatch:
         """Acknowledge `message` and pull `max_messages` more, with one message to the server instead of two.
 
-        This is sent when the batch is opened or first read from. `no_wait`: return only what is available now.
+        That message is sent when the batch is opened or first read from. `no_wait`: return only what is available now.
         This acknowledgement cannot be confirmed, but the arrival of the next messages shows that it was received.
         """
         limits = PullLimits.of_fetch(max_messages, None, expires, None)
@@ -121,7 +121,7 @@ class JetStream(JetStreamApi):
         """Create a stream. `config` is JetStream's `StreamConfig` (JSON API, docs.nats.io), as in the methods below.
 
         If the stream exists with the same configuration, it is returned. If it exists with another configuration, this
-        raises `ApiError` (error 10058).
+        method raises `ApiError` (error 10058).
         """
         return Stream(
             self, StreamInfo.of(await self.call(f"STREAM.CREATE.{subject_tokens(config.get('name', ''))}", config))

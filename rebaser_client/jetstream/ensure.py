@@ -15,7 +15,7 @@ from rebaser_core.errors import ConfigError
 
 log = get_logger(__name__)
 
-NO_PEERS = 10005  # also, with code 400, the answer of a cluster that is still starting
+NO_PEERS = 10005  # a cluster that is still starting also answers this, with code 400
 
 
 class ApiCall(Protocol):
@@ -67,7 +67,8 @@ async def ensure_consumer(call: ApiCall, stream: str, config: Mapping[str, Any])
 def consumer_request(
     stream: str, config: Mapping[str, Any], action: str, *, pedantic: bool = False
 ) -> tuple[str, dict[str, Any]]:
-    """Return subject and body of the call that makes a consumer. `action`: `create`, `update`, empty for either."""
+    """Return subject and body of the call that creates or updates a consumer. `action`: `create`, `update`, or empty
+    for either."""
     check_config(config)
     subject = f"CONSUMER.CREATE.{subject_tokens(stream, config['name'])}"
     if config.get("filter_subject"):  # the API subject must include the filter, so that permissions can depend on it
@@ -96,5 +97,5 @@ def _final(error: ApiError, what: str, changes: Mapping[str, tuple[Any, Any]] | 
 
 
 def difference_texts(changes: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    """Return what `differences` found as text for people, field by field."""
+    """Return the result of `differences` as texts for people, one for each field."""
     return [f"{name} is {current!r}, wanted {value!r}" for name, (current, value) in changes.items()]

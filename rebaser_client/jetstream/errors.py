@@ -1,7 +1,7 @@
 """The errors of the JetStream layer, and the error codes of the API that callers distinguish.
 
-Invariant: an `ApiError` is an answer, so the server has decided. After any other error it is unknown whether the server
-did anything.
+Invariant: an `ApiError` is an answer of the server, so it says what the server did. After any other error, it is
+unknown whether the server did anything.
 """
 
 from rebaser_core.errors import TransientError
@@ -13,8 +13,8 @@ ACCOUNT_FULL = 10002
 NO_RESOURCES = 10023  # the server has no room left for streams
 MAX_CONSUMERS = 10026
 NO_MESSAGE = 10037
-SEQUENCE_NOT_FOUND = 10043  # answers a delete
-DELETE_FAILED = 10057  # answers a delete; also means "not found" if the text says so
+SEQUENCE_NOT_FOUND = 10043  # the answer to a delete
+DELETE_FAILED = 10057  # the answer to a delete; also means "not found" if the text says so
 STREAM_NAME_IN_USE = 10058  # a stream with another configuration has this name
 STREAM_NOT_FOUND = 10059
 STREAM_MISMATCH = 10060
@@ -28,7 +28,7 @@ _SUBJECT_FULL = "maximum messages per subject exceeded"
 
 
 class ApiError(TransientError):
-    """JetStream refused a call. Callers that do not know `err_code` (0: none was given) can only try again later."""
+    """JetStream refused a call. Callers that do not know `err_code` (0: none was given) can only retry later."""
 
     default_code = "jetstream"
 
@@ -40,7 +40,7 @@ class ApiError(TransientError):
 
 
 class PullRefusedError(TransientError):
-    """The server ended a pull with an error: `status` (400, 409, ...) and `description` are those of its answer."""
+    """The server ended a pull with an error: `status` (400, 409, ...) and `description` are from its answer."""
 
     default_code = "pull_refused"
 
@@ -57,7 +57,7 @@ class ConsumerDeletedError(PullRefusedError):
 
 
 def is_subject_full(error: ApiError) -> bool:
-    """Return whether a publish was refused because its subject holds as many messages as it may."""
+    """Return whether a publish was refused because its subject has the maximum number of messages."""
     return error.err_code == STORE_FAILED and _SUBJECT_FULL in error.description
 
 

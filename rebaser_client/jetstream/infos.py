@@ -16,7 +16,7 @@ class PubAck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """A stream. `created`, an opaque text, distinguishes a stream from an earlier one of the same name.
+    """A stream. `created`, an opaque text, distinguishes a stream from earlier streams of the same name.
 
     `last_sequence` stays the same when messages are deleted. `first_time` and `last_time` (RFC 3339): when the
     oldest and the newest message were stored; empty for an empty stream. `now`: when the server answered, by its clock.

@@ -1,4 +1,4 @@
-"""Priority groups (ADR-42): the group fields of a pull, and the configurations that are allowed."""
+"""Priority groups (ADR-42): the group fields of a pull, and the checks of group configurations."""
 
 import re
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ def check_name(name: str) -> None:
 
 
 def check_config(config: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for a consumer that ADR-42 forbids. NATS 2.15 allows some of them."""
+    """Raise `ConfigError` for a consumer that ADR-42 forbids. NATS 2.15 accepts some of these consumers."""
     groups, policy = _of(config)
     if policy == "none" and not groups:
         return

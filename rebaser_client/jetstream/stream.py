@@ -11,9 +11,9 @@ from rebaser_core.errors import ConfigError
 
 
 class Stream:
-    """A stream that `JetStream` returned. The methods of the same names in `JetStream` have more documentation.
+    """A stream that `JetStream` returned. The methods of the same names in `JetStream` are documented in more detail.
 
-    `cached_info` is the description that the last call of `info` returned.
+    `cached_info` is the result of the last call of `info`.
     """
 
     def __init__(self, js: JetStreamApi, info: StreamInfo) -> None:

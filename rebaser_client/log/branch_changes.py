@@ -1,4 +1,4 @@
-"""Reads what a branch changed since its base, from its commits.
+"""Reads the changes of a branch since its base from its commits.
 
 Invariant: the cost depends on the changes and on the commits that are read, not on the size of the change set. No state
 is loaded, so NumPy is not needed.
@@ -24,15 +24,15 @@ Changes: TypeAlias = dict[str, Changed]
 
 
 class GapError(Exception):
-    """The commits of a branch do not suffice to find what it changed; its state is needed."""
+    """The commits of a branch do not suffice to find its changes; its state is needed."""
 
 
 class UnknownEdit(GapError):  # noqa: N818 - a state of the log
     """Only the state has the changes of a branch: all commits exist, but do not suffice.
 
-    A commit does not say what it replaced, because that was too large or an older server wrote the commit. Or a rebase
-    gave a new base to a value that had been edited back to its old base: the checkpoint before the rebase does not list
-    such a value.
+    A commit may lack the definitions that it replaced, because they were too large or an older server wrote the commit.
+    Or a rebase gave a new base to a value that had been edited back to its old base: the checkpoint before the rebase
+    does not list such a value.
     """
 
 
@@ -40,11 +40,11 @@ async def read_changes(
     commits: CommitReader, key: ChangeSetKey, sequence: int, *, max_bytes: int = NO_LIMIT, max_changes: int = NO_LIMIT
 ) -> Changes:
     """Return the values edited in the branch `key` as of its commit `sequence`, and their conflicts with the target.
-    Some may be edited back to the base.
+    Some of these values may be edited back to the base.
 
     Raises `GapError` if a commit is gone; its subclass `UnknownEdit` if all commits exist, but do not suffice. Raises
-    `UnprocessableError` (`too_large`) for more than `max_changes`, or blobs of more than `max_bytes`, which are then
-    not read. Raises `TransientError` if a blob cannot be read.
+    `UnprocessableError` (`too_large`) for more than `max_changes`, or for blobs of more than `max_bytes`, which are not
+    read. Raises `TransientError` if a blob cannot be read.
     """
     commit = await commits.commit_at(key, sequence)
     if commit is None:

@@ -1,7 +1,7 @@
 """Reads branches: an overview, from the headers of their newest commits, and their changes, from all their commits.
 
 Invariant: the cost of a branch's changes depends on their number and on the commits that are read, not on the size of
-the change set. States, and so NumPy, are loaded only where commits do not suffice.
+the change set. States, which need NumPy, are loaded only if commits do not suffice.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 class BranchInfo:
     """A change set as its newest commit describes it: at log sequence `sequence`, stored at `time`.
 
-    - `origin` and `origin_sequence`: the change set that this one was created from, and the log sequence there.
-      `origin` is None if this one began empty.
+    - `origin` and `origin_sequence`: the change set from which this one was created, and the log sequence as of which
+      it was created. `origin` is None if this change set began empty.
     - `target` and `base`: the change set that this one branches from, and the log sequence up to which it contains the
-      commits of the target. `target` is None if it branches from none.
+      commits of the target. `target` is None if it is not a branch.
     - `status`: `open`; `applied` or `abandoned` if it was closed; `kept` if it was closed when it was created;
       or `deleted`.
-    - `changes`: how many values were edited since the base, including any that were edited back to it.
+    - `changes`: how many values were edited since the base, including values that were edited back to it.
     - `conflicts`: how many values are in conflict with the target.
     - `behind`: whether the target was edited after the base.
     - `protected`: whether edits other than applied branches are refused.
     - `born`: the log sequence of the commit that created the change set from `origin`; 0 if it began empty.
-    - `follow`: `auto` if servers bring the branch up to date with its target by themselves, otherwise `manual`.
+    - `follow`: `auto` if servers bring the branch up to date with its target without a request, otherwise `manual`.
     """
 
     workspace: str
@@ -75,8 +75,8 @@ class BranchInfo:
 class BranchConflict:
     """A value that a branch and its target defined differently: both replaced the definition `base`.
 
-    `ours`: the definition in the branch. `theirs`: that in the target as of the base of the branch. None in place of a
-    definition means that the value does not exist.
+    `ours`: the definition in the branch. `theirs`: the definition in the target as of the base of the branch. None in
+    place of a definition means that the value does not exist.
     """
 
     id: str
@@ -87,7 +87,7 @@ class BranchConflict:
 
 @dataclass(frozen=True, slots=True)
 class BranchChange:
-    """A value whose definition in a branch (`ours`) differs from that at the base of the branch (`base`).
+    """A value whose definition in a branch (`ours`) differs from its definition at the base of the branch (`base`).
 
     `theirs`: the definition that the target has now. None in place of a definition means that the value does not exist.
     """
@@ -110,10 +110,10 @@ class BranchChange:
 
 @dataclass(frozen=True, slots=True)
 class BranchDiff:
-    """What a branch changed since its base, by id.
+    """The changes of a branch since its base, by id.
 
-    `target_sequence`: the log sequence of the target as of which `theirs` of the changes was read. `derived`: the
-    effect of the changes on other derived values, if the caller asked for it.
+    `target_sequence`: the log sequence of the target at which `theirs` of the changes was read. `derived`: the effect
+    of the changes on other derived values, if the caller asked for it.
     """
 
     info: BranchInfo
@@ -169,9 +169,9 @@ class BranchReader:
         return _with_behind(info, 0 if target is None else _edited(target.headers, target.sequence))
 
     async def diff(self, key: ChangeSetKey, at: At | None = None, target_at: At | None = None) -> BranchDiff:
-        """Return what the branch `key` changed since its base, and the definitions in its target.
+        """Return the changes of the branch `key` since its base, and the definitions in its target.
 
-        `at`: the position of the branch, `target_at`: that of the target; None is now.
+        `at`: the position of the branch. `target_at`: the position of the target. None is now.
 
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raises `PositionPurged` if `at` is no longer readable.
@@ -201,8 +201,8 @@ class BranchReader:
         """Return, by id, the derived values of the branch in `diff` that have the definition of its base, but another
         value. Loads both states.
 
-        Each side is read as of the newest commit that leaves its definitions the same, because most derived values are
-        up to date then. Raises `PositionPurged` if the base is no longer readable.
+        Each side is read as of the newest commit up to which its definitions stay the same, because most derived values
+        are up to date there. Raises `PositionPurged` if the base is no longer readable.
         """
         info = diff.info
         before = await self._computed(ChangeSetKey(info.workspace, str(info.target)), info.base)
@@ -218,7 +218,7 @@ class BranchReader:
     ) -> tuple[BranchInfo, tuple[BranchConflict, ...]]:
         """Return the branch `key`, and its conflicts with its target, by id. Raises the errors of `diff`.
 
-        `keep`: cache these conflicts, in place of any cached before, for another call at the same position.
+        `keep`: cache these conflicts for further calls at the same position, in place of earlier cached ones.
         """
         if at is None:
             return await read_newest(partial(self._conflicts, key, None, keep))
@@ -258,7 +258,7 @@ class BranchReader:
     async def _changes(self, key: ChangeSetKey, sequence: int) -> Changes:
         """Return the values edited in the branch as of its commit `sequence`, and their conflicts with the target."""
         for _ in range(ATTEMPTS):
-            with suppress(GapError):  # the log was purged meanwhile, or a commit does not say what it replaced
+            with suppress(GapError):  # the log was purged meanwhile, or a commit does not record what it replaced
                 return await read_changes(self._commits, key, sequence)
         state = (await (await self._loader()).load(key, sequence)).state
         if state.branch is None:
@@ -269,8 +269,8 @@ class BranchReader:
     async def _theirs(
         self, target: ChangeSetKey, base: int, ids: Mapping[str, object], at: At | None
     ) -> tuple[int, dict[str, Definition | None]]:
-        """Return the newest log sequence of `target` at the position `at`, and its definitions of those `ids` that were
-        edited in it after `base`.
+        """Return the newest log sequence of `target` at the position `at`, and the definitions in `target` of those
+        `ids` that were edited there after `base`.
 
         If its commits do not suffice, the definitions of all `ids` are returned.
         """
@@ -297,7 +297,7 @@ class BranchReader:
 def _info(workspace: str, name: str, sequence: int, time: datetime, headers: Mapping[str, str]) -> BranchInfo:
     try:
         branch: BranchSummary | None = read_branch(headers)
-    except RebaserError:  # even if the headers are damaged, or from a newer server, the change set is listed
+    except RebaserError:  # the change set is listed even if the headers are damaged, or from a newer server
         branch = None
     protected = read_protected(headers)
     if branch is None:

@@ -1,10 +1,10 @@
 """The history of a change set, read from its log: who changed what, and what each change replaced.
 
 `LogHistory` reads the history, and returns it in the dataclasses below. It reads commits from the newest to the oldest,
-only as far as the caller asks. States, and so NumPy, are loaded only by `blame` and `status`, and by `diff` where
+only as far as the caller asks. States, which need NumPy, are loaded only by `blame` and `status`, and by `diff` if
 commits do not suffice.
 
-Invariant: what is unknown is never guessed. Commits of older releases do not say what they replaced.
+Invariant: unknown facts are never guessed. Commits of older releases do not record the definitions that they replaced.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -85,7 +85,7 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a request, or all commits between two positions, did to the definition of `id`.
+    """The change of the definition of `id` by a request, or by all commits between two positions.
 
     `known`: whether `before` is known. None in `before` or `after` means that the value did not exist.
     """
@@ -98,7 +98,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ShownRequest:
-    """A request of a commit, and what it changed; no `changes` if it was applied and changed nothing."""
+    """A request of a commit, and its changes. `changes` is empty if the request was applied without changing
+    anything."""
 
     decision: Decision
     author: Authorship
@@ -107,7 +108,7 @@ class ShownRequest:
 
 @dataclass(frozen=True, slots=True)
 class ShownCommit:
-    """A commit with what it changed: edits by `requests`, or the results of an update of derived values."""
+    """A commit with its changes: edits by `requests`, or the results of an update of derived values."""
 
     entry: LogEntry
     requests: tuple[ShownRequest, ...]
@@ -118,8 +119,8 @@ class ShownCommit:
 class Blame:
     """Who last defined a value. `sequence`: the log sequence of the commit; 0 if the checkpoints do not record it.
 
-    `entry` and `request` are None if that commit is no longer in the log. `request` is the request that defined the
-    value.
+    `request` is the request that defined the value. `entry` and `request` are None if that commit is no longer in the
+    log.
     """
 
     id: str
@@ -144,7 +145,7 @@ class Diff:
 
 
 _Edits: TypeAlias = tuple[LogEntry, tuple[Decision, Authorship] | None, tuple[ShownRequest, ...]]
-"""A commit with the only request that made its edits, or with all of its requests."""
+"""A commit with the single request that made its edits, or with all of its requests."""
 
 
 class LogHistory:
@@ -172,7 +173,7 @@ class LogHistory:
                 await cooperate()
 
     async def show(self, key: ChangeSetKey, at: At | None = None) -> ShownCommit:
-        """Return the newest commit at or before the position `at`, with what it changed.
+        """Return the newest commit at or before the position `at`, with its changes.
 
         Raises `PositionPurged`, and `UnprocessableError` (`no_such_position`) if there was no commit by then.
         """
@@ -192,7 +193,7 @@ class LogHistory:
         wanted = list(ids)
         state = await (await self._loader()).load_values(key, wanted, at, stale=False)
         found: dict[str, Blame] = {}
-        commits: dict[int, _Edits] = {}  # by log sequence: many values may be of one commit
+        commits: dict[int, _Edits] = {}  # by log sequence, because one commit may have defined many values
         for id_ in wanted:
             blame = await self.blame_in(key, state, id_, commits)
             if blame is not None:
@@ -204,7 +205,7 @@ class LogHistory:
     ) -> Blame | None:
         """Return who last defined `id_` of `state`, a state of `key`; None if it does not exist.
 
-        `commits`: what was read of commits before, by log sequence; this adds to it.
+        `commits`: a cache of the commits read so far, by log sequence; this method adds to it.
         """
         commits = {} if commits is None else commits
         definition = state.cells.edit_of(id_) if id_ in state.cells else None
@@ -231,7 +232,7 @@ class LogHistory:
     async def _edits(self, key: ChangeSetKey, sequence: int) -> _Edits:
         """Return who made the edits of the commit `sequence`.
 
-        If a single request made them, they are not read, because they may be many.
+        If a single request made them, the edits are not read, because they may be many.
         """
         commit = await self._commits.commit_at(key, sequence)
         if commit is not None and commit.kind is Kind.REBASE:
@@ -268,7 +269,7 @@ class LogHistory:
         """Compare the state of `key` at `at` with that of `other` at `other_at`.
 
         Two positions of one log are compared by the commits between them, unless `derived` values are wanted or a
-        commit does not say what it replaced. Otherwise both states are loaded.
+        commit does not record what it replaced. Otherwise both states are loaded.
         """
         if key == other and not derived and (diff := await self._between(key, at, other_at)) is not None:
             return diff
@@ -279,7 +280,7 @@ class LogHistory:
     async def _between(self, key: ChangeSetKey, at: At | None, other_at: At | None) -> Diff | None:
         """Return the net effect of the commits between two positions.
 
-        Returns None if a commit is gone, or does not say what it replaced.
+        Returns None if a commit is gone, or does not record what it replaced.
         """
         ends = [await self._commits.newest_message(key, each) for each in (at, other_at)]
         first, last = [0 if end is None else end.sequence for end in ends]

@@ -1,4 +1,5 @@
-"""Reads the commits of a change set: the newest one, those up to a position, or new ones as they are appended.
+"""Reads the commits of a change set: the newest commit, the commits up to a position, or new commits as they are
+appended.
 
 Invariant: a damaged commit is never skipped. This module needs neither a state nor NumPy: `reader` folds the commits.
 """
@@ -27,7 +28,7 @@ log = get_logger(__name__)
 MAX_BLOB = 2**31  # bytes
 FOREIGN = "foreign"  # the code with which `decode_commit` refuses a message of another type
 DAMAGED = "damaged_commit"
-SINGLY = 2  # commits that are read one by one: many callers need no more than these
+SINGLY = 2  # commits that are read one by one, because many callers need no more
 FIRST_PAGE, MAX_PAGE, GROWTH = 64, 16_384, 16  # commits on the first page and on the largest; factor between pages
 MAX_SPREAD = 64  # a request for a page assumes at most this many stream sequences per commit
 PAGE_BYTES = 16 * 1024 * 1024
@@ -46,7 +47,7 @@ class CommitReader:
         self._blobs = blobs
 
     async def last(self, key: ChangeSetKey) -> Commit | None:
-        """Return the newest commit of `key`, its delta not loaded; None if there is none.
+        """Return the newest commit of `key`, without loading its delta; None if there is none.
 
         Raises `TransientError` for a damaged commit.
         """
@@ -56,8 +57,8 @@ class CommitReader:
     async def newest_message(self, key: ChangeSetKey, at: At | None = None) -> StoredMessage | None:
         """Return the newest message of the log of `key` at or before the position `at`; None if there was none then.
 
-        If `at` is a time, this is the newest message stored by then; if it is None, the newest of all. The log is not
-        scanned, unless the message that follows the position cannot be decoded.
+        If `at` is a time, this is the newest message stored by then; if it is None, the newest of all messages. The log
+        is scanned only if the message that follows the position cannot be decoded.
 
         Raises `PositionPurged` if that message is gone, and `UnprocessableError` (`no_such_position`) for a sequence
         that the stream has not reached.
@@ -87,7 +88,7 @@ class CommitReader:
         return message
 
     async def newest_commit(self, key: ChangeSetKey, at: At | None = None) -> tuple[StoredMessage, Commit] | None:
-        """Return the newest commit of `key` at or before the position `at`, its delta not loaded, and its message.
+        """Return the newest commit of `key` at or before the position `at`, without loading its delta, and its message.
 
         Returns None if there was none then. Raises the errors of `newest_message`, and `TransientError` for a damaged
         commit.
@@ -101,8 +102,8 @@ class CommitReader:
         return None
 
     async def commit_at(self, key: ChangeSetKey, at: At | None) -> Commit | None:
-        """Return the newest commit at or before the position `at`, without loading its delta, or None if there is no
-        such commit.
+        """Return the newest commit at or before the position `at`, without loading its delta; None if there is no such
+        commit.
 
         Raises the errors of `newest_message`, and `TransientError` for a damaged commit.
         """
@@ -112,7 +113,8 @@ class CommitReader:
         return None
 
     async def back(self, key: ChangeSetKey, at: At | None = None) -> AsyncGenerator[Commit, None]:
-        """Yield the commits of `key`, their deltas not loaded, from the position `at` back to the oldest in the log.
+        """Yield the commits of `key`, without loading their deltas, from the position `at` back to the oldest one in
+        the log.
 
         The first few are read one by one, and older ones in pages. Raises the errors of `newest_message`, and
         `TransientError` for a damaged commit.
@@ -135,8 +137,8 @@ class CommitReader:
             if taken < SINGLY:
                 page = await self._page(key, previous, previous)
                 continue
-            # The server sends all messages from the beginning of a page on, even those after its end, until it is
-            # stopped. So a few large pages are better than many small ones.
+            # From the beginning of a page on, the server sends messages until it is stopped, even beyond the end of the
+            # page. So a few large pages are better than many small ones.
             spread = min((newest - previous) / taken, MAX_SPREAD)
             page = await self._page(key, max(previous - int(wanted * spread) + 1, 1), previous)
             wanted = min(wanted * GROWTH, MAX_PAGE)
@@ -157,8 +159,8 @@ class CommitReader:
         return max(same, sequence)
 
     async def key_of(self, key: ChangeSetKey, sequence: int) -> ChangeSetKey:
-        """Return the change set whose log contains the commit `sequence`: `key`, or one from which `key` inherited
-        values.
+        """Return the change set whose log contains the commit `sequence`: `key`, or a change set from which `key`
+        inherited values.
 
         Raises `PositionPurged` if the commit is gone.
         """
@@ -175,7 +177,7 @@ class CommitReader:
     async def oldest_readable(self, key: ChangeSetKey) -> tuple[int, datetime] | None:
         """Return the oldest position whose state can be read, and when its commit was stored; None for an empty log.
 
-        Reads the log from its beginning up to that position. The position comes after the commits that were appended
+        Reads the log from its beginning up to that position. This position is after the commits that were appended
         while the oldest checkpoint in use was being written.
         """
         newest = await self.newest_message(key)
@@ -199,7 +201,7 @@ class CommitReader:
         return PositionPurged(key, at, await self.oldest_readable(key))
 
     async def check_readable(self, key: ChangeSetKey, at: At) -> None:
-        """Raise `PositionPurged` if a part of the log is gone that the state at `at` needs."""
+        """Raise `PositionPurged` if a part of the log that the state at `at` needs was purged."""
         message = await self.newest_message(key, at)
         oldest = await self._js.next(self._subjects.commits_stream, self._subjects.commits(key), 1)
         if message is None or oldest is None:
@@ -277,7 +279,7 @@ class CommitReader:
                     break
 
     async def follow(self, key: ChangeSetKey, after: int) -> AsyncGenerator[Commit, None]:
-        """Yield commits after log sequence `after`, their deltas not loaded, as they are appended. Never ends."""
+        """Yield commits after log sequence `after` as they are appended, without loading their deltas. Never ends."""
         async with self._consumer(key, after + 1) as consumer:
             async for message in consumer:
                 commit = self.decode(message.stream_sequence, message.headers, message.data)
@@ -285,10 +287,11 @@ class CommitReader:
                     yield commit
 
     def decode(self, sequence: int, headers: Mapping[str, str], data: bytes) -> Commit | None:
-        """Return the commit in a log message, its delta not loaded.
+        """Return the commit in a log message, without loading its delta.
 
         If the message does not claim to be a commit, logs an error and returns None. Raises `TransientError` for a
-        damaged commit, because skipping it would lose its changes, and `UnsupportedVersion` for one of a newer version.
+        damaged commit, because skipping it would lose its changes, and `UnsupportedVersion` for a commit of a newer
+        version.
         """
         try:
             return replace(decode_commit(headers, data), sequence=sequence)
@@ -301,7 +304,7 @@ class CommitReader:
             return None
 
     async def with_delta(self, commit: Commit) -> Commit:
-        """Return `commit` with all that folding needs, such as its delta, fetched from blobs where necessary.
+        """Return `commit` with everything that folding needs, such as its delta, fetched from blobs where necessary.
 
         Raises `TransientError` if a blob cannot be read or is damaged.
         """

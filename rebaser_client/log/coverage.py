@@ -1,9 +1,10 @@
-"""Waits until a DVU has covered a commit, by following the log. So it does not matter which server owns the change set.
+"""Waits until a dependent values update (DVU) has covered a commit. It follows the log, so it does not depend on the
+server that owns the change set.
 
 Invariant: one follower for each change set serves all waiters of this client, and ends with the last of them.
 
-A change set that was only created may have inherited derived values that are not up to date. No server computes them
-until the change set is used, so the follower calls `use`.
+A change set that was created but never used may have inherited derived values that are not up to date. No server
+computes them until the change set is used, so the follower calls `use`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -27,8 +28,8 @@ RETRY_MIN, RETRY_MAX = 0.2, 1.0  # seconds between attempts to follow a log, bef
 
 @dataclass(eq=False)
 class _Follower:
-    """`covers`: the log sequence as of which derived values are correct. `waiters`: each with the sequence it waits
-    for."""
+    """`covers`: the log sequence as of which derived values are correct. `waiters`: each with the sequence for which it
+    waits."""
 
     covers: int = 0
     waiters: dict[anyio.Event, int] = field(default_factory=dict)
@@ -61,8 +62,8 @@ class CoverageWaiter:
     async def wait(self, key: ChangeSetKey, commit: int) -> None:
         """Return when the derived values of `key` are correct as of log sequence `commit`.
 
-        Has no timeout: the caller cancels it. Raises `NotAllowed` if NATS does not let the client read the log, and
-        `ClientClosedError` if the client is closed meanwhile.
+        There is no timeout: the caller has to cancel the call. Raises `NotAllowed` if NATS does not let the client read
+        the log, and `ClientClosedError` if the client is closed meanwhile.
         """
         follower = self._followers.get(key)
         if follower is None:

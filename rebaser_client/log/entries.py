@@ -26,7 +26,7 @@ PROBE_LIFETIME = 5  # seconds after which nats-server deletes the consumer of a 
 PATIENCE = 0.5  # seconds without a message, after which the reader checks whether messages remain
 BATCH = 256
 HEARTBEAT = 5.0  # seconds
-REPLAY_HEARTBEAT = 24 * 3600.0  # seconds; nats-server sends no heartbeat while it waits until a message is due
+REPLAY_HEARTBEAT = 24 * 3600.0  # seconds; nats-server sends none while it waits until a message is due
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Entry:
     """A message of a stream.
 
     - `time_ns`: when it was stored, in Unix nanoseconds. `size`: bytes of its payload.
-    - `key`: the change set that its subject names; None if Rebaser uses no such subject.
-    - `content`: None for a dead letter, which is described by its headers, and for a message with a `problem`.
+    - `key`: the change set that its subject names; None if it is not a subject of Rebaser.
+    - `content`: None for a dead letter, which its headers describe, and for a message with a `problem`.
     - `problem`: why the message cannot be decoded, or None.
     """
 
@@ -111,7 +111,7 @@ class _Selection:
     pattern: str
 
     async def resolve(self, start: EntryStart) -> int:
-        """Return the stream sequence at which `start` is now."""
+        """Return the stream sequence that `start` stands for now."""
         if isinstance(start, int):
             return max(start, 1)
         if isinstance(start, Newest):

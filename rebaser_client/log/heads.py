@@ -1,6 +1,6 @@
 """The fleet index: the headers of the newest commit of every change set, of one workspace or of all.
 
-Invariant: no payload is read, so the cost depends on the number of change sets alone, not on what is in them.
+Invariant: no payload is read, so the cost depends only on the number of change sets, not on their contents.
 """
 
 from typing import NamedTuple
@@ -49,7 +49,7 @@ async def read_heads(js: JetStream, subjects: Subjects, workspace: str | None = 
             for message in consumer.take(CHUNK):
                 read = message.stream_sequence
                 name = message.subject[len(head) :]
-                if is_key(name):  # else it is not the log of a change set
+                if is_key(name):  # otherwise, this is not the log of a change set
                     names = name.partition(".")
                     heads[ChangeSetKey(names[0], names[2])] = Head(read, message.timestamp_ns, message.headers)
             await cooperate()

@@ -1,7 +1,8 @@
-"""Finds the log that contains a position of a change set: before the change set was created, that of its parent.
+"""Finds the log that contains a position of a change set. For a position before the change set was created, that is the
+log of its parent.
 
-Invariant: a position before a change set was created is read from the parent, never after the position of the parent
-from which the change set was created.
+Invariant: a position before a change set was created is read from the parent, but never after the position at which the
+change set was created from it.
 """
 
 from contextlib import suppress
@@ -38,7 +39,7 @@ def _is_own(message: StoredMessage) -> bool:
 
 
 async def _branch(commits: CommitReader, key: ChangeSetKey) -> BranchSummary | None:
-    """Return what the headers of the newest commit say about the branch. The commit itself may be damaged."""
+    """Return the summary of the branch in the headers of the newest commit. The commit itself may be damaged."""
     message = await commits.newest_message(key)
     while message is not None:
         with suppress(UnprocessableError):

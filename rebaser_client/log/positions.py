@@ -1,12 +1,12 @@
-"""Positions in the log of a change set: how people write them, and the error for a position that is no longer readable.
+"""Positions in the log of a change set: their notation, and the error for a position that is no longer readable.
 
 - `draft`: now.
 - `draft@1234`: the state after the newest commit at or before log sequence 1234.
 - `draft@2h`: the state two hours ago; units are s, m, h, d and w.
 - `draft@2026-11-22T10:00Z`: the state at a time. Without a time zone, it is UTC.
 
-Log sequences are those of the stream that holds all logs. So one number, or one time, is a consistent position in all
-change sets.
+Log sequences are sequences of the stream that holds all logs. So one number, or one time, is a consistent position in
+all change sets.
 """
 
 import re
@@ -44,7 +44,7 @@ class NamedPosition:
 def parse_position(text: str, now: datetime) -> NamedPosition:
     """Parse `name`, `name@sequence`, `name@age` or `name@time`; ages count back from `now`.
 
-    Raises `UnprocessableError`: code `invalid_id` for the name, `invalid_position` for what follows it.
+    Raises `UnprocessableError`: code `invalid_id` for the name, `invalid_position` for the part after the `@`.
     """
     name, separator, position = text.partition("@")
     check_token(name, "change set")
@@ -52,7 +52,7 @@ def parse_position(text: str, now: datetime) -> NamedPosition:
 
 
 def parse_at(text: str, now: datetime, name: str = "NAME") -> At:
-    """Parse what follows the `@` of a position: a sequence, an age or a time.
+    """Parse the part of a position after the `@`: a sequence, an age or a time.
 
     `name` is the change set that the error message uses in its examples. Raises `UnprocessableError`, code
     `invalid_position`.
@@ -128,7 +128,7 @@ async def read_newest(read: Callable[[], Awaitable[T]]) -> T:
     """Return the result of `read`, which looks up the newest position of a log and then reads that position.
 
     If the log is purged in between, `read` is called again: a caller that named no position must not get an error about
-    a purged one.
+    a purged position.
 
     Raises `TransientError` (`purged`) if that happens `ATTEMPTS` times, and anything else that `read` raises.
     """

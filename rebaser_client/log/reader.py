@@ -1,7 +1,7 @@
 """Reads the log of a change set: a checkpoint, then the tail. Owners, clients and tools load state this way.
 
-Invariant: `load` returns the state after exactly one commit: the newest one, or that at the given position.
-Reads that a decision depends on go to the stream leader.
+Invariant: `load` returns the state after exactly one commit: the newest one, or the one at the given position. Reads
+that a decision depends on go to the stream leader.
 """
 
 import time
@@ -32,10 +32,10 @@ log = get_logger(__name__)
 
 COMMIT_OVERHEAD = 512  # the cost of reading a commit, as bytes added to its size
 MAX_SEARCHES = 16  # ids for which a blob is searched before it is decoded
-MAX_CONCURRENT_TAILS = 8  # because NATS drops a connection with 64 MiB that the client has not read
+MAX_CONCURRENT_TAILS = 8  # because NATS drops a connection that has 64 MiB of unread data
 LOAD_ATTEMPTS = 8
 RELOAD_MIN = 0.02  # seconds until the second attempt, before jitter
-LASTING_CODES = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt")  # errors that a retry seldom cures
+LASTING_CODES = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt")  # errors that a retry rarely resolves
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,14 @@ class StateLoader(CommitReader):
     async def load(self, key: ChangeSetKey, at: At | None = None) -> LoadedState:
         """Return the state of `key` at the position `at` (None: now); an empty state if its log was empty then.
 
-        For a time before a branch was created, its state is that of its parent, at the latest as of the position from
-        which the branch was created.
+        For a time before a branch was created, this is the state of its parent, but never after the position from which
+        the branch was created.
 
         Derived values have the results that were stored then. `stale()` of the state names those that were not up to
         date.
 
         Raises `TransientError` if the log or a blob cannot be read, `UnsupportedVersion` for a commit of a newer
-        version, `PositionPurged` if the log that is needed for `at` is gone, and `UnprocessableError`
+        version, `PositionPurged` if a part of the log that `at` needs is gone, and `UnprocessableError`
         (`no_such_position`) for a sequence that the stream has not reached.
         """
         advice = f"see `rebaser doctor {key.workspace} {key.change_set}`"
@@ -97,11 +97,11 @@ class StateLoader(CommitReader):
     ) -> ChangeSetState:
         """Return a state of `key` at the position `at` (None: now) that has those of `ids` that exist.
 
-        It may lack all other values, or have old ones; `rebaser_core.state.selected` says what else of it is right. It
-        is read much faster than the whole state: of a checkpoint, only the rows of `ids`.
+        It may lack all other values, or have outdated ones; `rebaser_core.state.selected` documents which other parts
+        of it are correct. This is much faster than `load`: of a checkpoint, only the rows of `ids` are read.
 
         `stale`: whether the caller wants to know which of the values are stale. If that depends on other values, all
-        are read.
+        values are read.
 
         Raises the errors of `load`, but not for a blob that is not needed, or for damage to other values.
         """
@@ -136,7 +136,8 @@ class StateLoader(CommitReader):
         return state, chain
 
     async def _fold(self, state: ChangeSetState, sequence: int, commit: Commit, weight: int = 0) -> None:
-        """Fold a commit into a state that no other code has yet. A large commit is folded in several time slices."""
+        """Fold a commit into a state to which no other code has access yet. A large commit is folded in several time
+        slices."""
         for _ in state.fold_in_steps(sequence, commit, weight):
             await cooperate()
 
@@ -152,7 +153,7 @@ class StateLoader(CommitReader):
         state, chain = (ChangeSetState(), Chain()) if checkpoint is None else await self.read_checkpoint(checkpoint)
         if state.last == last.sequence:
             return LoadedState(state, 0, chain)
-        if state.last > last.sequence:  # reading on from `state.last` would never end
+        if state.last > last.sequence:  # otherwise, reading on from `state.last` would never end
             raise BrokenChain(f"its checkpoint is of commit {state.last}, its last commit is {last.sequence}")
         if commit is not None and commit.previous == state.last:
             weight = _weight(commit, last.data)
@@ -219,7 +220,7 @@ class StateLoader(CommitReader):
 
     @asynccontextmanager
     async def _tail_slot_released(self) -> AsyncIterator[None]:
-        """Let another reader read its tail while this one waits for the blob store, which may take long."""
+        """Let another reader read its tail while this one waits for the blob store, which may take a long time."""
         self._tails.release()
         try:
             yield
@@ -253,7 +254,7 @@ class _ValuesLoader(StateLoader):
         return await super().read_checkpoint(replace(checkpoint, changes=None))
 
     async def with_delta(self, commit: Commit) -> Commit:
-        """Return `commit` with what its delta says of the values."""
+        """Return `commit` with the items of its delta about the wanted values."""
         if commit.delta_blob is None or commit.delta or not self._ids:
             return commit
         data = await self._blobs.get(commit.delta_blob.address, max_bytes=MAX_BLOB)
@@ -264,7 +265,7 @@ class _ValuesLoader(StateLoader):
 
     def _decode(self, kind: Kind, data: bytes) -> Delta:
         if len(self._words) <= MAX_SEARCHES and not any(word in data for word in self._words):
-            return ()  # blobs hold ids as they are
+            return ()  # blobs contain ids as plain text, so this one has none of them
         return select_delta(decode_delta(kind, data), self._ids)
 
     async def _fold(self, state: ChangeSetState, sequence: int, commit: Commit, weight: int = 0) -> None:
@@ -273,7 +274,7 @@ class _ValuesLoader(StateLoader):
 
 
 def _is_text(id_: str) -> bool:
-    """Whether `id_` can be the id of a value: text without lone surrogates, which a command line may hold."""
+    """Whether `id_` can be the id of a value: text without lone surrogates, which a command line may contain."""
     try:
         return bool(id_.encode())
     except UnicodeEncodeError:

@@ -1,4 +1,5 @@
-"""Finds the request that an undo or a redo takes back, from the log alone. So all programs of an author find the same.
+"""Finds, from the log alone, the request that an undo or a redo takes back. So all programs of an author find the same
+request.
 
 A request is *reverted* if a revert that is not itself reverted covers it. An undo is a revert of one request that made
 edits. A redo is a revert of an undo.
@@ -31,7 +32,7 @@ class UndoStep:
 
 
 class _Reverted:
-    """What later reverts have taken back, while commits are read from the newest to the oldest."""
+    """The requests and commits that later reverts have taken back. Commits are read from the newest to the oldest."""
 
     def __init__(self) -> None:
         self._requests: defaultdict[int, set[RequestId]] = defaultdict(set)  # by log sequence of their commit
@@ -53,7 +54,7 @@ class _Reverted:
 async def find_undo(entries: Entries, author: str) -> UndoStep | None:
     """Return the newest request of `author` that made edits, and is neither a revert nor reverted.
 
-    `entries`: the log, newest first. Returns None if there is none among the newest `MAX_SCANNED` commits.
+    `entries`: the log, newest first. Returns None if there is no such request among the newest `MAX_SCANNED` commits.
     """
     reverted, scanned = _Reverted(), 0
     async with aclosing(entries):
@@ -92,7 +93,7 @@ async def find_redo(
                 try:
                     taken_back = await commit_at(entry.reverts.first)
                 except PositionPurged:
-                    continue  # nobody can tell whether this revert was an undo or a redo
+                    continue  # it is unknown whether this revert was an undo or a redo
                 if taken_back is not None and taken_back.reverts is None:
                     return UndoStep(entry, decision, who)
     return None

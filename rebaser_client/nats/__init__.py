@@ -1,10 +1,10 @@
 """Core NATS: one connection that reconnects, its subscriptions and requests, and the parser of the protocol.
 
 Other packages use `connection`. It holds one `link` at a time, a nats-py client that lives as long as its socket;
-`subscription` and `replies` outlive the links. `access` has credentials and TLS, `nats_py` everything that depends on
-the private names of nats-py.
+`subscription` and `replies` outlive the links. `access` has credentials and TLS; `nats_py` contains all code that
+depends on private names of nats-py.
 
-For `rebaser_client.jetstream`, and for programs that need NATS without JetStream. This package imports
+`rebaser_client.jetstream` and programs that need NATS without JetStream use this package. It imports
 `rebaser_client.errors`, `logs`, `backoff` and `task_groups`, and `rebaser_core`; it is independent of JetStream, except
 that `connection` reports an outage of the JetStream API (`api_outage`).
 """

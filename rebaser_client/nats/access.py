@@ -25,10 +25,10 @@ class Access(TypedDict, total=False):
 
     The client identifies itself with one of `creds` (a credentials file), `nkey` (a file with the seed of an nkey),
     `user` and `password`, or `token`; or with a client certificate, the PEM files `tls_cert` and `tls_key` (None: the
-    key is in `tls_cert`). `tls_ca` is a PEM file of the authorities that may sign the server's certificate (None: those
-    of the system). `tls_hostname` is the name in that certificate, if it is not the server's address. `tls` is a
-    context that replaces these files. `domain` is the domain of JetStream, which is part of the subjects of its API
-    (None: none). An account that imports this API from another account names it there.
+    key is in `tls_cert`). `tls_ca` is a PEM file of the authorities that may sign the server's certificate (None: the
+    authorities of the system). `tls_hostname` is the name in that certificate, if it is not the server's address. `tls`
+    is a context that replaces these files. `domain` is the domain of JetStream, which is part of the subjects of its
+    API (None: no domain). An account that imports this API from another account needs it.
     """
 
     creds: Path | None
@@ -49,7 +49,7 @@ def check_access(access: Access) -> None:
     if unknown := access.keys() - Access.__annotations__.keys():
         raise TypeError(f"unknown connection options: {', '.join(sorted(unknown))}")
     if (domain := access.get("domain")) is not None and not re.fullmatch(r"[\w-]+", domain, re.ASCII):
-        raise ConfigError(f"{domain!r} is no domain of JetStream: use letters, digits, _ and -")
+        raise ConfigError(f"{domain!r} cannot be a JetStream domain: use letters, digits, _ and -")
     present = {name for name, value in access.items() if value is not None}
     if "user" in present and "password" not in present:
         raise ConfigError("a NATS user needs a password")
@@ -92,7 +92,7 @@ def tls_context(access: Access) -> ssl.SSLContext:
         if key is not None:
             _read(key, "TLS key")
 
-        def encrypted() -> str:  # otherwise OpenSSL would ask at the terminal
+        def encrypted() -> str:  # otherwise OpenSSL would prompt on the terminal
             raise ConfigError(f"{key or certificate} is encrypted: use a TLS key without a passphrase")
 
         try:

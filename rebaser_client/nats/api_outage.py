@@ -1,4 +1,4 @@
-"""Logs an error soon after JetStream stops answering although the connection works, and repeats it seldom.
+"""Logs an error soon after JetStream stops answering although the connection works, and repeats it rarely.
 
 The client need not repair anything: consumers that miss their heartbeats are recreated until that succeeds.
 """
@@ -20,7 +20,7 @@ class ApiOutage:
         self._logged_at: float | None = None
 
     def timed_out(self, now: float, timeout: float) -> None:
-        """Record that a call got no answer within `timeout`, although the connection existed all that time."""
+        """Record that a call got no answer within `timeout`, although there was a connection all that time."""
         if not self._unanswered:
             self._since = now - timeout
         self._unanswered += 1

@@ -1,8 +1,8 @@
 """The connection to NATS that all other code shares.
 
-Invariants: one inbox subscription serves all requests. A lost connection is replaced by a new one, however long that
-takes; then the `on_reconnect` hooks are called. Publishing without a connection fails at once, and the message is not
-sent later.
+Invariants: one inbox subscription serves all requests. A lost connection is replaced, with retries until that succeeds;
+then the `on_reconnect` hooks are called. Publishing without a connection fails at once, and the message is not sent
+later.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Connection:
         self._api_outage, self._denials = ApiOutage(), Denials()
         self._id, self._count = secrets.token_hex(8), 0
         self._replies = Replies(f"{options.inbox_prefix}.{self._id}.")
-        self.domain = options.access.get("domain")  # of JetStream; None: that of the account
+        self.domain = options.access.get("domain")  # the domain of JetStream; None: the default of the account
         self.max_payload = 1024 * 1024
         self.clustered = False  # whether NATS consists of more than one server
 
@@ -97,7 +97,8 @@ class Connection:
         return self._link is not None
 
     def away_and_rtt(self) -> tuple[float, float]:
-        """Return how long the connection has been down (0: up), and the last round trip (0: none), in seconds."""
+        """Return how long the connection has been down (0 if it is up), and the last round trip (0 if there was none),
+        in seconds."""
         return (self._loop.time() - self._lost_at, 0.0) if self._link is None else (0.0, self._link.rtt)
 
     def check_open(self) -> None:
@@ -123,7 +124,8 @@ class Connection:
             await self.flush()
 
     def publish_soon(self, subject: str, payload: bytes, headers: dict[str, str] | None, *, reply: str = "") -> bool:
-        """Do what `publish` does, without waiting. Return False if much is unsent: the caller should `flush`."""
+        """Do what `publish` does, without waiting. Return False if many bytes are unsent: then the caller should
+        `flush`."""
         link = self._link
         if link is None:
             self.check_open()
@@ -134,7 +136,7 @@ class Connection:
             raise translate(error) from error
 
     async def flush(self) -> None:
-        """Wait until all unsent messages have been written to the socket, or that takes too long."""
+        """Wait until all unsent messages have been written to the socket, or until that takes too long."""
         if (link := self._link) is not None:
             await link.flush()
 
@@ -176,7 +178,7 @@ class Connection:
             pending.close()
         if message.headers.get(STATUS) == "503" and not message.data:
             raise NoRespondersError(
-                f"nobody answers on {subject}: no stream has this subject, or JetStream is not available"
+                f"there is no responder on {subject}: no stream has this subject, or JetStream is not available"
             )
         if subject.startswith(JETSTREAM):
             self._api_outage.answered(self._loop.time())
@@ -297,8 +299,8 @@ class Connection:
         return self._on_close.add(callback)
 
     def spawn(self, run: Callable[[*Args], Coroutine[Any, Any, None]], *args: *Args) -> None:
-        """Start `run` in the background until the connection is closed; if it is, do nothing. `run` must handle its own
-        errors."""
+        """Start `run` in the background until the connection is closed. If it is closed already, do nothing. `run` must
+        handle its own errors."""
         if not self._closed:
             self._group.start_soon(run, *args)
 
@@ -325,7 +327,7 @@ class Connection:
                 await subscription.attach(link)
             if not link.up:
                 raise NotConnectedError(f"the new connection to NATS was lost again: {link.reason}")
-        await link.round_trip()  # by then the server has accepted or denied the subscription to the inbox
+        await link.round_trip()  # after this, the server has accepted or denied the subscription to the inbox
         self._denials.check()
         self.max_payload, self.clustered = link.client.max_payload, link.clustered
         self._link = link
@@ -336,7 +338,7 @@ class Connection:
             await link.watch(self._options.ping_interval)
             self._detach()
             log.warning("nats_disconnected", name=self._options.name, reason=link.reason)
-            # A cluster announces its other servers; they may be the only ones left.
+            # A cluster announces its other servers; the configured ones may be gone.
             servers = {**link.client.known_servers, **dict.fromkeys(self._options.servers)}
             await link.close()
             link = await self._open_again(servers)
@@ -345,7 +347,8 @@ class Connection:
             self._on_reconnect.call()
 
     def _denied(self, error: NotAllowed) -> None:
-        """Pass a denial, which arrives some time after the attempt, to the caller that made the attempt, or log it."""
+        """Pass a denial to the caller that made the attempt, or log it. A denial arrives some time after the
+        attempt."""
         reported = error.operation == "publish" and self._replies.deny(error)
         for subscription in list(self._subscriptions):
             reported = subscription.report_denial(error) or reported

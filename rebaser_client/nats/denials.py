@@ -30,7 +30,7 @@ class Denials:
             raise refused
 
     def log(self, error: NotAllowed, now: float) -> None:
-        """Log a denial, for each operation on a subject at most once every `REPEAT_AFTER` seconds.
+        """Log a denial, at most once every `REPEAT_AFTER` seconds for the same operation on a subject.
 
         `now`: seconds, always of the same clock.
         """

@@ -4,7 +4,7 @@ from rebaser_core.errors import TransientError
 
 
 class NoRespondersError(TransientError):
-    """Nobody listens on the subject: the stream does not exist, or JetStream is not available."""
+    """The subject has no subscriber: the stream does not exist, or JetStream is not available."""
 
     default_code = "no_responders"
 

@@ -23,12 +23,12 @@ class Hooks:
         return lambda: self._callbacks.pop(callback, None)
 
     def call(self) -> None:
-        """Call all that were added."""
+        """Call all callbacks."""
         for callback in self:
             callback()
 
     async def call_every(self, seconds: float) -> None:
-        """Call them at this interval, until cancelled."""
+        """Call all callbacks at this interval, until cancelled."""
         while True:
             await anyio.sleep(seconds)
             self.call()

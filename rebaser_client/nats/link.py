@@ -32,16 +32,16 @@ MAX_CACHED_LINE = 128  # bytes of a header line
 CLOSE_BOUND = 2.0  # seconds
 COMMAND_BOUND = 5.0  # seconds for one command to reach the socket
 NEVER = 10**8  # seconds between pings of nats-py
-# A ping is sent each half interval. The last byte arrived in one half interval. After this many more without a byte,
-# the link has been silent for two intervals, and counts as dead.
+# A ping is sent each half interval. If, after the half interval in which the last byte arrived, this many pass without
+# a byte, the link has been silent for two intervals, and counts as dead.
 MAX_SILENT_PINGS = 3
-MAX_UNANSWERED_PINGS = 12  # while bytes arrive, but no PONG, which may be behind a long backlog
+MAX_UNANSWERED_PINGS = 12  # while other bytes arrive: the PONG may be behind a long backlog
 FLUSHER_QUEUE = 64 * 1024  # unsent commands: after a reconnect, there may be thousands of subscriptions
 
 
 @dataclass(frozen=True, slots=True)
 class LinkOptions:
-    """How to connect. `servers` are URLs; they and `access` have been validated. Times are seconds."""
+    """How to connect. `servers` are URLs. They and `access` have been validated. Times are in seconds."""
 
     servers: list[str] = field(repr=False)  # may contain passwords
     name: str
@@ -98,7 +98,7 @@ class Link:
 
     @property
     def clustered(self) -> bool:
-        """Whether the server belongs to a cluster, according to itself."""
+        """Whether the server says that it belongs to a cluster."""
         return self.client.clustered
 
     @classmethod
@@ -112,7 +112,8 @@ class Link:
         """Connect to one of `servers`, each with the name expected in its certificate (None: its host name).
 
         Raises `NotConnectedError`, or `ConfigError` for unusable files. The servers are tried one after the other, each
-        with its share of the time, because nats-py gives up at the first one that accepts and then stays silent.
+        with its share of the time, because nats-py gives up at the first server that accepts the connection and then
+        stays silent.
         """
         failure = NotConnectedError("no server")
         for server in random.sample(list(servers), len(servers)):
@@ -186,7 +187,7 @@ class Link:
                 return
 
     async def close(self) -> None:
-        """Close within `CLOSE_BOUND`. What was not sent by then is never sent."""
+        """Close within `CLOSE_BOUND` seconds. Unsent messages are dropped."""
         with anyio.move_on_after(CLOSE_BOUND, shield=True):
             try:
                 await self.client.close()
@@ -200,9 +201,9 @@ class Link:
     def publish(self, subject: str, payload: bytes, reply: str, headers: dict[str, str] | None) -> bool:
         """Write a message soon; raises the errors of nats-py. The caller checks the connection.
 
-        Returns False if the caller should await `flush`, because much is unsent. This replaces
-        `Client.publish`, which checks each name and value of headers letter by letter, does not count headers as
-        payload, and goes through five coroutines.
+        Returns False if the caller should await `flush`, because many bytes are unsent. This replaces `Client.publish`,
+        which checks each name and value of headers character by character, does not count headers as payload, and goes
+        through five coroutines.
         """
         client = self.client
         if not client.is_connected:
@@ -223,7 +224,7 @@ class Link:
         return client.write_soon(command)
 
     async def flush(self) -> None:
-        """Wait until all unsent messages have been written, at most for `COMMAND_BOUND`."""
+        """Wait until all unsent messages have been written, for at most `COMMAND_BOUND` seconds."""
         with anyio.move_on_after(COMMAND_BOUND):
             await self.client.flushed()
 
@@ -251,7 +252,7 @@ class Link:
         forget(subscription)
 
     async def drain(self, subscription: NatsSubscription) -> None:
-        """Unsubscribe, and wait until the handler has been called for every message that was on its way."""
+        """Unsubscribe, and wait until the handler has been called for every message in transit."""
         try:
             if self.up:
                 with translate_errors(), anyio.fail_after(COMMAND_BOUND):

@@ -11,8 +11,8 @@ from typing import Any
 STATUS = ":status"
 DESCRIPTION = ":description"
 
-# Longest header line (bytes) that is cached. Lines with content types, message types and versions are no longer than
-# that. Lines with an id or an inbox are longer and never recur, so caching them would only displace others.
+# Longest header line (bytes) that is cached. Lines with content types, message types and versions fit. Lines with an id
+# or an inbox are longer and never recur, so caching them would only evict others.
 CACHED_LINE_MAX = 38
 
 

@@ -1,7 +1,8 @@
 """The part of the NATS client that depends on private names of nats-py.
 
 Invariant: no other module uses a private name of nats-py, and each private name used here is in `PRIVATE`, which a test
-compares with the installed release. `pyproject.toml` pins the minor version, because private names may change with it.
+compares with the installed release. `pyproject.toml` pins the minor version of nats-py, because private names may
+change with it.
 """
 
 import asyncio
@@ -57,7 +58,7 @@ class NatsClient(Client):
 
     @property
     def clustered(self) -> bool:
-        """Whether the server belongs to a cluster, according to itself."""
+        """Whether the server says that it belongs to a cluster."""
         return bool(self._server_info.get("cluster"))
 
     @property
@@ -70,7 +71,7 @@ class NatsClient(Client):
         known: dict[str, str | None] = {}
         for server in self._server_pool:
             uri = server.uri
-            if server.discovered:  # announced by another server, without the scheme and our login
+            if server.discovered:  # another server announced this one, without the scheme and our login
                 host = f"{login}@{uri.netloc}" if login else uri.netloc
                 uri = uri._replace(scheme=current.uri.scheme, netloc=host)
             known[uri.geturl()] = server.tls_name
@@ -83,7 +84,7 @@ class NatsClient(Client):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that were published, but have not left this process."""
+        """Bytes that were published, but are still in this process."""
         writer = getattr(self._transport, "_io_writer", None)
         return self.pending_data_size + (0 if writer is None else writer.transport.get_write_buffer_size())
 
@@ -108,7 +109,7 @@ class NatsClient(Client):
     def write_soon(self, command: bytes) -> bool:
         """Write `command`, after all unsent bytes, in the next iteration of the event loop.
 
-        Return False if the caller should `flush`, because much is unsent.
+        Return False if the caller should `flush`, because many bytes are unsent.
         """
         self._pending.append(command)
         self._pending_data_size += len(command)
@@ -146,8 +147,8 @@ class NatsClient(Client):
     def publish_now(self, subject: str, reply: str, payload: bytes) -> bool:
         """Write a message to the socket, after all unsent messages. Return False if it could not be sent.
 
-        The flusher would send it later: it is a task of the event loop, and hundreds of incoming messages may come
-        first.
+        The flusher would send the message later: it is a task of the event loop, and hundreds of incoming messages may
+        be handled before it runs.
         """
         if not self.is_connected or self._transport is None:
             return False
@@ -244,7 +245,7 @@ class SafeTransport(TcpTransport):
         self, uri: str | ParseResult, ssl_context: ssl.SSLContext, buffer_size: int, connect_timeout: int
     ) -> None:
         """Start TLS. Bytes received before the handshake are dropped, because they may not come from the server."""
-        plain, self._io_writer = self._io_writer, None  # if this fails, there is no writer to wait for
+        plain, self._io_writer = self._io_writer, None  # None, so that no caller waits for the writer if this fails
         if plain is None:
             raise ConnectionResetError("Connection lost")
         loop = asyncio.get_running_loop()

@@ -1,8 +1,8 @@
 """Parses the server's byte stream (docs.nats.io, "Client Protocol") and calls the handler of each message.
 
-Invariant: whatever a publisher puts into the subject, headers or payload of a message, the next message is parsed.
-nats-py's own parser does not guarantee that: its read loop ends at a subject with a vertical tab or a byte that is not
-UTF-8, and if such a message is in a stream, it is delivered again and again. nats-py's parser also takes twice as long.
+Invariant: no subject, headers or payload of a message can keep the next message from being parsed. The parser of
+nats-py does not guarantee that: its read loop ends at a subject with a vertical tab or a byte that is not UTF-8, and a
+stream delivers such a message again and again. The parser of nats-py also takes twice as long.
 """
 
 import json
@@ -17,11 +17,12 @@ from rebaser_client.nats.messages import parse_headers, text
 log = get_logger(__name__)
 
 Handler: TypeAlias = Callable[[str, str, bytes, dict[str, str] | None], None]
-"""Called in the read loop with subject, reply, data and headers. Must be quick and must not block."""
+"""A function that is called in the read loop with subject, reply, data and headers. It must be quick and must not
+block."""
 
 
 class SizedHandler:
-    """A handler with a fifth argument: the size of the message as a server counts it for `max_bytes`.
+    """A handler with a fifth argument: the size of the message, counted as a server does for `max_bytes`.
 
     That size includes the subject, the reply subject, the headers as sent, and the payload.
     """
@@ -36,7 +37,7 @@ MAX_LINE = 1024 * 1024  # bytes of a line; an INFO line names all servers of a c
 
 
 class ControlHandler(Protocol):
-    """Receives what the server sends besides messages: the nats-py client."""
+    """Receives everything that the server sends except messages. The nats-py client implements it."""
 
     async def on_ping(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Matches answers to requests: one wildcard inbox, and a future for each answer that is awaited.
+"""Matches answers to requests, through one wildcard inbox and a future for each awaited answer.
 
 Invariant: every reply subject is either awaited or closed, so nothing is kept for answers that no caller awaits.
 """
@@ -10,7 +10,7 @@ from rebaser_client.nats.errors import NoAnswerError
 from rebaser_client.nats.messages import Msg
 
 LATE = 0.1  # a timer that fires more than this many seconds late shows that the loop was blocked
-EXTRA_ROUNDS = 3  # iterations after which a loop that was blocked has surely read the socket
+EXTRA_ROUNDS = 3  # iterations after which a blocked loop has certainly read the socket
 ROUND_PAUSE = 0.01  # seconds
 
 
@@ -21,9 +21,9 @@ class PendingRequest:
 
     def __init__(self, replies: "Replies", inbox: str, subject: str, future: asyncio.Future[Msg]) -> None:
         self.inbox = inbox
-        self.subject = subject  # to which the request is sent; empty for several subjects
+        self.subject = subject  # the subject of the request; empty for several subjects
         self.future = future
-        self.lasting = True  # it outlives the connection on which the request was sent
+        self.lasting = True  # whether it outlives the connection on which the request was sent
         self.deadlines: _Deadlines | None = None  # None if it has no timeout
         self._replies = replies
 
@@ -48,7 +48,7 @@ class _Deadlines:
 
 
 class Replies:
-    """Hands out reply subjects that begin with `inbox`, which ends in a dot. Each is for one answer."""
+    """Creates reply subjects that begin with `inbox`, which ends in a dot. Each reply subject is for one answer."""
 
     def __init__(self, inbox: str) -> None:
         self.inbox = inbox
@@ -76,7 +76,7 @@ class Replies:
         return pending
 
     def close(self, inbox: str) -> None:
-        """Forget the reply subject `inbox`; an answer that still arrives is dropped."""
+        """Forget the reply subject `inbox`. An answer that arrives later is dropped."""
         pending = self._waiting.pop(inbox, None)
         if pending is None:
             return
@@ -96,13 +96,13 @@ class Replies:
             self._forget(deadlines)
 
     def lose(self) -> None:
-        """Fail the futures of requests, because their answers were lost with the connection."""
+        """Fail the futures of requests, because the lost connection also lost their answers."""
         for pending in self._waiting.values():
             if not pending.lasting:
                 _fail(pending.future, NoAnswerError("the connection was lost before an answer arrived"))
 
     def deny(self, error: NotAllowed) -> bool:
-        """Fail the futures of requests that NATS refused to publish. Return whether any was still open."""
+        """Fail the futures of requests that NATS refused to publish. Return whether any of them was still open."""
         failed = False
         for pending in self._waiting.values():
             if pending.subject and pending.subject == error.subject:

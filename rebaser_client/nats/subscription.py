@@ -75,11 +75,11 @@ class Subscription:
             self._attached = link, nats_subscription
 
     async def close(self) -> None:
-        """Unsubscribe. This never fails; without a connection, there is nothing to unsubscribe."""
+        """Unsubscribe. This never fails, because without a connection, there is nothing to unsubscribe."""
         await self._end(drain=False)
 
     async def drain(self) -> None:
-        """Unsubscribe, and wait until the handler has been called for every message that was on its way."""
+        """Unsubscribe, and wait until the handler has been called for every message in transit."""
         await self._end(drain=True)
 
     async def _end(self, *, drain: bool) -> None:

@@ -1,4 +1,4 @@
-"""Remembers which request queues were full, and computes when callers should try again.
+"""Remembers which request queues were full, and computes when callers should retry.
 
 Invariant: the delay depends on how long a queue has been full, not on how many callers try. A queue will probably stay
 full for about as long as it has been full so far.
@@ -20,7 +20,7 @@ MAX_KNOWN = 10_000  # queues
 class Backpressure:
     """Remembers, for each full queue, the times of its first and last refusal. `now` is a clock in seconds.
 
-    Each change set has a queue. The queue of all requests together has the key None.
+    Each change set has a queue. The key None stands for the queue of all requests together.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -44,7 +44,8 @@ class Backpressure:
         return QueueFull(key, scope, retry_after, error.description)
 
     def accepted(self, key: ChangeSetKey) -> None:
-        """Record that a request for `key` was stored: neither its own queue nor that of all requests is full."""
+        """Record that a request for `key` was stored, so that neither its queue nor the queue of all requests is
+        full."""
         if self._refusals:
             self._refusals.pop(key, None)
             self._refusals.pop(None, None)

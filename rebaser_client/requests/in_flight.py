@@ -1,9 +1,9 @@
 """Bounds how many requests of a client wait for the confirmation that they are stored.
 
-Invariant: callers are admitted in the order in which they asked. Once a request is stored, it no longer counts
-toward the bound. So a change set whose owner does not answer does not hold up the others.
+Invariant: callers are admitted in the order in which they asked. Once a request is stored, it no longer counts toward
+the bound. So a change set whose owner does not answer does not delay other change sets.
 
-`Backpressure` is about another bound: that of the servers on requests that are stored, but not decided yet.
+`Backpressure` concerns another bound: the bound of the servers on requests that are stored, but not decided yet.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class InFlight:
         return admission
 
     def withdraw(self, admission: asyncio.Future[None]) -> None:
-        """Give back what `ask` returned, whether it has completed or not."""
+        """Give back the future that `ask` returned, whether or not it has completed."""
         if admission.done() and not admission.cancelled():
             self.release()
         else:

@@ -1,11 +1,11 @@
 """Sends many requests in one task: `RebaserClient.enqueue_many`.
 
 Everything that happens to a request (NATS confirms it, a server answers it, its time is over) is an event, and one loop
-handles the events of all requests. Only if the first attempt to store a request fails does the request get a task of
-its own, in which `RequestSender.store` tries again.
+handles the events of all requests. A request gets its own task only if the first attempt to store it fails; in that
+task, `RequestSender.store` retries.
 
-Invariant: for each change set, one request at a time is being stored. The next request is published when the one before
-was stored, or has failed for good. So stored requests are in the order of the call, even if messages are lost.
+Invariant: for each change set, one request at a time is being stored. The next request is published once the previous
+one was stored or has finally failed. So stored requests are in the order of the call, even if messages are lost.
 """
 
 import asyncio
@@ -68,7 +68,8 @@ class RequestOutcome:
 
 
 class RequestServices(NamedTuple):
-    """The parts of a client that send requests. `new_id` checks or makes an id. `author`: for requests without one."""
+    """The parts of a client that send requests. `new_id` checks an id or creates one. `author`: the author of requests
+    that name none."""
 
     connection: Connection
     sender: RequestSender
@@ -81,7 +82,7 @@ class RequestServices(NamedTuple):
 
 
 class _Item:
-    """One request on its way. Its futures report to `call` when they complete."""
+    """One request in progress. Its futures report to `call` when they complete."""
 
     __slots__ = (
         "attempt", "call", "deadline", "done", "error", "id", "index", "key", "outgoing", "reply", "request", "retried",
@@ -99,7 +100,7 @@ class _Item:
         self.outgoing: OutgoingRequest | None = None  # set when the request is encoded
         self.attempt: PendingRequest | None = None  # the first attempt to store it, until NATS confirms it
         self.error: RebaserError | None = None  # why it could not be stored
-        self.retried = False  # whether a task of its own repeats the attempt; that task enforces the timeout
+        self.retried = False  # whether a separate task repeats the attempt and enforces the timeout
         self.stored = self.done = False
         self.stored_at = 0.0
 
@@ -131,7 +132,7 @@ class ManyRequests:
         self._open: dict[int, _Item] = {}  # incomplete, in the order of their deadlines
         self._storing: dict[ChangeSetKey, deque[_Item]] = {}  # by change set; the first request of each is being stored
         self._published_tasks: dict[ChangeSetKey, anyio.Event] = {}  # set when the task of a change set is published
-        self._ready: deque[_Item] = deque()  # to be published now
+        self._ready: deque[_Item] = deque()  # the requests to publish now
         self._events: deque[tuple[Callable[[ManyRequests, _Item], None], _Item]] = deque()
         self._wake: asyncio.Future[None] = self._loop.create_future()
         self._admission: asyncio.Future[None] | None = None  # requested, or granted and unused
@@ -180,7 +181,7 @@ class ManyRequests:
     # -- one request after the other -------------------------------------------------------------------------------
 
     def _has_room(self) -> bool:
-        """Whether the next request may be taken. If not, the loop of `run` is woken as soon as it may."""
+        """Whether the next request may be taken. If not, the loop of `run` is woken as soon as that changes."""
         in_flight = self._services.in_flight
         if len(self._open) >= in_flight.limit:
             return False
@@ -191,7 +192,7 @@ class ManyRequests:
         return self._admission.done()
 
     async def _take(self, request: object) -> None:
-        """Check and encode a request, and queue it: it is published when the one before it is stored."""
+        """Check and encode a request, and queue it. It is published once the previous request is stored."""
         if not isinstance(request, Request):
             kind = type(request).__name__
             text = f"enqueue_many takes an iterable of Request objects, but got a {kind} from it"

@@ -30,7 +30,7 @@ def not_sent(connection: Connection, request_id: RequestId, timeout: float) -> R
     return RequestTimeout(request_id, timeout)
 
 
-# The same names recur. A dict finds a key that is the same object without comparing its fields.
+# The same names recur, and a dict finds an identical key object without comparing its fields.
 _cached_key = lru_cache(MAX_KEYS, typed=True)(ChangeSetKey.of)
 
 

@@ -1,12 +1,12 @@
 """Sends a request again if its answer was lost. Answers are core NATS messages, so a lost connection loses them.
 
-Invariant: a request is sent again only after it has left the queue, so that callers who wait for a long queue do not
+Invariant: a request is sent again only after it has left the queue, so that callers waiting for a long queue do not
 make it longer. The log recognizes the id of the request, so the reply to the new message is the outcome of the first
 message.
 
 The queue of a change set is checked when a request has waited for `PATIENCE`, and when the connection was replaced.
-While requests stay queued, their queue is checked less and less often. So the cost of the checks does not depend on how
-many requests wait for a slow server.
+While requests stay queued, their queue is checked less and less often. So the cost of the checks does not depend on the
+number of requests that wait for a slow server.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class Resender:
         self._running = False
         self._reconnected = anyio.Event()
         self._loop = asyncio.get_running_loop()
-        js.connection.on_reconnect(self._check_soon)  # for as long as the connection lives
+        js.connection.on_reconnect(self._check_soon)  # stays registered as long as the connection exists
 
     def add(self, request: OutgoingRequest) -> None:
         """Watch a request that was just stored."""
@@ -110,7 +110,7 @@ class Resender:
                     dequeued.append(request)
                 else:
                     request.note_undecided(self._loop.time())
-            # Without jitter, because queues are checked only once every `PATIENCE` anyway.
+            # No jitter is needed, because each queue is checked only once every `PATIENCE` seconds.
             queue.pause = PATIENCE if dequeued else min(queue.pause * 2, PAUSE_MAX)
             for request in dequeued:
                 if request in queue.stored_at:  # still unanswered
@@ -122,7 +122,7 @@ class Resender:
     async def _resend(self, queue: _Queue, request: OutgoingRequest) -> None:
         log.for_change_set(request.key).info("answer_lost", seq=request.sequence)
         if self._loop.time() > request.repeat_until:
-            self.remove(request)  # servers may have forgotten its outcome, and would apply it a second time
+            self.remove(request)  # servers may have forgotten its outcome, and would then apply it a second time
             return
         request.mark_as_copy()
         await self._send_again(request)

@@ -2,8 +2,8 @@
 
 Invariant: each attempt carries the request id and a digest of the content. The duplicate window of the stream drops
 most repetitions. The log of the change set recognizes the others, for as long as it remembers outcomes, and no request
-is repeated for longer than that. Another request under the same id has another digest: the stream stores it, and the
-log refuses it.
+is repeated for longer than that. A different request under the same id has another digest: the stream stores it, and
+the log refuses it.
 """
 
 import asyncio
@@ -129,7 +129,7 @@ class RequestSender:
         inbox: str = "",
     ) -> OutgoingRequest:
         """Check and encode a request. Updates too large for a message are put in the blob store. `EncodedUpdates` of
-        that size are not checked again. `action`: what the request asks for instead of updates.
+        that size are not checked again. `action`: the action that the request asks for instead of updates.
 
         Raises `UnprocessableError` for invalid updates, `TooLarge`, and `TimeoutError` at `deadline` (loop time).
         """
@@ -169,7 +169,7 @@ class RequestSender:
         return outgoing
 
     async def _renew(self, request: OutgoingRequest) -> None:
-        """Put the blob with the updates again if it may have been deleted, because no message names it yet."""
+        """Store the blob with the updates again if it may have been deleted meanwhile: no message names it yet."""
         if request.blob is not None and not request.freshness.lasts:
             freshness = Freshness()
             await self._blobs.put(request.blob)
@@ -205,7 +205,7 @@ class RequestSender:
         return False
 
     async def store(self, request: OutgoingRequest, deadline: float, first: RebaserError | None = None) -> None:
-        """Store the request, and return when NATS has confirmed it. `first`: the failure of an attempt made before.
+        """Store the request, and return when NATS has confirmed it. `first`: the failure of an earlier attempt.
 
         Raises `TimeoutError` at `deadline` (loop time); the request may be stored. After the other errors it is not
         stored: `QueueFull`, `TooLarge`, `NotReadyError`, and `NotConnectedError`, which is raised at the deadline, too.
@@ -251,7 +251,7 @@ class RequestSender:
     async def _check_ready(self) -> None:
         """Raise `NotReadyError` if the streams do not exist, or if JetStream does not answer.
 
-        If this raises nothing, the caller tries again: a stream that exists may lack a leader for some seconds.
+        If this raises nothing, the caller retries: a stream that exists may lack a leader for some seconds.
         """
         try:
             with translate_missing_stream():

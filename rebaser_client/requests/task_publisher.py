@@ -6,15 +6,15 @@ that task is enough.
 `TaskPublisher` publishes the tasks of a client, however many requests are in flight.
 
 Invariant: each call of `TaskPublisher.publish` is served by a publish that *begins* after the call, because only such a
-publish is sure to come after the caller's request. For each change set, one publish runs at a time, and calls that
-arrive meanwhile share the next publish.
+publish certainly follows the caller's request. For each change set, one publish runs at a time, and calls that arrive
+meanwhile share the next publish.
 
 A client that awaits a reply learns from the reply itself that the change set has an owner. So while the requests of a
-change set are being answered, its task is published only if a request stays unanswered for several times as long as
-answers usually take, and for `PATIENCE` at least. Otherwise, a slow server would get a task with every request.
+change set are being answered, its task is published only if a request stays unanswered for several times the usual time
+of an answer, and for at least `PATIENCE` seconds. Otherwise, a slow server would get a task with every request.
 
-If a task cannot be published, because there is no room or NATS does not answer for `GIVE_UP`, the sweeper finds the
-request.
+If a task cannot be published, because there is no room or NATS does not answer for `GIVE_UP` seconds, the sweeper finds
+the request.
 """
 
 import asyncio
@@ -61,7 +61,8 @@ async def publish_task(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> 
 
 
 async def publish_request(js: JetStream, subjects: Subjects, request: EnqueueUpdatesRequest) -> None:
-    """Store a request of the server itself, and its task. The request is decided once, however often it is stored.
+    """Store a request that the server itself sends, and its task. The request is decided once, even if it is stored
+    several times.
 
     Its updates must fit into the message. Raises `TransientError` or `ApiError` as `JetStream.publish` does.
     """
@@ -73,7 +74,7 @@ async def publish_request(js: JetStream, subjects: Subjects, request: EnqueueUpd
 
 
 class TaskPublisher:
-    """Publishes in `group`, so that a caller who is cancelled does not cancel a task that others wait for."""
+    """Publishes in `group`, so that cancelling one caller does not cancel a publish that others wait for."""
 
     def __init__(self, js: JetStream, subjects: Subjects, group: TaskGroup) -> None:
         self._js = js
@@ -89,7 +90,7 @@ class TaskPublisher:
         self._loop = asyncio.get_running_loop()
 
     async def publish(self, key: ChangeSetKey) -> None:
-        """Wait until `key` has a task, or is left to the sweeper."""
+        """Wait until `key` has a task, or until publishing it is left to the sweeper."""
         await self.start(key).wait()
 
     def start(self, key: ChangeSetKey) -> anyio.Event:
@@ -103,7 +104,7 @@ class TaskPublisher:
         return done
 
     def record_answer(self, key: ChangeSetKey, stored_at: float) -> None:
-        """Note that an owner of `key` has answered a request that was stored at `stored_at` (loop time)."""
+        """Record that an owner of `key` has answered a request that was stored at `stored_at` (loop time)."""
         now = self._loop.time()
         if len(self._answered_at) >= MAX_KNOWN:
             self._answered_at.clear()
@@ -111,8 +112,8 @@ class TaskPublisher:
         self._usual += (min(now - stored_at, PATIENCE_MAX) - self._usual) / 16
 
     def start_unless_answered(self, key: ChangeSetKey, reply: asyncio.Future[Msg]) -> None:
-        """Publish a task for the request that `reply` will answer: at once, or, if an owner answered recently, only
-        after this request has stayed unanswered too long."""
+        """Publish a task for the request that `reply` will answer. This happens at once or, if an owner answered
+        recently, only after the request has stayed unanswered for too long."""
         now = self._loop.time()
         if now - self._answered_at.get(key, -RECENTLY) >= RECENTLY:
             self.start(key)

@@ -8,7 +8,7 @@
 Spark calls `source`. `options` reads the options, `tables` builds rows, `logs` reads NATS, and `blocking` calls `logs`
 from processes without an event loop.
 
-For programs that use Spark; nothing else in Rebaser imports this package. It needs PySpark. It may import the other
+Programs that use Spark import this package; no other part of Rebaser does. It needs PySpark. It may import the other
 packages of `rebaser_client`, and `rebaser_core`.
 """
 

@@ -31,7 +31,7 @@ class BlockingLogs:
             raise error.with_traceback(None) from None
 
     def call(self, method: Callable[[Logs, *Args], Awaitable[T]], *args: *Args) -> T:
-        """Return what `method` of `Logs` returns."""
+        """Call `method` of `Logs`, and return its result."""
         try:
             return self._portal.call(method, self._logs, *args)
         except RebaserError as error:

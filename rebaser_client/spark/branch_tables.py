@@ -54,7 +54,7 @@ def change_set_batches(infos: Iterable[BranchInfo], schema: pa.Schema) -> Iterat
 
 
 def change_batches(diff: BranchDiff, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield what a branch changed in the columns of `CHANGES`."""
+    """Yield the changes of a branch in the columns of `CHANGES`."""
     about = *_key(diff.info), diff.info.target, diff.info.base, diff.target_sequence
     rows = ((*about, one.id, *map(_definition, (one.base, one.ours, one.theirs)), one.moved, one.landed)
             for one in diff.changes)  # fmt: skip

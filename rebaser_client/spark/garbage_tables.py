@@ -1,7 +1,7 @@
 """The tables that garbage collection compares: the blobs that are stored, and the messages that name them.
 
-They are about a whole installation. One task lists the blobs. For the references, one task reads dead letters and
-queued requests, and each of the others a range of the log; the last of these reads up to the end of the log.
+These tables cover a whole installation. One Spark task lists the blobs. For the references, one task reads dead letters
+and queued requests, and each other task reads a range of the log; the last range extends to the end of the log.
 """
 
 from collections.abc import Iterator

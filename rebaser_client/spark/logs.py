@@ -1,7 +1,7 @@
 """Reads the logs of change sets for the data source.
 
-Invariant: `commits` returns the same commits for the same range of log sequences whenever it is called. If part of the
-range was purged, it raises an error, unless the option `failOnDataLoss` is false.
+Invariant: `commits` always returns the same commits for the same range of log sequences. If part of the range was
+purged, it raises an error, unless the option `failOnDataLoss` is false.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Iterable
@@ -70,7 +70,7 @@ class Logs:
             yield cls(options, js, subjects, StateLoader(js, subjects, blobs), blobs)
 
     async def stored(self) -> list[StoredBlob]:
-        """Return all blobs, and those in the trash."""
+        """Return all blobs, including those in the trash."""
         with translate_missing_stream():
             return [blob async for blob in self._blobs.stored()]
 
@@ -149,9 +149,10 @@ class Logs:
         return [info for info in found if info is not None]
 
     async def changes(self, key: ChangeSetKey, at: int | None = None) -> BranchDiff | None:
-        """Return what the branch `key` changed, and its target, as of log sequence `at` (None: now).
+        """Return the changes of the branch `key`, and the definitions in its target, as of log sequence `at` (None:
+        now).
 
-        Returns None if `key` was no branch then, or in the case of `_if_kept`.
+        Returns None if `key` was not a branch then, or in the case of `_if_kept`.
         """
         info = await self._branch(key, at)
         if info is None or info.target is None:
@@ -172,7 +173,7 @@ class Logs:
         return await self._if_kept(self._branches.one(key, at, at))
 
     async def _if_kept(self, read: Awaitable[T]) -> T | None:
-        """Return what `read` returns; None if the position was purged, and the option `failOnDataLoss` is false."""
+        """Return the result of `read`; None if the position was purged and the option `failOnDataLoss` is false."""
         try:
             with translate_missing_stream():
                 return await read

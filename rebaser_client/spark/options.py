@@ -22,9 +22,9 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "blobs": (),
     "references": (),
 }
-"""Each table, with the options of `POSITIONS` that it accepts. `registry` says how each table is read."""
+"""Each table, with the options of `POSITIONS` that it accepts. `registry` defines how each table is read."""
 
-WHOLE = ("blobs", "references")  # tables that are about all workspaces
+WHOLE = ("blobs", "references")  # tables that cover all workspaces
 MESSAGES = ("all", "commits", "queued")
 POSITIONS = ("at", "from", "to")
 
@@ -111,7 +111,7 @@ class SourceOptions:
         )
 
     def access(self) -> Access:
-        """Return how to log in to NATS."""
+        """Return the credentials for NATS."""
         return {**self.more_access, "creds": self.credentials, "token": self.token}
 
     def keys(self) -> list[ChangeSetKey] | None:
@@ -143,7 +143,7 @@ def _positions(table: str, options: Mapping[str, str]) -> dict[str, At]:
             others = " and ".join(other for other, names in TABLES.items() if name in names)
             raise ConfigError(f"the table {table!r} has no option {name!r}, which is for {others}")
     if "from" in given and options.get("start", "all") != "all":
-        raise ConfigError("the options 'from' and 'start' say the same: set one of them")
+        raise ConfigError("the options 'from' and 'start' have the same meaning: set only one of them")
     now = datetime.now(UTC)
     found: dict[str, At] = {}
     for name in given:

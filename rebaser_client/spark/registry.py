@@ -1,4 +1,5 @@
-"""The tables of the data source: the columns of each, and how a Spark task reads its part of it.
+"""The tables of the data source: the columns of each table, and the functions with which Spark tasks read their parts
+of it.
 
 A new table needs an entry in `TABLES`, and one in `options.TABLES` with the position options that it accepts.
 """
@@ -36,8 +37,9 @@ from rebaser_core.ids import ChangeSetKey
 
 @dataclass(frozen=True)
 class LogPartition(InputPartition):  # type: ignore[misc] # PySpark is untyped here
-    """What one Spark task reads: the change sets `keys` (None: all of the workspace). Of commits, it reads those after
-    `after` up to `until`; of other tables, the state at the log sequence `at` (None: when the task reads).
+    """The part of a table that one Spark task reads: the change sets `keys` (None: all of the workspace). For the table
+    of commits, the task reads the commits after `after` up to `until`. For other tables, it reads the state at the log
+    sequence `at` (None: the state at the time of the read).
     """
 
     keys: tuple[ChangeSetKey, ...] | None

@@ -31,16 +31,16 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
     - `changeSet`: one change set, or several separated by commas (default: all of the workspace).
     - `table`: `values` (default), `commits`, `change_sets`, `changes`, `conflicts`, `blobs` or `references`.
     - `nats`: the URL.
-    - `at`, for tables other than commits: the position at which they are read, a log sequence (`1234`), an age (`2h`)
-      or a time (`2026-01-31T12:00Z`); default: now. All change sets are read at the same position. Change sets that did
-      not exist then have no rows.
-    - `from`, `to`, for commits: only those after the first position, up to the second one (tables only).
+    - `at`, for all tables except commits: the position at which the table is read, a log sequence (`1234`), an age
+      (`2h`) or a time (`2026-01-31T12:00Z`); default: now. All change sets are read at the same position. Change sets
+      that did not exist then have no rows.
+    - `from`, `to`, for commits: read only commits after the first position, up to the second one (tables only).
     - `start`, for commits and references: `all` (default), `new` (streams only), or the log sequence after which to
       start.
     - `messages`, for references: `all` (default), `commits`, or `queued` (requests and dead letters).
     - `partitions`: the maximum number of partitions (default 32). A change set is never split.
-    - `failOnDataLoss`: whether reading fails if commits after `start` or `from`, or those that `at` needs, were purged
-      (default true). With false, such commits or change sets are left out.
+    - `failOnDataLoss`: whether reading fails if commits after `start` or `from`, or commits that `at` needs, were
+      purged (default true). With false, such commits or change sets are left out.
     - `credentials` or `nkey` (files on Spark's machines), `token`, or `user` and `password`: how to log in to NATS.
     - `tlsCa`, `tlsCert`, `tlsKey` (files on Spark's machines), `tlsHostname`, `domain` (of JetStream): as for the
       servers.
@@ -55,24 +55,26 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
     (`sequence`, `id`, `outcome`, `performed`, `code`, `message`; `author` and `author_message` as claimed by its
     sender), `changes` (`op`: set, derive, unset, remove or computed; `id`; `function` of a derive; and `kind` to
     `error_origin` as for values), `before` (the definitions that the commit replaced, as `changes` without errors; null
-    if they are unknown), `from_change_set` and `from_sequence` (what the change set was created from, which branch the
-    commit applied, or what it took over from the target), `reverts_first` and `reverts_last` (the commits that it takes
-    back), `protected` and `status` (what it marks the change set as). The offsets of a stream are log sequences.
+    if they are unknown), `from_change_set` and `from_sequence` (the parent from which the commit created the change
+    set, the branch that it applied, or the target whose changes it took over), `reverts_first` and `reverts_last` (the
+    commits that it takes back), `protected` and `status` (the mark that it gives the change set). The offsets of a
+    stream are log sequences.
 
     Columns of change sets: `workspace`, `change_set`, `sequence` and `at` (its newest commit, and when that was
-    stored), `status` (open, applied, abandoned, kept, deleted), `protected`, `origin` and `origin_sequence` (what it
-    was created from), `target` and `base_sequence` (what it branches from, and the commit of the target up to which it
-    contains the target's edits), `behind` (whether the target was edited after that commit), `changes` and `conflicts`
-    (their number). Columns about an origin or a target are null if there is none.
+    stored), `status` (open, applied, abandoned, kept, deleted), `protected`, `origin` and `origin_sequence` (the parent
+    from which it was created), `target` and `base_sequence` (the change set that it branches from, and the commit of
+    the target up to which it contains the target's edits), `behind` (whether the target was edited after that commit),
+    `changes` and `conflicts` (their number). Columns about an origin or a target are null if there is none.
 
     Columns of changes, the values that a branch defines differently than its base: `workspace`, `change_set`,
     `sequence`, `target`, `base_sequence`, `target_sequence` (the commit of the target as of which `theirs` is read),
     `id`; `base`, `ours` and `theirs` (the definitions at the base, in the branch, and in the target: `op`, `function`,
     `inputs` and `params` as JSON, and `kind` to `json` as for values; null if the value does not exist); `moved`
-    (whether the target changed it, too), `landed` (whether the target has the definition of the branch).
+    (whether the target also changed it), `landed` (whether the target has the definition of the branch).
 
     Columns of conflicts: `workspace`, `change_set`, `sequence`, `target`, `base_sequence`, `id`; `base` (the definition
-    that both sides replaced), `ours` (that in the branch), `theirs` (that in the target), as for changes.
+    that both sides replaced), `ours` (the definition in the branch), `theirs` (the definition in the target), as for
+    changes.
 
     Columns of blobs, of all workspaces: `address`, `size` (bytes), `stored_at` (or renewed), `version` (changes if the
     blob is stored again), `trashed` (whether garbage collection has moved it to the trash).
@@ -109,7 +111,8 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc] # PySpark is untyped here
-    """Reads a table: as of the time when each task reads, or at positions that are fixed when Spark plans the read."""
+    """Reads a table, either as of the time when each task reads, or at positions that are fixed when Spark plans the
+    read."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
@@ -151,7 +154,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # PySpark is u
         return {"sequence": max(start["sequence"], self._last())}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[LogPartition]:
-        """Return a single partition if the stream covers a whole workspace: only then do its commits come in one order.
+        """Return a single partition if the stream covers a whole workspace, to keep the order of its commits.
         Otherwise, partition as for a table."""
         after, until = start["sequence"], end["sequence"]
         if after >= until:

@@ -36,7 +36,7 @@ _VALUES_PER_BATCH = 10_000
 _COMMITS_PER_BATCH = 100  # a commit has many changes
 _KINDS = {type(None): "null", bool: "boolean", int: "integer", float: "float", str: "text", list: "array"}
 NO_CONTENT: tuple[None, None, None, None] = (None, None, None, None)
-_BEFORE_CELLS = 7  # the cells of a change that come before its fault
+_BEFORE_CELLS = 7  # the number of cells of a change before its fault
 _NO_FAULT: tuple[None, None, None] = (None, None, None)
 
 

@@ -268,7 +268,7 @@ async def test_that_one_server_refuses_us_says_more_than_that_another_is_away(tm
         ({"nkey": "secret"}, "is not a file with the seed of an nkey"),
         ({"creds": "secret"}, "is not a NATS credentials file"),
         ({"creds": "."}, "cannot be read"),
-        ({"domain": "a.b"}, "'a.b' is no domain of JetStream"),
+        ({"domain": "a.b"}, "'a.b' cannot be a JetStream domain"),
     ],
 )
 async def test_options_that_cannot_be_are_refused_before_anybody_is_asked(

@@ -32,7 +32,7 @@ def test_options_have_defaults_and_no_case() -> None:
         ({"table": "edits"}, "'table' must be values, commits, .* or .*, not 'edits'"),
         ({"table": "commits", "at": "7"}, "the table 'commits' has no option 'at', which is for values and "),
         ({"from": "7"}, "the table 'values' has no option 'from', which is for commits"),
-        ({"table": "commits", "start": "7", "from": "7"}, "'from' and 'start' say the same"),
+        ({"table": "commits", "start": "7", "from": "7"}, "'from' and 'start' have the same meaning"),
         ({"at": "soon"}, r"'at' must be a log sequence \(1234\), an age \(2h\) or a time .*, not 'soon'"),
         ({"start": "-1"}, "'start' must be all, new or a number of at least 0"),
         ({"partitions": "0"}, "'partitions' must be a number of at least 1"),

@@ -1,14 +1,15 @@
 """An ordered consumer (push, ephemeral, in memory, no acks) with the guarantees of ADR-17, some of which nats-py
 breaks.
 
-A generation is one consumer on the server. A generation that misses a message is discarded. The next one starts after
-the last queued message, or at the original start if no message was queued (`position`).
+A generation is one consumer on the server. A generation that misses a message is discarded. The next generation starts
+after the last queued message, or at the original start if no message was queued (`position`).
 
 Invariants: a message is queued only if its *consumer* sequence is the next one of its generation (deletes leave gaps in
-the stream sequence). Messages of different generations cannot be confused, because each generation has an inbox of its
-own (`requests`). So no message is lost, repeated or reordered, even if messages are dropped on the way.
+the stream sequence). Messages of different generations cannot be confused, because each generation has its own inbox
+(`requests`). So no message is lost, repeated or reordered, even if messages are dropped on the way.
 
-Everything happens in the connection's read loop and its ticks. A task exists only while a consumer is being replaced.
+All of this runs in the read loop of the connection and in its ticks. A task exists only while a consumer is being
+replaced.
 """
 
 import asyncio
@@ -39,12 +40,12 @@ MAX_BYTES = 32 * 1024 * 1024
 class OrderedConsumer:
     """The messages of `filter_subject` in `stream` from `start` (sequence, time or policy) on, in order, each once.
 
-    At most `max_count` messages and about `max_bytes` are queued for a slow reader; the others wait in the stream.
-    `config`: further fields of JetStream's `ConsumerConfig`; raises `ConfigError` for fields that ADR-17 forbids.
-    `on_ready` is called in the read loop when the queue stops being empty, and when the consumer has ended.
+    At most `max_count` messages and about `max_bytes` are queued for a slow reader; further messages wait in the
+    stream. `config`: further fields of JetStream's `ConsumerConfig`; raises `ConfigError` for fields that ADR-17
+    forbids. `on_ready` is called in the read loop when the queue stops being empty, and when the consumer has ended.
     Opening raises `ApiError` (error 10059: no such stream). The consumer ends if the stream is deleted, recreated or
-    set back (`TransientError`, code `stream_lost`), if NATS no longer allows it (`NotAllowed`), and if the connection
-    is closed (`ClientClosedError`). Once the queue is empty, `wait` and iteration raise that error.
+    set back (`TransientError`, code `stream_lost`), if NATS no longer allows reading it (`NotAllowed`), and if the
+    connection is closed (`ClientClosedError`). Once the queue is empty, `wait` and iteration raise that error.
     """
 
     def __init__(
@@ -83,14 +84,14 @@ class OrderedConsumer:
         self._closed = False
 
     async def __aenter__(self) -> Self:
-        # Read the creation time of the stream before the consumer is created, to notice if another stream replaces it.
-        # Only the first consumer of a stream asks the server for that time; the others start with one round trip.
+        # Read the creation time of the stream before the consumer is created, to notice if another stream replaces this
+        # one. Only the first consumer of a stream asks the server for that time; the others start with one round trip.
         if self._position.wants_end:
             info = await self._js.stream_info(self._stream)
             self._created, self._position.snapshot = info.created, info.last_sequence
         else:
             self._created = await self._js.stream_created(self._stream)
-        self._replacing = anyio.CancelScope()  # the first generation must not be replaced before the start is known
+        self._replacing = anyio.CancelScope()  # the first generation must not be replaced before its start is known
         await self._begin()
         self._replacing = None
         if self._generation is None and not self._full:
@@ -136,7 +137,7 @@ class OrderedConsumer:
 
     @property
     def failure(self) -> RebaserError | None:
-        """The error that ended the consumer, None while it works. There may still be messages in the queue."""
+        """The error that ended the consumer; None as long as it works. There may still be messages in the queue."""
         return self._failure
 
     async def wait(self) -> None:
@@ -314,7 +315,7 @@ class OrderedConsumer:
             raise
         self._position.created_consumer(info)
         if self._generation is not generation:
-            await self._requests.discard(generation)  # a delete before the creation would have found nothing
+            await self._requests.discard(generation)  # deleting it earlier would have had no effect
 
     def _names(self) -> dict[str, str]:
         return {"stream": self._stream, "filter": self._filter}

@@ -1,8 +1,9 @@
-"""The position of an ordered consumer in its stream. No I/O, so that tests can check where each consumer starts.
+"""The position of an ordered consumer in its stream. This module does no I/O, so that tests can check where each
+consumer starts.
 
-Invariant: the next consumer starts so that no message is skipped or repeated, whichever messages were accepted so far.
-A policy keeps the meaning that it had when the first consumer was created, because "new" and "last" would mean a
-different position for each later consumer.
+Invariant: the next consumer starts at a point where no message is skipped or repeated. A policy keeps the meaning that
+it had when the first consumer was created, because "new" and "last" would mean a different position for each later
+consumer.
 """
 
 from datetime import UTC, datetime
@@ -32,7 +33,7 @@ class Position:
     __slots__ = ("_start", "last", "snapshot")
 
     def __init__(self, start: Start) -> None:
-        """Raises `ConfigError` for a time without a time zone, and for a value that is no `Start`."""
+        """Raises `ConfigError` for a time without a time zone, and for any value that is not a `Start`."""
         known = start in POLICIES if isinstance(start, str) else isinstance(start, (int, datetime))
         if not known:
             raise ConfigError(f"{start!r} is not a start: use a sequence, a time, or one of {', '.join(POLICIES)}")
@@ -48,7 +49,7 @@ class Position:
         return self._start == "last_per_subject" and self.snapshot is None
 
     def policy(self) -> dict[str, Any]:
-        """Return the fields of JetStream's `ConsumerConfig` that say where the next consumer starts."""
+        """Return the fields of JetStream's `ConsumerConfig` that determine where the next consumer starts."""
         if self.snapshot is not None:
             return {"deliver_policy": "last_per_subject"}
         if isinstance(self._start, int) or self.last:

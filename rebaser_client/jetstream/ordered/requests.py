@@ -26,7 +26,7 @@ log = get_logger(__name__)
 
 NANOS = 1_000_000_000
 INACTIVE = 30  # seconds after which the server removes a consumer without a subscriber
-ACK_WAIT = 22 * 3600  # seconds; nothing is acknowledged, but ADR-17 asks for a large value
+ACK_WAIT = 22 * 3600  # seconds; ADR-17 asks for a large value, although nothing is acknowledged
 DELETE_BOUND = 2.0  # seconds
 RETRY_MIN, RETRY_MAX = 0.05, 5.0  # seconds between attempts
 
@@ -95,8 +95,8 @@ class ConsumerRequests:
         }
 
     async def create(self, generation: Generation, handler: Handler, policy: Mapping[str, Any]) -> ConsumerInfo:
-        """Subscribe, then create the consumer. Messages may arrive before this returns. If this fails, the consumer
-        is deleted."""
+        """Subscribe, then create the consumer. Messages may arrive before this method returns. If it fails, the
+        consumer is deleted."""
         try:
             generation.subscription = await self.js.connection.listen(generation.inbox, handler, lasting=False)
             config = self.config(generation.name, generation.inbox, policy)
@@ -118,8 +118,8 @@ class ConsumerRequests:
             connection.spawn(self.discard, generation)
 
     async def discard(self, generation: Generation) -> None:
-        """Unsubscribe and delete the consumer. Retry for `INACTIVE`; after that, the server removes the consumer
-        itself."""
+        """Unsubscribe and delete the consumer. Retry for `INACTIVE` seconds; after that, the server removes the
+        consumer."""
         subscription, generation.subscription = generation.subscription, None  # no reference cycle with the handler
         if subscription is not None:
             await subscription.close()

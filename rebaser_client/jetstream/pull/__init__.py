@@ -1,7 +1,7 @@
-"""Pull consumers (ADR-37, ADR-42): messages without end, in batches, or for credit.
+"""Pull consumers (ADR-37, ADR-42): readers get messages without end, in batches, or for credit.
 
-`state`, with `counts`, decides when to pull and has no I/O; `actions` are what it asks for; `puller` carries them out.
-`batches` and `pull_consumer` are the ways to read, `consumer` is the object that offers them, `options` checks what
-callers ask for. Programs import the classes from `rebaser_client.jetstream`. `context` and `stream` of
+`state` decides, with `counts`, when to pull, and does no I/O. It returns `actions`, which `puller` carries out.
+`batches` and `pull_consumer` contain the readers, `consumer` is the object that creates them, and `options` checks the
+arguments of callers. Programs import the classes from `rebaser_client.jetstream`. `context` and `stream` of
 `rebaser_client.jetstream` import this package, so it imports neither.
 """

@@ -49,8 +49,8 @@ class NotifyUnpinned(NamedTuple):
 
 
 class EndPulling(NamedTuple):
-    """End: nothing more will be pulled. `error` is the reason; None if the reader asked for the end, or if the only
-    pull ended as expected."""
+    """End pulling. `error` is the reason; None if the reader asked for the end, or if the only pull ended as
+    expected."""
 
     error: RebaserError | None
 
@@ -71,9 +71,9 @@ _CONFLICTS: tuple[tuple[str, Meaning], ...] = (
 
 
 def meaning(status: str, description: str) -> Meaning:
-    """Return what to do about a status that ends a pull.
+    """Return the meaning of a status that ends a pull.
 
-    `expected`: pull again. `warning`, `error`: tell the user, wait, pull again. `all_lost`: do the same, and consider
+    `expected`: pull again. `warning`, `error`: tell the user, wait, and pull again. `all_lost`: do the same, and treat
     all other pulls as ended. `deleted`: end, or wait until the consumer exists again. `final`: end.
     """
     if status == "409":
@@ -84,6 +84,6 @@ def meaning(status: str, description: str) -> Meaning:
 def refusal(status: str, description: str) -> RebaserError:
     """Return the error to raise for a status that ends pulling."""
     if status == "503":
-        return NoRespondersError("nobody answers pulls: the consumer does not exist, or JetStream is not available")
+        return NoRespondersError("pulls get no answer: the consumer does not exist, or JetStream is not available")
     kind = ConsumerDeletedError if meaning(status, description) == "deleted" else PullRefusedError
     return kind(status, description)

@@ -48,7 +48,7 @@ class _RefillingPuller(Puller):
             group=group,
             **callbacks,
         )
-        self._sizes: deque[int] = deque()  # of the queued messages, if bytes are counted
+        self._sizes: deque[int] = deque()  # the sizes of the queued messages, if bytes are counted
         if limits.by_bytes:
             self._handler = SizedHandler(self._on_sized_message)
 
@@ -80,7 +80,7 @@ class Messages(_RefillingPuller):
     Iteration ends after `stop` or `drain`. It raises `ConsumerDeletedError` when the consumer is deleted, and
     `PullRefusedError` when the consumer is a push consumer. Any other problem is passed to `on_warning`, and iteration
     continues. With `end_when_gone`, iteration also raises `ConsumerDeletedError` when a check after a reconnect, or
-    after pulls got no answer, finds that the consumer is gone.
+    after pulls got no answer, finds that the consumer does not exist any more.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Messages(_RefillingPuller):
         super().__init__(js, stream, consumer, limits, group, single_pull=False, **callbacks)
 
     async def drain(self) -> None:
-        """Pull no more. Iteration ends once the messages that were delivered have been taken."""
+        """Stop pulling. Iteration ends once the delivered messages have been taken."""
         await self._finish()
 
     async def run(self, handle: Callable[[PullMessage], Awaitable[None]]) -> None:
@@ -105,10 +105,10 @@ class MessageBatch(_RefillingPuller):
 
         async for message in consumer.fetch(10): ...
 
-    Iteration ends when everything requested was delivered, when time is up, or when the next message is too large.
-    If the pull fails, iteration yields the messages that were delivered and then raises `PullRefusedError`,
-    `NoRespondersError`, `NoAnswerError` (the status for the end of the pull did not arrive), or `NotConnectedError`
-    (the connection was lost, or there was none in all that time). A batch that is not read to its end ends when its
+    Iteration ends when all requested messages were delivered, when the time is up, or when the next message is too
+    large. If the pull fails, iteration yields the messages that were delivered and then raises `PullRefusedError`,
+    `NoRespondersError`, `NoAnswerError` (the status that ends the pull did not arrive), or `NotConnectedError` (the
+    connection was lost, or there was none until the time was up). A batch that is not read to its end ends when its
     time is up, or at the end of an `async with` block.
     """
 

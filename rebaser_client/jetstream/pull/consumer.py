@@ -13,11 +13,11 @@ from rebaser_client.jetstream.pull.options import DEFAULT_EXPIRES, PullLimits, c
 
 
 class Consumer:
-    """A consumer that `JetStream` or `Stream` returned. `cached_info` is what the last call of `info` returned.
+    """A consumer that `JetStream` or `Stream` returned. `cached_info` is the result of the last call of `info`.
 
-    All times are seconds. `consume`, `fetch` and `next` raise `ConfigError` for arguments that ADR-37 or the consumer's
-    cached configuration forbids. `group`, `min_pending`, `min_ack_pending` and `priority`: see `PriorityGroup`.
-    Acknowledge messages with their own methods (`PullMessage`) or through `JetStream`.
+    All times are in seconds. `consume`, `fetch` and `next` raise `ConfigError` for arguments that ADR-37 or the
+    consumer's cached configuration forbids. `group`, `min_pending`, `min_ack_pending` and `priority`: see
+    `PriorityGroup`. Acknowledge messages with their own methods (`PullMessage`) or through `JetStream`.
     """
 
     def __init__(self, js: JetStreamApi, info: ConsumerInfo) -> None:
@@ -59,15 +59,15 @@ class Consumer:
     ) -> Messages:
         """Return the messages without end, pulled in advance: at most `max_messages` (500) or `max_bytes` are buffered.
 
-        The next pull is sent when no more than the threshold (by default, half of that maximum) is left. A pull lasts
-        `expires` (at least 1). If the server sends nothing for two `idle_heartbeat` (by default, half of `expires`,
-        from 0.5 to 30), a new pull is sent. `on_warning`, `on_pinned` and `on_unpinned` are called in the read loop:
-        see `Puller` and `PullConsumer`. `end_when_gone`: check after a reconnect, and when pulls get no answer, whether
-        the consumer still exists, and end if it does not. Without this option, a reader that was not notified of the
-        deletion waits until the consumer exists again.
+        The next pull is sent when the buffered and requested amount falls to the threshold (by default, half of that
+        maximum). A pull lasts `expires` (at least 1). If the server sends nothing for two `idle_heartbeat` (by default,
+        half of `expires`, from 0.5 to 30), a new pull is sent. `on_warning`, `on_pinned` and `on_unpinned` are called
+        in the read loop: see `Puller` and `PullConsumer`. `end_when_gone`: check after a reconnect, and when pulls get
+        no answer, whether the consumer still exists, and end if it does not. Without this option, a reader that was not
+        notified of the deletion waits until the consumer exists again.
 
-        With `ack_policy` none, buffered messages are lost if the reader leaves early, because the server considers
-        them done. Such a reader should buffer few messages (`max_messages`), or call `drain`.
+        With `ack_policy` none, buffered messages are lost if the reader stops early, because the server considers them
+        done. Such a reader should buffer few messages (`max_messages`), or call `drain`.
         """
         limits = PullLimits.of_consume(
             max_messages,
@@ -104,8 +104,8 @@ class Consumer:
         """Return the next `max_messages` messages, or as many as fit into `max_bytes`, or as many as arrive in
         `expires`.
 
-        Both limits may be given: the batch ends when the first is reached. With a heartbeat (the default if `expires`
-        is above 30) a lost pull is noticed before its time is up.
+        Both limits may be given: the batch ends when the first of them is reached. With a heartbeat (the default if
+        `expires` is above 30), a lost pull is noticed before its time is up.
         """
         limits = PullLimits.of_fetch(max_messages, max_bytes, expires, idle_heartbeat)
         priority_group = self._group(group, min_pending, min_ack_pending, priority, fetch=True)

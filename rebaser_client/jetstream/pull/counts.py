@@ -1,11 +1,12 @@
-"""Counts how much the pulls on the server may still deliver: the pending counts of ADR-37. No I/O, no clock.
+"""Counts how much the pulls on the server may still deliver: the pending counts of ADR-37. This module has no I/O and
+no clock.
 
-All amounts are messages, or all are bytes, because ADR-37 allows only one of the two as the limit.
+Either all amounts are messages, or all are bytes, because ADR-37 allows only one of them as the limit.
 
 The reader grants amounts: the limit at the beginning, and more whenever it has room. `outstanding` is the amount that
 pulls have requested and the server has not delivered; messages in the reader's buffer are not part of it. `free` is the
-amount that was granted and that no pull has requested yet. Invariant: each granted amount is either `free`,
-`outstanding` or delivered.
+granted amount that no pull has requested yet. Invariant: each granted amount is either `free`, `outstanding` or
+delivered.
 
 A message does not say which pull it answers, because the server serves pulls in turn. So it is counted for the oldest
 pull. The status that ends a pull says how much the pull did not deliver; the counts are then corrected.
@@ -52,7 +53,7 @@ class PullCounts:
         return self._tokens
 
     def _count_delivery(self, amount: int) -> None:
-        """Subtract a delivered `amount` from what the oldest pulls may still deliver, and the rest, if any, from
+        """Subtract a delivered `amount` from the remaining amounts of the oldest pulls, and the rest, if any, from
         `free`."""
         sent = self._sent
         while sent and amount:
@@ -70,7 +71,8 @@ class PullCounts:
     def _finish_pull(self, token: int, undelivered: int | None) -> int:
         """Count the pull `token` as ended; the amount that it did not deliver becomes free.
 
-        `undelivered` is that amount according to the status; None: use our own count. Return the amount that was used.
+        `undelivered` is that amount according to the status; None: use our own count. Return the amount that became
+        free.
         """
         expected = 0
         for pull in self._sent:
@@ -90,8 +92,8 @@ class PullCounts:
         return undelivered
 
     def _move_to_others(self, amount: int) -> None:
-        """Move `amount` from `free` to the remaining pulls. If `amount` is negative, move as much from these pulls to
-        `free`, at most all that they have."""
+        """Move `amount` from `free` to the remaining pulls. If `amount` is negative, move its absolute value, or all
+        that these pulls have, from them to `free`."""
         for pull in list(self._sent):
             if not amount:
                 return
@@ -111,7 +113,7 @@ class PullCounts:
         self._floor = self._tokens + 1
 
     def _give_up_older(self, time: float) -> int:
-        """Give up the pulls sent before `time`. Return the token of the newest of them, 0 if there were none."""
+        """Give up the pulls sent before `time`. Return the token of the newest of these pulls, 0 if there were none."""
         newest = 0
         while self._sent and self._sent[0].sent_at < time:
             newest = self._sent[0].token

@@ -5,7 +5,8 @@ from rebaser_client.jetstream.messages import Message
 
 
 class PullMessage(Message):
-    """A delivery to acknowledge. The methods of the same names in `JetStream` say what each acknowledgement means."""
+    """A delivery to acknowledge. The methods of the same names in `JetStream` document the meaning of each
+    acknowledgement."""
 
     __slots__ = ("_js",)
 

@@ -10,7 +10,7 @@ from rebaser_client.jetstream.priority_groups import PriorityGroup
 from rebaser_core.errors import ConfigError
 
 DEFAULT_MESSAGES = 500
-BATCH_OF_BYTES = 1_000_000  # messages that a pull requests if bytes are the limit
+BATCH_OF_BYTES = 1_000_000  # messages requested by a pull whose limit is in bytes
 DEFAULT_EXPIRES = 30.0  # seconds, like all constants below
 MIN_EXPIRES = 1.0  # for `consume`; `fetch` and `next` accept less
 MAX_EXPIRES = 1e9  # about 30 years; a server can parse about 290 years, but not infinity
@@ -20,7 +20,7 @@ NS = 1e-9  # seconds in a nanosecond, the shortest time that a request can expre
 
 
 class PullLimits(NamedTuple):
-    """How much is requested at most, and at which threshold more is requested.
+    """The maximum that is requested, and the threshold at which more is requested.
 
     `limit` and `threshold` are messages, or bytes with `by_bytes`. `expires` and `heartbeat` (0: none) are seconds.
     `batch`: messages that a pull requests if the limit is in bytes.

@@ -10,7 +10,8 @@ from rebaser_client.jetstream.pull.state import PullState
 
 
 class PullConsumer(Puller):
-    """The messages of the durable `consumer` of `stream`, never more than the credit that the reader has given.
+    """The messages of the durable `consumer` of `stream`. It never requests more messages than the credit that the
+    reader has given.
 
         async with PullConsumer(js, stream, consumer) as pull:
             pull.add_credit(10)
@@ -18,9 +19,9 @@ class PullConsumer(Puller):
 
     Acknowledge the messages through `JetStream`. If the consumer is deleted, the puller waits until it exists again.
     `expires` and `idle_heartbeat` are seconds. `group`, `min_pending`, `min_ack_pending` and `priority`: see
-    `PriorityGroup`; they raise `ConfigError` if no server accepts them. `on_pinned` is called, in the read loop, with
-    the pin's id when the first message of a pin was delivered, `on_unpinned` when a pull was refused because the pin is
-    gone. A client that loses its pin while it has no pull is not notified.
+    `PriorityGroup`; they raise `ConfigError` for values that no server accepts. In the read loop, `on_pinned` is called
+    with the id of the pin when its first message was delivered, and `on_unpinned` when a pull was refused because the
+    pin was lost. A client that loses its pin while it has no pull is not notified.
     """
 
     def __init__(
@@ -53,5 +54,5 @@ class PullConsumer(Puller):
         )
 
     def add_credit(self, count: int = 1) -> None:
-        """Let the server deliver `count` messages more."""
+        """Let the server deliver `count` further messages."""
         self._act(self._state.grant(count))

@@ -1,8 +1,8 @@
 """Pulls messages: carries out the actions of `PullState`, and queues messages until a reader takes them.
 
-Invariant: whatever happens to a pull (it expires, it is refused, its heartbeats stop, the connection breaks), another
-pull requests what that pull did not deliver. After `stop`, no message is queued: those that still arrive are returned
-to the server at once.
+Invariant: if a pull expires or is refused, its heartbeats stop, or the connection breaks, another pull requests the
+amount that this pull did not deliver. After `stop`, no message is queued: messages that still arrive are returned to
+the server at once.
 """
 
 import asyncio
@@ -46,11 +46,11 @@ STOP_BOUND = 5.0  # seconds
 
 
 class Puller:
-    """The base of everything that pulls: one subscription for all pulls, a queue, and one reader.
+    """The base of all pullers: one subscription for all pulls, a queue, and one reader.
 
     A puller opens when it is entered or first read from. It stays open until pulling ends, `stop` is called, or the
-    `with` block is left. `on_warning` is called with problems that are not raised to the reader. The callbacks run in
-    the read loop and must be quick.
+    `with` block is left. `on_warning` is called with each problem that is not raised to the reader. The callbacks run
+    in the read loop and must be quick.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class Puller:
             self._readable.set()
         if (
             self._grouped and PIN_ID in message.headers
-        ):  # before the message is counted, because the next pull names the pin
+        ):  # this comes before the message is counted, because the next pull names the pin
             self._act(self._state.pinned(message.headers[PIN_ID]))
         actions = self._state.message(amount)
         if actions:
@@ -230,8 +230,8 @@ class Puller:
         for action in actions:
             match action:
                 case SendPull() if not self._jobs and not self._job_running and self._send_now(action):
-                    # sent at once: before a task could run, the outstanding messages might all arrive, and the reader
-                    # idle
+                    # sent at once: before a task could run, all outstanding messages might arrive, and the reader would
+                    # be idle
                     pass
                 case SendPull() | RenewInbox():
                     self._add_job(action)
@@ -272,7 +272,7 @@ class Puller:
             if callback is not None:
                 callback(*args)
         except Exception:
-            # The caller is the read loop or the tick of the connection, and an exception would stop these for all other
+            # The caller is the read loop or the tick of the connection. An exception would stop both for all other
             # code.
             log.exception("pull_callback_failed", **self._names)
 
@@ -315,7 +315,7 @@ class Puller:
 
     async def _send(self, pull: SendPull) -> None:
         if not self._state.is_current(pull.token):
-            return  # given up because the connection was lost; the next pull requests the same amount
+            return  # the pull was given up because the connection was lost; the next pull requests the same amount
         try:
             await self._connection.publish(self._api, self._encode(pull), reply=f"{self._inbox}{pull.token}")
         except RebaserError as error:
@@ -343,7 +343,7 @@ class Puller:
     async def _renew_inbox(self) -> None:
         """Replace the inbox of all pulls. The server then drops the old pulls; otherwise, it would still serve them."""
         if self._subscription is not None:
-            await self._subscription.drain()  # messages on their way are counted before their pulls are given up
+            await self._subscription.drain()  # messages in transit are counted before their pulls are given up
         try:
             await self._listen()
         except RebaserError as error:

@@ -1,4 +1,5 @@
-"""Decides when to pull and for how much, what a status means, and when pulling ends (ADR-37). No I/O, no clock.
+"""Decides when to pull and how much, how to react to a status, and when pulling ends (ADR-37). This module has no I/O
+and no clock.
 
 Events are method calls; each returns the actions to carry out, in order (see `Puller`).
 """
@@ -39,11 +40,12 @@ MESSAGE_TOO_LARGE = "Message Size"
 class PullState(PullCounts):
     """The state of one reader's pulls.
 
-    `limit`: the amount that is free at the beginning, and the most that can be free. `threshold`: pull again when the
-    amount that is outstanding or in the reader's buffer falls to this or below. None: pull again when at least as much
-    is free as is outstanding. `single_pull`: end after one pull (`fetch`). `survives_delete`: if the consumer is
-    deleted, wait until it exists again. `expires` and `heartbeat` (0: none) are seconds. `batch`: messages requested by
-    a pull that is limited in bytes; with `single_pull`, pulling also ends once that many were delivered.
+    `limit`: the amount that is free at the beginning, and the maximum that can be free. `threshold`: pull again when
+    the amount that is outstanding or in the reader's buffer falls to this value or below. None: pull again when the
+    free amount is at least the outstanding amount. `single_pull`: end after one pull (`fetch`). `survives_delete`: if
+    the consumer is deleted, wait until it exists again. `expires` and `heartbeat` (0: none) are seconds. `batch`:
+    messages requested by a pull that is limited in bytes; with `single_pull`, pulling also ends once that many were
+    delivered.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class PullState(PullCounts):
         self._single_pull = single_pull
         self._survives_delete = survives_delete
         self._batch = batch
-        self._messages = 0  # delivered
+        self._messages = 0  # messages delivered so far
         self._connected = True
         self._refused_room = 0  # bytes of a pull that were too few for the next message
         self._refusals = 0  # refused pulls in a row
@@ -89,7 +91,7 @@ class PullState(PullCounts):
         return self.pull()
 
     def grant(self, amount: int) -> Sequence[Action]:
-        """Note that the reader has room for `amount` more, because it took messages or gave credit."""
+        """Record that the reader has room for `amount` more, because it took messages or gave credit."""
         self.free += amount
         return self.pull()
 
@@ -122,7 +124,7 @@ class PullState(PullCounts):
     # -- the server ------------------------------------------------------------------------------------------------
 
     def message(self, amount: int = 1) -> Sequence[Action]:
-        """Note that a message was delivered. `amount`: 1, or the size of the message if bytes are counted."""
+        """Record that a message was delivered. `amount`: 1, or the size of the message if bytes are counted."""
         self._received = True
         self._refusals = 0
         self._refused_room = 0
@@ -134,15 +136,15 @@ class PullState(PullCounts):
         return NOTHING if self.min_free else self.pull()
 
     def pinned(self, pin: str) -> Sequence[Action]:
-        """Note that a message with the pin id `pin` was received."""
+        """Record that a message with the pin id `pin` was received."""
         if pin == self.pin:
             return NOTHING
         self.pin = pin
         return (NotifyPinned(pin),)
 
     def status(self, token: int, status: str, description: str, undelivered: int | None) -> Sequence[Action]:
-        """Note that a status was received for the pull `token`. `undelivered`: what the pull did not deliver, if the
-        status says so."""
+        """Record that a status was received for the pull `token`. `undelivered`: the amount that the pull did not
+        deliver, if the status gives it."""
         self._received = True
         if status == IDLE_HEARTBEAT or not self.is_current(token) or self.ended:
             return NOTHING
@@ -177,14 +179,14 @@ class PullState(PullCounts):
         return self.pull()
 
     def failed(self, token: int, error: RebaserError) -> Sequence[Action]:
-        """Note that the pull `token` could not be sent because of `error`."""
+        """Record that the pull `token` could not be sent because of `error`."""
         self._finish_pull(token, None)
         return self._end(error) if self._single_pull else self._back_off()
 
     # -- time and connection ---------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> Sequence[Action]:
-        """Note that the time is `now`. Call this at least once a second, even without a connection."""
+        """Record that the time is `now`. Call this at least once a second, even without a connection."""
         self._clock += min(now - self._now, MAX_STEP)
         self._now = now
         if self._received:
@@ -218,19 +220,20 @@ class PullState(PullCounts):
         return self.pull()
 
     def renewed(self) -> Sequence[Action]:
-        """Continue with a new inbox, which is subscribed. Answers to earlier pulls cannot be received any more."""
+        """Continue with a new inbox, to which the puller has subscribed. Answers to earlier pulls cannot arrive any
+        more."""
         self._renewing = False
         self._give_up_all()
         return self.pull(1)
 
     def disconnected(self) -> Sequence[Action]:
-        """Note that there is no connection: from now on, send no pulls and expect no heartbeats."""
+        """Record that there is no connection: from now on, send no pulls and expect no heartbeats."""
         self._connected = False
         self._give_up_all()
         return self._end_lost_pull()
 
     def reconnected(self) -> Sequence[Action]:
-        """Note that there is a connection again. The server has forgotten the pulls of the previous connection."""
+        """Record that there is a connection again. The server has forgotten the pulls of the previous connection."""
         self._connected = True
         self._received = True
         self._refusals = 0
@@ -261,7 +264,7 @@ class PullState(PullCounts):
 
     def _lose_pin(self, token: int) -> Sequence[Action]:
         """Forget our pin, because the server refused the pin of the pull `token`. If that pull named an older pin, keep
-        it."""
+        the present one."""
         refused_pin = next((pull.pin for pull in self._sent if pull.token == token), "")
         if not self.pin or (refused_pin and refused_pin != self.pin):
             return NOTHING
