@@ -2,7 +2,8 @@
 
 Programs import from here: `RebaserClient`, the updates, the values, and the errors. Servers and tools also use the
 subpackages: `nats` and `jetstream` (messaging), `blobs` (large payloads), `requests` (sending requests), `log` (reading
-the log of a change set), `admin` (streams, status, dead letters), and `spark` (a Spark data source).
+the log of a change set), `admin` (streams, status, dead letters), `blocking` (the client for programs without an event
+loop), and `spark` (a Spark data source).
 
 This package imports `rebaser_core`, and nothing from `rebaser`.
 """
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rebaser_client.admin.dead_letters import DeadLetter, DeadLetterBox
     from rebaser_client.admin.status import Overview
+    from rebaser_client.blocking import BlockingRebaserClient
     from rebaser_client.client import RebaserClient, Wait
     from rebaser_client.errors import (
         ClientClosedError,
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Access",
     "Blame",
+    "BlockingRebaserClient",
     "BranchChange",
     "BranchConflict",
     "BranchConflicts",
@@ -130,6 +133,7 @@ __all__ = [
 _NAMES = {
     "rebaser_client.admin.dead_letters": ("DeadLetter", "DeadLetterBox"),
     "rebaser_client.admin.status": ("Overview",),
+    "rebaser_client.blocking": ("BlockingRebaserClient",),
     "rebaser_client.client": ("RebaserClient", "Wait"),
     "rebaser_client.errors": (
         "ClientClosedError",

@@ -62,8 +62,8 @@ class ClientClosedError(RebaserError):
 
     default_code = "closed"
 
-    def __init__(self) -> None:
-        super().__init__("the client is closed")
+    def __init__(self, message: str = "the client is closed") -> None:
+        super().__init__(message)
 
 
 Scope: TypeAlias = Literal["change set", "all"]

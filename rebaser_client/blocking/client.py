@@ -1,0 +1,144 @@
+"""`BlockingRebaserClient`: the methods of `RebaserClient`, each of which blocks the calling thread until it is done.
+
+Each method is made from the asynchronous one, so names, parameters, types, errors and docstrings are the same.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from typing import Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
+
+from rebaser_client.admin.dead_letters import DeadLetterBox
+from rebaser_client.blocking.portal import BlockingIterator, Portal
+from rebaser_client.client import DEFAULT_URL, RebaserClient
+from rebaser_client.options import ClientOptions
+
+A_co = TypeVar("A_co", covariant=True)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Blocking(Generic[A_co]):
+    """Calls the methods of `wrapped` on the loop of `portal`."""
+
+    def __init__(self, portal: Portal, wrapped: A_co) -> None:
+        self._portal, self._wrapped = portal, wrapped
+
+
+def _calls(method: Callable[Concatenate[A_co, P], Awaitable[T]]) -> Callable[Concatenate[_Blocking[A_co], P], T]:
+    @wraps(method)
+    def call(self: _Blocking[A_co], /, *args: P.args, **options: P.kwargs) -> T:
+        return self._portal.call(lambda: method(self._wrapped, *args, **options))
+
+    return call
+
+
+def _iterates(
+    method: Callable[Concatenate[A_co, P], AsyncIterator[T]],
+) -> Callable[Concatenate[_Blocking[A_co], P], BlockingIterator[T]]:
+    @wraps(method)
+    def iterate(self: _Blocking[A_co], /, *args: P.args, **options: P.kwargs) -> BlockingIterator[T]:
+        wrapped = self._wrapped
+        return BlockingIterator(self._portal, lambda: method(wrapped, *args, **options))
+
+    return iterate
+
+
+class BlockingDeadLetterBox(_Blocking[DeadLetterBox]):
+    """The dead letters, as in `DeadLetterBox`, for programs without an event loop."""
+
+    find = _iterates(DeadLetterBox.find)
+    payload = _calls(DeadLetterBox.payload)
+    redrive = _calls(DeadLetterBox.redrive)
+    drop = _calls(DeadLetterBox.drop)
+
+
+class BlockingRebaserClient(_Blocking[RebaserClient]):
+    """A connection to one installation, for programs without an event loop: scripts, notebooks and threads.
+
+        with BlockingRebaserClient.connect("nats://127.0.0.1:4222") as client:
+            client.enqueue_updates("shop", "main", [Set("price", 9.5)])
+
+    All threads of a process can share a client, and all clients of a process share one loop thread. The methods are
+    those of `RebaserClient`; where that has an asynchronous iterator, this one has a `BlockingIterator`. Ctrl-C cancels
+    the call that waits. `enqueue_many` takes its requests, and calls `on_outcome`, in the loop thread: neither may
+    block or call a client. After a fork, the child has to connect again.
+    """
+
+    def __init__(self, portal: Portal, wrapped: RebaserClient) -> None:
+        super().__init__(portal, wrapped)
+        self.dead_letters = BlockingDeadLetterBox(portal, wrapped.dead_letters)
+
+    @classmethod
+    @contextmanager
+    def connect(cls, url: str = DEFAULT_URL, **options: Unpack[ClientOptions]) -> Generator[Self, None, None]:
+        """Connect as `RebaserClient.connect` does, for as long as the body runs."""
+        client = cls.open(url, **options)
+        try:
+            yield client
+        except BaseException:
+            with suppress(Exception):  # the caller gets the exception of the body instead
+                client.close()
+            raise
+        client.close()
+
+    @classmethod
+    def open(cls, url: str = DEFAULT_URL, **options: Unpack[ClientOptions]) -> Self:
+        """Connect as `connect` does, without a context manager. The caller closes the client with `close`."""
+        portal = Portal()
+        try:
+            return cls(portal, portal.call(lambda: RebaserClient.open(url, **options)))
+        except BaseException:
+            portal.close()
+            raise
+
+    def close(self) -> None:
+        """Close the client. Calls that still wait raise `ClientClosedError`, as all later calls do."""
+        if not self._portal.closed:
+            try:
+                self._portal.call(self._wrapped.aclose)
+            finally:
+                self._portal.close()
+
+    enqueue_updates = _calls(RebaserClient.enqueue_updates)
+    enqueue_updates_with_reply = _calls(RebaserClient.enqueue_updates_with_reply)
+    enqueue_many = _calls(RebaserClient.enqueue_many)
+    recompute = _calls(RebaserClient.recompute)
+    revert = _calls(RebaserClient.revert)
+    undoable = _calls(RebaserClient.undoable)
+    redoable = _calls(RebaserClient.redoable)
+    undo = _calls(RebaserClient.undo)
+    redo = _calls(RebaserClient.redo)
+    close_change_set = _calls(RebaserClient.close_change_set)
+    reopen_change_set = _calls(RebaserClient.reopen_change_set)
+    delete_change_set = _calls(RebaserClient.delete_change_set)
+    apply = _calls(RebaserClient.apply)
+    new_errors = _calls(RebaserClient.new_errors)
+    protect = _calls(RebaserClient.protect)
+    unprotect = _calls(RebaserClient.unprotect)
+    rebase = _calls(RebaserClient.rebase)
+    conflicts = _calls(RebaserClient.conflicts)
+    resolve = _calls(RebaserClient.resolve)
+    create_branch = _calls(RebaserClient.create_branch)
+    branch = _calls(RebaserClient.branch)
+    branches = _calls(RebaserClient.branches)
+    changes = _calls(RebaserClient.changes)
+    exists = _calls(RebaserClient.exists)
+    change_sets = _calls(RebaserClient.change_sets)
+    value = _calls(RebaserClient.value)
+    values = _calls(RebaserClient.values)
+    items = _calls(RebaserClient.items)
+    state = _calls(RebaserClient.state)
+    log = _iterates(RebaserClient.log)
+    show = _calls(RebaserClient.show)
+    blame = _calls(RebaserClient.blame)
+    diff = _calls(RebaserClient.diff)
+    history_status = _calls(RebaserClient.history_status)
+    watch = _iterates(RebaserClient.watch)
+    watch_progress = _iterates(RebaserClient.watch_progress)
+    wait_covered = _calls(RebaserClient.wait_covered)
+    entries = _iterates(RebaserClient.entries)
+    status = _calls(RebaserClient.status)
+    explain = _calls(RebaserClient.explain)
+    explain_value = _calls(RebaserClient.explain_value)
+    task_acks = _calls(RebaserClient.task_acks)
