@@ -12,7 +12,6 @@ from rebaser.change_set.log.commit_log import CommitLog, open_log
 from rebaser.change_set.poison import PoisonDetector
 from rebaser.change_set.processor import Processor
 from rebaser.change_set.puller import LOOK_EVERY, RETRY, SETTLED_IN, BranchPuller
-from rebaser.change_set.readers.target_reader import read_theirs
 from rebaser.runtime.context import Context
 from rebaser.settings import Settings
 from rebaser_client import Derive, RebaserClient, Set, Update
@@ -318,44 +317,6 @@ async def test_an_apply_is_settled_by_a_pull_at_once_if_the_request_that_settles
     commits, _, puller = await place.owner()
     assert await puller.pull()
     assert commits.state.status == "applied"
-
-
-@pytest.mark.parametrize("late", [3, 100], ids=["shown later", "never shown"])
-async def test_an_apply_that_a_deposed_leader_does_not_show_is_looked_up_again(
-    js: JetStream,
-    subjects: Subjects,
-    client: RebaserClient,
-    engine: Engine,
-    monkeypatch: pytest.MonkeyPatch,
-    late: int,
-) -> None:
-    async def nobody_asks(*_: object) -> None:
-        return None
-
-    monkeypatch.setattr("rebaser.change_set.processor.request_settling", nobody_asks)
-    async with serving(js, subjects, engine):
-        first = await edit(client, "main", Set("a", 1))
-        await client.create_branch("ws", "fix")
-        seen = await edit(client, "fix", Set("a", 2), wait="derived")
-        applied = await edit(client, "main", action=Apply("fix"))
-    place = Place(js, subjects)
-    commits, _, _ = await place.owner()
-    reader, asked = place.context.reader, 0
-    read = reader.newest_commit
-
-    async def outdated(key: ChangeSetKey, at: Any = None) -> Any:
-        nonlocal asked
-        asked += key.change_set == "main"
-        return await read(key, first if key.change_set == "main" and asked < late else at)
-
-    monkeypatch.setattr(reader, "newest_commit", outdated)
-    monkeypatch.setattr("rebaser.change_set.readers.target_reader.RELOAD_MIN", 0.0001)
-    settling = Rebase(upto=applied, settles=seen)
-    if late == 3:
-        assert (await read_theirs(place.context, commits, settling)).source.sequence == applied
-    else:
-        with pytest.raises(UnprocessableError, match="is not in the log"):
-            await read_theirs(place.context, commits, settling)
 
 
 async def test_a_target_that_cannot_be_read_is_looked_at_again_later_and_later(

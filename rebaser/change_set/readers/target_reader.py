@@ -181,13 +181,29 @@ class _Target:
         commits = TargetCommits(self._key.change_set, self._branch.birth)
         taken = self._taken
         if taken > self._branch.base:
-            try:
-                commit = await self._reader.commit_at(self._target, taken)
-            except PositionPurged:
-                commit = None
-            if commit is not None and commit.sequence == taken:
+            commit = await self._commit(taken)
+            if commit is not None:
                 commits.add(commit)
         return commits
+
+    async def _commit(self, sequence: int) -> Commit | None:
+        """Return the commit of the target with this `sequence`, which some state of the target names; None if it is
+        gone.
+
+        What is gone is gone with all that is older. So where an older commit is found, a leader that was deposed may
+        have answered, and this asks again, but not for ever.
+        """
+        backoff = Backoff(RELOAD_MIN)
+        while True:
+            try:
+                commit = await self._reader.commit_at(self._target, sequence)
+            except PositionPurged:
+                return None
+            if commit is None or commit.sequence == sequence:
+                return commit
+            if backoff.attempt >= LOAD_ATTEMPTS:
+                return None
+            await anyio.sleep(backoff.next_delay())
 
     async def _agreed(self, applied: Source | None, applied_in: int) -> dict[str, Definition]:
         """Return the changes of the branch as of the position that the target applied.
@@ -201,7 +217,7 @@ class _Target:
         try:
             changes = await read_changes(self._reader, self._key, applied.sequence)
         except (GapError, PositionPurged):
-            commit = await self._reader.commit_at(self._target, applied_in)
+            commit = await self._commit(applied_in)
             delta: Any = () if commit is None else (await self._reader.with_delta(commit)).delta
             return {update.id: definition_of(update) for update in delta}
         return {id_: changed.here for id_, changed in changes.items() if not changed.is_level}
