@@ -15,6 +15,7 @@ from anyio.abc import TaskGroup
 
 from rebaser_client.admin.ack_stats import TaskAcks, watch_task_acks
 from rebaser_client.admin.explanations import ExplainedValue, Explainer, Explanation
+from rebaser_client.admin.fleet_watch import FleetWatch
 from rebaser_client.admin.status import Overview, key_counts, read_overview
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import Connection, JetStream
@@ -297,6 +298,16 @@ class ReadOperations:
         if workspace is not None:
             check_token(workspace, "workspace")
         return await read_overview(self._connection, self._js, self._subjects, self._reader, workspace)
+
+    def fleet(self, workspace: str | None = None) -> FleetWatch:
+        """Return a watch on servers and on change sets with something to do, of one workspace or of all.
+
+        async with client.fleet() as fleet:
+            view = await fleet.look()  # again and again; the rates of a view are those since the view before
+        """
+        if workspace is not None:
+            check_token(workspace, "workspace")
+        return FleetWatch(self._js, self._subjects, workspace)
 
     async def explain(self, workspace: str, change_set: str) -> Explanation:
         """Return why the change set waits, the most likely reason first, or that nothing waits. Loads no values.

@@ -55,6 +55,22 @@ def _status() -> Function:
 
 
 @LazyGroup.command(
+    "top",
+    "Show what servers and change sets do, again and again.",
+    examples(
+        "rebaser top                                         # keys: q, s, w, arrows, Enter",
+        "rebaser top shop --interval 5",
+        "rebaser top --once",
+        "rebaser top --json | jq '.changeSets[] | select(.state == \"waiting\")'",
+    ),
+)
+def _top() -> Function:
+    from rebaser.cli.commands.operation.top import top
+
+    return with_access(top)
+
+
+@LazyGroup.command(
     "explain",
     "Tell why a change set waits, or why a value is stale or in error, and what to do.",
     examples(

@@ -65,8 +65,7 @@ def server_probes(subjects: Subjects, reply_prefix: str = "_INBOX", *, create: b
             yield Probe(f"$JS.API.STREAM.{call}.{stream}")
     for stream in (sweep, subjects.dlq_stream):
         yield Probe(f"$JS.API.STREAM.INFO.{stream}")
-    for stream in (tasks, subjects.dlq_stream):  # the garbage collection reads dead letters
-        yield Probe(f"$JS.API.STREAM.MSG.GET.{stream}", body=b'{"seq":0}')
+    yield Probe(f"$JS.API.STREAM.MSG.GET.{subjects.dlq_stream}", body=b'{"seq":0}')  # for the garbage collection
     yield Probe(f"$JS.API.STREAM.MSG.DELETE.{subjects.requests_stream}")
     for stream in (subjects.requests_stream, subjects.commits_stream, subjects.dlq_stream, _blobs(subjects)):
         yield from _consumers(stream)
@@ -85,7 +84,7 @@ def _common_probes(subjects: Subjects) -> Iterator[Probe]:
         yield Probe(f"$O.{subjects.blobs_bucket}.{kind}.{ABSENT}", refused=True)
     for stream in (subjects.requests_stream, subjects.tasks_stream, subjects.commits_stream, _blobs(subjects)):
         yield Probe(f"$JS.API.STREAM.INFO.{stream}")
-    for stream in (subjects.requests_stream, subjects.commits_stream, _blobs(subjects)):
+    for stream in (subjects.requests_stream, subjects.tasks_stream, subjects.commits_stream, _blobs(subjects)):
         yield Probe(f"$JS.API.STREAM.MSG.GET.{stream}", body=b'{"seq":0}')
     yield Probe(f"$JS.FC.{ABSENT}")
 

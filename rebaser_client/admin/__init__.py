@@ -4,6 +4,7 @@
 `status` reads the overview of servers, change sets and streams. `stream_usage` reads the usage of the streams and the
 cost of their messages. `ack_stats` collects statistics about the acks of tasks. `dead_letters` finds, redrives and
 drops dead letters. `explanations` gathers the facts from which `rebaser_core.explain` concludes why a change set waits.
+`fleet` and `fleet_watch` tell what change sets do now, and how fast.
 
 `RebaserClient`, servers and the command line use this package. It imports `rebaser_client.log`, `requests`,
 `jetstream`, `nats`, `blobs`, `errors` and `backoff`, and `rebaser_core`.

@@ -20,7 +20,7 @@ from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.admin.servers import ping
 from rebaser_client.jetstream import Connection, JetStream, NoRespondersError
 from rebaser_core.encoding.envelope import REPLY_INBOX
-from rebaser_core.ids import RequestId
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions
@@ -103,6 +103,14 @@ async def test_each_user_can_do_what_it_is_for(url: str, events: Events) -> None
         assert len((await reader.status()).servers) == 1
         async with aclosing(reader.watch("shop", "main", after=0)) as commits:
             assert (await anext(commits)).sequence
+        for user in ("operator", "editor", "reader"):
+            async with client_of(user, url) as client, client.fleet() as fleet:
+                assert (await client.explain("shop", "main")).facts.log is not None
+                assert (await client.explain_value("shop", "main", "b")) is not None
+                view = await fleet.look(ChangeSetKey("shop", "main"))
+                assert (len(view.servers), view.total) == (1, 1)
+                assert view.tasks is not None
+                assert view.servers[0].about is not None
     assert not events.named("nats_not_allowed")
 
 
@@ -123,7 +131,7 @@ FORBIDDEN = {
         "_INBOX.server.x", "_INBOX.clients.editor.x", "$O.REBASER_BLOBS.M.x",
         f"{OURS}.STREAM.PURGE.REBASER_COMMITS", f"{OURS}.STREAM.DELETE.REBASER_COMMITS",
         f"{OURS}.STREAM.UPDATE.REBASER_COMMITS", f"{OURS}.STREAM.MSG.DELETE.REBASER_REQUESTS",
-        f"{OURS}.STREAM.MSG.DELETE.REBASER_DLQ", f"{OURS}.STREAM.MSG.GET.REBASER_TASKS",
+        f"{OURS}.STREAM.MSG.DELETE.REBASER_DLQ",
         f"{OURS}.CONSUMER.CREATE.REBASER_TASKS.x", f"{OURS}.CONSUMER.MSG.NEXT.REBASER_TASKS.rebaser-tasks",
         f"{OURS}.CONSUMER.DELETE.REBASER_TASKS.rebaser-tasks", f"{OURS}.STREAM.INFO.OTHER",
         f"{API}.STREAM.MSG.GET.REBASER_COMMITS", "$JS.ACK.REBASER_TASKS.rebaser-tasks.1.1.1.1.0",

@@ -161,6 +161,9 @@ async def work(client: RebaserClient) -> None:
     assert (await client.values(WS, CS))["b"].value == 3
     assert await client.exists(WS, CS)
     assert len((await client.status()).servers) == 1
+    assert (await client.explain(WS, CS)).facts.log is not None
+    async with client.fleet() as fleet:
+        assert (await fleet.look()).total == 1
     for kind in KINDS:
         async with aclosing(client.entries(kind)) as entries:
             async for _ in entries:

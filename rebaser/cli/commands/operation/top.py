@@ -1,0 +1,165 @@
+"""`rebaser top`: shows what servers and change sets do, again and again."""
+
+import sys
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rebaser.cli.errors import DONE, INTERRUPTED, usage_error
+from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
+from rebaser.cli.output import console
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import check_token
+
+if TYPE_CHECKING:
+    from rebaser_client import RebaserClient
+    from rebaser_client.admin.fleet import ActiveChangeSet, FleetView
+
+DEFAULT_LIMIT = 100  # change sets in a table that is not on a terminal
+
+
+def top(
+    workspace: Annotated[
+        str | None, typer.Argument(metavar="WS", help="Only change sets of this workspace.", show_default=False)
+    ] = None,
+    *,
+    interval: Annotated[float, typer.Option(metavar="SECONDS", min=1.0, help="Seconds between two looks.")] = 2.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Show it once, after one interval, and end.", allow_from_autoenv=False)
+    ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Maximum number of change sets, the most urgent ones. Default: 100; with --json, all; what fits on a "
+            "terminal.",
+        ),
+    ] = None,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """Show what servers and change sets do, again and again.
+
+    It shows servers, and the change sets with something to do, every two seconds until q or Ctrl-C.
+    A change set is shown if requests wait in its queue, if commits arrive, if an update of its derived values is due or
+    runs, or if it has a task. The states, from the most urgent to the least: unreadable (its log cannot be read),
+    waiting (requests, and no commit since the last look), updating (a long update runs), due (an update has to run),
+    busy (commits arrive), owned (a server keeps it loaded). No values are loaded, and nothing is changed.
+
+    Keys: q quits, s changes the order (urgency, queue, rate, name), w shows only what waits or is due, arrows select a
+    change set, Enter explains why it waits, Escape goes back.
+
+    With --json, each look is one object on a line. If stdout is not a terminal, each look is two tables.
+    """
+    from rebaser.cli.runner import run_async
+
+    if workspace is not None:
+        try:
+            check_token(workspace, "workspace")
+        except UnprocessableError as error:
+            raise usage_error(error.message) from None
+
+    async def run() -> None:
+        from rebaser.cli.connect import connect_client
+
+        async with connect_client(nats, prefix) as client:
+            if json or once or not (sys.stdout.isatty() and console.is_terminal()):
+                await _print(client, workspace, interval, once=once, json=json, limit=limit)
+            else:
+                from rebaser.cli.commands.operation.top_live import LiveTop
+
+                await LiveTop(client, workspace, interval, nats).run()
+
+    code = run_async(run)
+    return DONE if code == INTERRUPTED and not once else code  # Ctrl-C is the normal way to stop
+
+
+async def _print(
+    client: "RebaserClient", workspace: str | None, interval: float, *, once: bool, json: bool, limit: int | None
+) -> None:
+    import anyio
+
+    async with client.fleet(workspace) as fleet:
+        await fleet.look()  # its rates are unknown
+        write = partial(_write_json, limit) if json else partial(_write_tables, limit or DEFAULT_LIMIT)
+        while True:
+            await anyio.sleep(interval)
+            write(await fleet.look())
+            if once:
+                return
+
+
+def _write_json(limit: int | None, view: "FleetView") -> None:
+    console.write_line(console.json_text(view_object(view, limit)))
+
+
+def _write_tables(limit: int, view: "FleetView") -> None:
+    from rebaser.cli.output import top_view
+
+    rows = top_view.TopScreen().choose(view, limit)
+    for line in top_view.headline(view):
+        console.write_line(line)
+    console.table(
+        top_view.SERVER_TITLES,
+        [top_view.server_row(server) for server in view.servers],
+        right=top_view.SERVER_RIGHT,
+        title=f"Servers: {len(view.servers)}",
+        headings=True,
+    )
+    console.table(
+        top_view.TITLES,
+        [top_view.change_set_row(row, view.at) for row in rows],
+        right=top_view.RIGHT,
+        title=f"Change sets at work: {len(view.change_sets):,}",
+        headings=True,
+    )
+    sys.stdout.flush()
+    if not view.servers:
+        console.note(top_view.NO_SERVER)
+
+
+def view_object(view: "FleetView", limit: int | None) -> dict[str, Any]:
+    """Return a view as JSON. The change sets come in the order of their urgency."""
+    from rebaser.cli.commands.operation.status import server_object
+    from rebaser.cli.output.change_format import time_json
+    from rebaser.cli.output.top_view import TopScreen
+
+    tasks = view.tasks
+    return {
+        "time": time_json(datetime.fromtimestamp(view.at, UTC)),
+        "seconds": round(view.seconds, 3),
+        "requests": view.requests,
+        "oldestRequest": round(view.oldest_request, 3),
+        "requestsPerSecond": round(view.requests_per_second, 3),
+        "commitsPerSecond": round(view.commits_per_second, 3),
+        "deadLetters": view.dead_letters,
+        "tasks": None if tasks is None else {"pending": tasks.pending, "inFlight": tasks.in_flight},
+        "servers": [server_object(server) for server in view.servers],
+        "total": view.total,
+        "active": len(view.change_sets),
+        "changeSets": [_change_set_object(row) for row in TopScreen().choose(view, limit or len(view.change_sets))],
+    }
+
+
+def _change_set_object(row: "ActiveChangeSet") -> dict[str, Any]:
+    from rebaser.cli.output.change_format import time_json
+
+    update = row.update
+    return {
+        "workspaceId": row.workspace,
+        "changeSetId": row.change_set,
+        "state": row.activity,
+        "pending": row.pending,
+        "hasTask": row.has_task,
+        "lastCommit": row.last_commit,
+        "lastCommitTime": time_json(datetime.fromtimestamp(row.committed_at, UTC)) if row.last_commit else None,
+        "commitsPerSecond": round(row.commits_per_second, 3),
+        "waiting": round(row.waiting, 3),
+        "debt": row.debt,
+        "update": None if update is None else {"done": update.done, "total": update.total, "seconds": update.seconds},
+        "problem": row.problem,
+    }

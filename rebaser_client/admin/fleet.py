@@ -1,0 +1,200 @@
+"""What goes on in an installation: the change sets at work, and how fast. No I/O; `fleet_watch` feeds it.
+
+Invariant: the cost of a look depends on the change sets that changed, wait, have a task or owe an update, and not on
+how many exist.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from rebaser_client.admin.servers import ServerInfo, UpdateInfo
+from rebaser_client.admin.stream_usage import TasksStatus
+from rebaser_client.log.heads import Head
+from rebaser_core.errors import UnprocessableError, UnsupportedVersion
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import peek, read_sweep_headers
+
+Activity = Literal["unreadable", "waiting", "updating", "due", "busy", "owned"]
+NANOS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveChangeSet:
+    """A change set with something to do.
+
+    - `pending`: requests in its queue. `has_task`: a server owns it, or will.
+    - `last_commit`: the log sequence of its newest commit, stored at `committed_at` (Unix seconds); 0 if it has none.
+    - `debt`: whether a DVU is due. `update`: the DVU that is running, if it is a long one.
+    - `commits_per_second`: since the look before.
+    - `waiting`: for how many seconds the watch has seen requests in its queue and no commit; 0 if none wait.
+    - `problem`: why the newest message of its log cannot be read; empty if it can.
+    """
+
+    workspace: str
+    change_set: str
+    pending: int = 0
+    has_task: bool = False
+    last_commit: int = 0
+    committed_at: float = 0.0
+    debt: bool = False
+    commits_per_second: float = 0.0
+    waiting: float = 0.0
+    update: UpdateInfo | None = None
+    problem: str = ""
+
+    @property
+    def key(self) -> ChangeSetKey:
+        return ChangeSetKey(self.workspace, self.change_set)
+
+    @property
+    def activity(self) -> Activity:
+        """The most urgent one: requests that make no progress come before those that do."""
+        if self.problem:
+            return "unreadable"
+        if self.pending and not self.commits_per_second:
+            return "waiting"
+        if self.update is not None:
+            return "updating"
+        if self.pending or self.commits_per_second:
+            return "busy"
+        return "due" if self.debt else "owned"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetView:
+    """An installation at `at` (Unix seconds). Rates are those of the last `seconds` seconds.
+
+    - `change_sets`: those with something to do, of the workspace that is watched; `total`: how many exist there.
+    - `requests`: requests of all workspaces that are not decided yet, or not deleted yet; the oldest was stored
+      `oldest_request` seconds ago.
+    - `tasks`: None if no server has run yet.
+    """
+
+    at: float
+    seconds: float
+    servers: Sequence[ServerInfo]
+    change_sets: Sequence[ActiveChangeSet]
+    total: int
+    requests: int = 0
+    oldest_request: float = 0.0
+    requests_per_second: float = 0.0
+    commits_per_second: float = 0.0
+    dead_letters: int = 0
+    tasks: TasksStatus | None = None
+
+
+class Look(NamedTuple):
+    """The change sets with something to do, by name; the number of commits since the last look, and of change sets."""
+
+    rows: list[ActiveChangeSet]
+    commits: int
+    total: int
+
+
+@dataclass(slots=True)
+class _Log:
+    """What the newest message of a log says; `commits`: how many have arrived since the look before."""
+
+    sequence: int
+    at: float
+    debt: bool
+    deleted: bool
+    problem: str
+    commits: int = 0
+
+
+class FleetState:
+    """What is known of the change sets of an installation, between two looks."""
+
+    def __init__(self) -> None:
+        self._logs: dict[ChangeSetKey, _Log] = {}
+        self._owing: set[ChangeSetKey] = set()
+        self._changed: set[ChangeSetKey] = set()
+        self._deleted = 0
+        self._waiting: dict[ChangeSetKey, float] = {}
+
+    def begin(self, heads: Mapping[ChangeSetKey, Head]) -> None:
+        """Replace what is known of the logs. None of these commits is counted."""
+        self._logs, self._owing, self._changed, self._deleted = {}, set(), set(), 0
+        for key, head in heads.items():
+            self._note(key, head)
+
+    def committed(self, key: ChangeSetKey, head: Head) -> None:
+        """A commit has arrived: `head` is the newest message in the log of `key`."""
+        before = self._logs.get(key)
+        log = self._note(key, head)
+        log.commits = 1 if before is None else before.commits + 1
+        self._changed.add(key)
+
+    def _note(self, key: ChangeSetKey, head: Head) -> _Log:
+        before = self._logs.get(key)
+        if before is not None and before.deleted:
+            self._deleted -= 1
+        debt, problem = _read(head)
+        log = _Log(head.sequence, head.timestamp_ns / NANOS, debt, head.is_deleted, problem)
+        self._logs[key] = log
+        self._deleted += log.deleted
+        if (debt or problem) and not log.deleted:
+            self._owing.add(key)
+        else:
+            self._owing.discard(key)
+        return log
+
+    def look(
+        self,
+        now: float,
+        seconds: float,
+        pending: Mapping[ChangeSetKey, int],
+        tasks: Mapping[ChangeSetKey, int],
+        updates: Mapping[ChangeSetKey, UpdateInfo],
+    ) -> Look:
+        """Return what goes on.
+
+        `now`: a time on a clock that never goes back; `seconds`: how long ago the look before was, 0 for the first.
+        """
+        rows: list[ActiveChangeSet] = []
+        waiting: dict[ChangeSetKey, float] = {}
+        commits, total = 0, len(self._logs) - self._deleted
+        for key in sorted({*pending, *tasks, *updates, *self._owing, *self._changed}):
+            log, queued = self._logs.get(key), pending.get(key, 0)
+            arrived = 0 if log is None else log.commits
+            commits += arrived
+            if queued:
+                waiting[key] = now if arrived else self._waiting.get(key, now)
+            if log is None:
+                total += queued > 0  # it exists since its first request
+            else:
+                log.commits = 0
+                if log.deleted and not queued and key not in tasks:
+                    continue
+            rows.append(
+                ActiveChangeSet(
+                    key.workspace,
+                    key.change_set,
+                    queued,
+                    key in tasks,
+                    log.sequence if log else 0,
+                    log.at if log else 0.0,
+                    log.debt if log else False,
+                    _rate(arrived, seconds),
+                    now - waiting[key] if queued else 0.0,
+                    updates.get(key),
+                    log.problem if log else "",
+                )
+            )
+        self._waiting, self._changed = waiting, set()
+        return Look(rows, commits, total)
+
+
+def _rate(count: int, seconds: float) -> float:
+    return count / seconds if seconds > 0 else 0.0
+
+
+def _read(head: Head) -> tuple[bool, str]:
+    """Return whether a DVU is due, and why the message cannot be read."""
+    try:
+        peek(head.headers)
+        return read_sweep_headers(head.headers)[1] > 0, ""
+    except (UnsupportedVersion, UnprocessableError) as error:
+        return False, error.message

@@ -1,0 +1,166 @@
+"""Looks at an installation again and again, for `rebaser top`.
+
+Invariant: after the first look, only the headers of new commits are read, and the subjects of the queues and tasks.
+"""
+
+import time
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from rebaser_client.admin.fleet import FleetState, FleetView
+from rebaser_client.admin.servers import ServerInfo, ping
+from rebaser_client.admin.status import key_counts
+from rebaser_client.admin.stream_usage import TasksStatus, read_tasks
+from rebaser_client.cooperative import cooperate
+from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, StreamInfo
+from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
+from rebaser_client.log.heads import CHUNK, Head, read_heads
+from rebaser_client.task_groups import flat_task_group
+from rebaser_core.ids import ChangeSetKey, is_key
+from rebaser_core.streams.subjects import Subjects
+
+COUNTS_SHARE = 20  # counting takes at most this part of the time, so that a long queue of many change sets costs little
+
+
+class FleetWatch:
+    """An installation that is watched: one workspace, or all. Use it as an async context manager."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, workspace: str | None) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._workspace = workspace
+        self._state = FleetState()
+        self._consumer: OrderedConsumer | None = None
+        self._looked: float | None = None
+        self._requests: StreamInfo | None = None
+        self._counted = -1.0  # until when the last counts are good enough
+        self._pending: dict[ChangeSetKey, int] = {}
+        self._tasks: dict[ChangeSetKey, int] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.__aexit__(kind, error, trace)
+
+    async def look(self, asked: ChangeSetKey | None = None) -> FleetView:
+        """Return what goes on now. Rates are those since the look before; the first look has none.
+
+        The servers also say about `asked` what they know (`ServerInfo.about`). Takes at least as long as servers have
+        to answer, half a second.
+
+        Raises `RebaserError` if NATS does not answer or refuses; the next look then tries again.
+        """
+        found: dict[str, Any] = {}
+
+        async def ask(name: str, question: Any) -> None:
+            found[name] = await question()
+
+        js, subjects = self._js, self._subjects
+        async with flat_task_group() as group:
+            group.start_soon(ask, "servers", partial(ping, js.connection, subjects, key=asked))
+            group.start_soon(ask, "requests", partial(self._info, subjects.requests_stream))
+            group.start_soon(ask, "dlq", partial(self._info, subjects.dlq_stream))
+            group.start_soon(ask, "tasks", partial(read_tasks, js, subjects))
+            group.start_soon(self._count)
+            group.start_soon(self._follow)
+        return self._view(found["servers"], found["requests"], found["dlq"], found["tasks"])
+
+    def _view(
+        self, servers: list[ServerInfo], requests: StreamInfo | None, dlq: StreamInfo | None, tasks: TasksStatus | None
+    ) -> FleetView:
+        now = time.monotonic()
+        seconds = 0.0 if self._looked is None else now - self._looked
+        updates = {
+            ChangeSetKey(update.workspace, update.change_set): update
+            for server in servers
+            for update in server.updates
+            if self._workspace in (None, update.workspace)
+        }
+        rows, commits, total = self._state.look(now, seconds, self._pending, self._tasks, updates)
+        before, self._requests, self._looked = self._requests, requests, now
+        arrived = 0
+        if before is not None and requests is not None and before.created == requests.created:
+            arrived = requests.last_sequence - before.last_sequence
+        return FleetView(
+            time.time(),
+            seconds,
+            servers,
+            rows,
+            total,
+            requests=0 if requests is None else requests.messages,
+            oldest_request=_age(requests),
+            requests_per_second=arrived / seconds if seconds else 0.0,
+            commits_per_second=commits / seconds if seconds else 0.0,
+            dead_letters=0 if dlq is None else dlq.messages,
+            tasks=tasks,
+        )
+
+    async def _info(self, stream: str) -> StreamInfo | None:
+        try:
+            return await self._js.stream_info(stream)
+        except ApiError as error:
+            if error.err_code == STREAM_NOT_FOUND:
+                return None  # no server has run yet
+            raise
+
+    async def _count(self) -> None:
+        """Count the requests and the tasks of each change set."""
+        began = time.monotonic()
+        if began < self._counted:
+            return
+        js, subjects = self._js, self._subjects
+        self._pending = await key_counts(js, subjects, subjects.requests_stream, "requests", self._workspace)
+        self._tasks = await key_counts(js, subjects, subjects.tasks_stream, "tasks", self._workspace)
+        ended = time.monotonic()
+        self._counted = ended + (ended - began) * (COUNTS_SHARE - 1)
+
+    async def _follow(self) -> None:
+        """Read the headers of the commits that have arrived. First, those of the newest commit of each change set."""
+        consumer = self._consumer
+        if consumer is None or consumer.failure is not None:
+            try:
+                consumer = await self._open()
+            except ApiError as error:
+                if error.err_code != STREAM_NOT_FOUND:
+                    raise
+                self._state.begin({})
+                return
+        head = f"{self._subjects.root}.commits."
+        while consumer.pending:
+            for message in consumer.take(CHUNK):
+                name = message.subject[len(head) :]
+                if is_key(name):  # else it is not the log of a change set
+                    names = name.partition(".")
+                    key = ChangeSetKey(names[0], names[2])
+                    self._state.committed(key, Head(message.stream_sequence, message.timestamp_ns, message.headers))
+            await cooperate()
+
+    async def _open(self) -> OrderedConsumer:
+        broken, self._consumer = self._consumer, None
+        if broken is not None:
+            broken.close_soon()
+        heads = await read_heads(self._js, self._subjects, self._workspace)
+        self._state.begin(heads)
+        newest = max((head.sequence for head in heads.values()), default=0)
+        pattern = f"{self._subjects.root}.commits.{self._workspace or '*'}.*"
+        consumer = OrderedConsumer(
+            self._js, self._subjects.commits_stream, pattern, start=newest + 1, headers_only=True
+        )
+        self._consumer = await consumer.__aenter__()
+        return consumer
+
+
+def _age(requests: StreamInfo | None) -> float:
+    """Return how long ago the oldest message of a stream was stored, in seconds, by the clock of NATS."""
+    if requests is None or not requests.first_time or not requests.now:
+        return 0.0
+    return max(
+        (datetime.fromisoformat(requests.now) - datetime.fromisoformat(requests.first_time)).total_seconds(), 0.0
+    )
