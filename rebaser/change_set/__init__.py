@@ -6,5 +6,5 @@
 runs dependent values updates (`serial_dvu`, `healing`, `known_functions`) and writes checkpoints (`checkpointer`).
 
 The server creates owners. This package may import `rebaser.runtime`, `rebaser.dvu`, `rebaser_client` and
-`rebaser_core`, and nothing else of `rebaser`.
+`rebaser_core`, and nothing else from `rebaser`.
 """

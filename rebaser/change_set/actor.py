@@ -1,8 +1,8 @@
 """Runs the lifecycle of one owner: feeds it events, and performs the effects that it returns.
 
-Invariant: calls of `step` never overlap. `run` returns only when the lifecycle is done and
-every task that it started has ended. An event is handled within the call that posts it, so that there is only one task
-switch between the arrival of a request and its commit.
+Invariant: calls of `step` never overlap. `run` returns only when the lifecycle is done and every task that `run`
+started has ended. An event is handled within the call that posts it, so that there is only one task switch between the
+arrival of a request and its commit.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Actor:
 
     def __init__(self, now: Callable[[], float], timing: Timing, changed: Callable[[bool], None]) -> None:
         self.lifecycle = OwnerState(active_at=now())
-        self._holds_slot = self.lifecycle.holds_slot  # the argument of the last call of `changed`
+        self._holds_slot = self.lifecycle.holds_slot  # the argument of the newest call of `changed`
         self.group: TaskGroup | None = None
         self.resources = AsyncExitStack()
         self._now = now
@@ -85,10 +85,10 @@ class Actor:
         self._set_timer(self.lifecycle.next_tick(self._timing))
 
     def _set_timer(self, deadline: float | None) -> None:
-        """Make the timer fire at `deadline` at the latest.
+        """Make the timer fire no later than `deadline`.
 
-        A timer that is set for an earlier time stays, because every commit moves the deadline further away. A tick that
-        comes too early changes nothing, and sets the timer again.
+        A timer that is set for an earlier time stays, because every commit postpones the deadline. A tick that comes
+        too early changes nothing, and sets the timer again.
         """
         if deadline is None or self._done or (self._timer is not None and self._timer[0] <= deadline):
             return
@@ -102,8 +102,8 @@ class Actor:
             self._timer = None
 
     def _fire_timer(self) -> None:
-        """Make `run` post a tick. This callback cannot do so itself, because effects start tasks, and it runs in no
-        task."""
+        """Make `run` post a tick. This callback cannot post it, because effects start tasks, and the callback does not
+        run in a task."""
         self._tick_due = True
         self._wake.set()
 
@@ -118,8 +118,8 @@ class Actor:
 
     @contextmanager
     def cancelled_with_work(self) -> Iterator[None]:
-        """Within this context, the body is cancelled when the lifecycle commands `CANCEL_WORK`. The cancellation ends
-        with the context."""
+        """Cancel the body of this context when the lifecycle commands `CANCEL_WORK`. The cancellation ends with the
+        context."""
         with anyio.CancelScope() as scope:
             self._work.add(scope)
             try:

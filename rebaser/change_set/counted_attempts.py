@@ -1,7 +1,7 @@
 """Counts attempts at updates and pulls: work that may kill or hang its owner, but cannot be rejected.
 
 An owner whose task was redelivered records its attempts until one of them succeeds (see `poison`). Work that killed or
-hung `max_deaths` servers is deferred, longer each time, while requests are applied as usual.
+hung `max_deaths` servers is deferred, for a longer time after each attempt, while requests are applied as usual.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -24,8 +24,8 @@ DEFERRAL_MAX = 600.0  # seconds
 class CountedAttempts:
     """Counts attempts at the work `name` ("dvu" or "branch_pull") under the number `sequence` (see `Attempt`).
 
-    `redelivered`: the task had an owner before, which may have died. `hung` returns whether this owner stalled and lost
-    its lease. `recording`: whether the next attempt is to be recorded.
+    `redelivered`: whether the task had an earlier owner, which may have died. `hung` returns whether this owner stalled
+    and lost its lease. `recording`: whether the next attempt is to be recorded.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class CountedAttempts:
         if excess < 0:
             return 0.0
         delay = exponential_delay(excess, DEFERRAL, DEFERRAL_MAX)
-        # The delay counts from the last attempt of any owner. A clock that is behind does not make the delay longer.
+        # The delay counts from the last attempt of any owner. A slow clock does not make the delay longer.
         delay = min(max(delay - (context.now_ms() - attempt.first_ms) / 1000, 0.0), delay)
         reason = f"{attempt.deaths} of the servers that ran it died or hung"
         error = DvuError(f"{self._what} of {self._commits.key} is deferred: {reason}")
@@ -71,7 +71,7 @@ class CountedAttempts:
         before = replace(self._last(), first_ms=self._context.now_ms())
         async with AsyncExitStack() as stack:
             if before.deaths:
-                try:  # one suspected attempt at a time in a process, so that its death counts against that one only
+                try:  # one suspected attempt at a time, so that a death of this process counts against it only
                     self._context.suspect_dvu_lock.acquire_nowait()
                 except anyio.WouldBlock:
                     raise DvuError(

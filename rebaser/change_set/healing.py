@@ -1,9 +1,9 @@
 """Recomputes values that failed because no server had their function, once a server has it.
 
-A header of each commit names the functions that its writer lacked. If a sweeper has one of these functions, it wakes
-the change set; if an owner has one, it asks for the failed values to be recomputed. The owner asks only once, because
-the header of the commit that asks names only the functions that this owner lacks. Commits of older releases have no
-such header; their values heal when an owner loads the change set.
+A header of each commit names the functions that its writer lacked. If the server of the sweeper has one of these
+functions, the sweeper wakes the change set. If the server of an owner has one, the owner requests a recompute of the
+failed values. It does so only once, because the header of that commit names only the functions that this server lacks.
+Commits of older releases have no such header; their values are recomputed when an owner loads the change set.
 """
 
 from rebaser.change_set.known_functions import any_available
@@ -16,7 +16,7 @@ from rebaser_core.updates import Recompute
 
 
 async def heal(commits: CommitLog) -> None:
-    """Append a request to recompute the values whose function was unknown and is known now.
+    """Append a commit that asks to recompute the values whose function was unknown and is known now.
 
     Raises the errors of `CommitLog.append`.
     """

@@ -10,7 +10,8 @@ MAX_NAMED_CHARACTERS = 2000  # characters of all names in one header
 
 
 async def load_functions() -> None:
-    """Load the plug-ins, unless they are loaded already. This runs in a thread, because loading may take long."""
+    """Load the plug-ins, unless they are loaded already. This runs in a thread, because loading may take a long
+    time."""
     if not registry.cache_info().currsize:
         await to_thread.run_sync(registry)
 

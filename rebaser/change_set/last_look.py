@@ -1,7 +1,7 @@
-"""The last look of an owner that has released its task: is there work for which nobody would be woken?
+"""The recheck of an owner that has released its task: it looks for work for which no server would be woken.
 
-While the task was held, every other request for a task of this change set was refused as a duplicate. So whoever asked
-in vain relies on this look, which comes after the release.
+While the owner held the task, NATS refused every other task for this change set as a duplicate. So clients whose task
+was refused rely on this recheck, which comes after the release.
 """
 
 from rebaser.change_set.log.commit_log import CommitLog
@@ -25,6 +25,6 @@ async def work_left(context: Context, commits: CommitLog, processor: Processor, 
         return False
     if puller is not None and puller.owed:
         return True
-    # An owner that had lost the task may have appended a commit after this one loaded the log. This owner was never
-    # fenced if it appended nothing itself, and does not know what that commit left to do.
+    # An earlier owner that had lost the task may have appended a commit after this owner loaded the log. If this owner
+    # has appended nothing, it was not fenced, and does not know what work that commit left.
     return await context.js.next(subjects.commits_stream, subjects.commits(key), commits.state.last + 1) is not None

@@ -1,7 +1,7 @@
 """Holds the delivered task of a change set while a server owns the change set, then acks it or gives it back.
 
 Invariant: once the lease is lost, the owner sends no ack, nak or progress ack for the task. NATS matches acks by stream
-sequence alone, so they would apply to the delivery that another owner holds.
+sequence alone, so they would apply to another owner's delivery of the task.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ def retry_delay(delivered: int) -> float:
     """Return the seconds until a task that failed is redelivered; `delivered` counts its deliveries, from 1.
 
     After the first failure, there is no delay. Then the delay grows, so that the server does not load every change set
-    again and again in a long outage.
+    repeatedly during a long outage.
     """
     if delivered <= 1:
         return 0.0
@@ -62,8 +62,8 @@ class Task:
 
 
 class Lease:
-    """An owner's right to its task. `lost` is True once the owner no longer has this right. `task` is replaced when the
-    task is redelivered to the owner.
+    """The right of an owner to its task. `lost` is True once the owner no longer has this right. `task` is replaced
+    when the task is redelivered to the same owner.
 
     The methods log failures instead of raising them: NATS redelivers a task that was not acknowledged.
     """
@@ -81,8 +81,8 @@ class Lease:
     async def release(self) -> None:
         """Ack the task; return when NATS has confirmed it and the stream's leader reports that the message is gone.
 
-        Gives up after `ACK_ATTEMPTS` attempts. Once the task is acked, this waits even if the lease is lost meanwhile,
-        because no other task can be published while the message exists.
+        Gives up after `ACK_ATTEMPTS` attempts. Once the task is acked, this method keeps waiting even if the lease is
+        lost, because no other task can be published while the message exists.
         """
         task, subjects, acked = self.task, self._subjects, False
         backoff = Backoff(ACK_RETRY)

@@ -11,8 +11,8 @@ Invariants: an owner releases nothing while one of its commits is in flight. A d
 when one is owed and none is running. Every path ends in exactly one of three ways: ack and recheck; nak; or, if the
 owner was fenced or has lost its task, neither.
 
-There is no clock, no randomness and no I/O here. The caller passes `now` in seconds. Events say what happened; effects
-say what the owner must do. The owner reports back by posting events.
+This module has no clock, no randomness and no I/O. The caller passes `now` in seconds. Events describe what happened;
+effects tell the owner what to do. The owner reports results by posting events.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Phase(Enum):
 class Dvu(Enum):
     IDLE = "idle"
     RUNNING = "running"
-    WAITING = "waiting"  # the last attempt failed, here or in an owner that died; the next one is at `retry_at`
+    WAITING = "waiting"  # the last attempt failed, or its owner died; the next one is at `retry_at`
 
 
 class Reason(Enum):
@@ -44,13 +44,13 @@ class Reason(Enum):
     SHUTDOWN = "shutdown"
     YIELD = "yield"
     HANDED_OVER = "handed_over"  # its last commit replaced the state, which the next owner has to load
-    QUEUE_BLOCKED = "queue_blocked"  # the first queued request has to wait; a running DVU may go on for a while
+    QUEUE_BLOCKED = "queue_blocked"  # the first queued request has to wait; a running DVU may continue for a while
     TRANSIENT = "transient"
     FENCED = "fenced"  # the log refuses its appends
     TASK_LOST = "task_lost"  # NATS may have delivered the task to another owner, or the task is gone
 
 
-# From mildest to gravest: while an owner ends, a graver reason replaces a milder one.
+# In order of increasing severity: while an owner ends, a more severe reason replaces a less severe one.
 _SEVERITY = (
     Reason.YIELD,
     Reason.HANDED_OVER,
@@ -67,7 +67,8 @@ _SEVERITY = (
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The log is loaded and requests are being consumed. `owes`: a DVU is owed; it may start in `dvu_delay` seconds."""
+    """The log is loaded and requests are being consumed. `owes`: whether a DVU is owed; it may start in `dvu_delay`
+    seconds."""
 
     owes: bool
     dvu_delay: float = 0.0
@@ -80,7 +81,8 @@ class Arrived:
 
 @record
 class Decided:
-    """The requests taken from the queue are decided, and the decisions durable. `more`: further requests are queued."""
+    """The requests taken from the queue are decided, and the decisions are durable. `more`: whether further requests
+    are queued."""
 
     owes: bool
     more: bool
@@ -88,14 +90,14 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class DvuEnded:
-    """The commit of a DVU is durable. `owes`: another one is needed, because of requests applied meanwhile."""
+    """The commit of a DVU is durable. `owes`: whether another DVU is owed, because of requests applied meanwhile."""
 
     owes: bool
 
 
 @dataclass(frozen=True, slots=True)
 class DvuFailed:
-    """A DVU could not run, was cancelled, or its commit was `fenced`. The update is still owed."""
+    """A DVU could not run or was cancelled, or its commit was `fenced`. The update is still owed."""
 
     fenced: bool = False
 
@@ -112,7 +114,7 @@ class JobEnded:
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """A branch took over what its target changed, without a request. `owes`: a DVU is owed."""
+    """The branch took over changes of its target without a request. `owes`: whether a DVU is owed."""
 
     owes: bool
 
@@ -144,12 +146,12 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The task was acked and its message is gone; or the ack failed, and NATS will redeliver the task."""
+    """The task was acked and its message is gone. Or the ack failed, and NATS will redeliver the task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rechecked:
-    """The recheck is over. `work_left`: requests or debt remain."""
+    """The recheck is over. `work_left`: whether requests or debt remain."""
 
     work_left: bool
 
@@ -181,7 +183,8 @@ Event: TypeAlias = (
 
 
 class Command(Enum):
-    """Effects without arguments. Brackets list the events that report each one; cancelled work posts `Cancelled`."""
+    """Effects without arguments. Brackets list the events that report the end of each effect; cancelled work posts
+    `Cancelled`."""
 
     LOAD = "load"  # read the log, start to consume requests [Loaded, Failed]
     AWAIT = "await"  # wait until a request is queued [Arrived, Failed]
@@ -216,8 +219,8 @@ class Timing:
 class OwnerState(NamedTuple):
     """The state of one owner. `active_at`: when it last decided a request, ended a DVU, or finished loading.
 
-    It is a named tuple because a changed copy of it takes a third of the time of a changed copy of a dataclass, and
-    each commit makes several.
+    It is a named tuple because each commit makes several changed copies of it, which takes a third of the time that
+    copies of a dataclass would take.
     """
 
     phase: Phase = Phase.LOADING
@@ -231,19 +234,19 @@ class OwnerState(NamedTuple):
     active_at: float = 0.0
     stopping: Reason | None = None
     delay: float = 0.0
-    cancel_at: float | None = None  # if the queue is blocked: when running work is cancelled
+    cancel_at: float | None = None  # if the queue is blocked: the time at which running work is cancelled
 
     @property
     def holds_slot(self) -> bool:
-        """Whether the owner takes a slot of the server. It takes none while it only waits for its DVU or releases its
-        task. Requests that are queued while it ends are left to the next owner."""
+        """Whether the owner takes a slot of the server. It takes no slot while it only waits for its DVU or releases
+        its task. Requests that are queued while it ends are left to the next owner."""
         ending = self.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE)
         queued = self.queued and self.phase is not Phase.SETTLING
         return not ending and (self.busy or queued or self.dvu is Dvu.IDLE)
 
     @property
     def update_state(self) -> str:
-        """The state of the DVU, for metrics: that of `dvu`, or `owed` if one is due and has not begun."""
+        """The state of the DVU, for metrics: the value of `dvu`, or `owed` if a DVU is due and has not begun."""
         return "owed" if self.dvu is Dvu.IDLE and self.owes else self.dvu.value
 
     def next_tick(self, timing: Timing) -> float | None:
@@ -296,7 +299,7 @@ def step(state: OwnerState, event: Event, now: float, timing: Timing) -> Step:
 
 
 def _record(state: OwnerState, event: Event, now: float, timing: Timing) -> OwnerState:
-    """Record the event in the state. This part is the same in every phase."""
+    """Record the event in the state. This is the same in every phase."""
     match event:
         case Loaded(owes=owes, dvu_delay=delay):
             dvu = Dvu.WAITING if owes and delay > 0 else Dvu.IDLE
@@ -338,7 +341,7 @@ def _advance(state: OwnerState, now: float, timing: Timing) -> Step:
 
 
 def _stop(state: OwnerState, reason: Reason, delay: float = 0.0, cancel_at: float | None = None) -> Step:
-    """Begin to end. A later reason replaces an earlier one only if the later one is graver."""
+    """Begin to end. A later reason replaces an earlier one only if it is more severe."""
     if state.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE):
         return state, ()  # the owner is ending already; its recheck hands over any work that remains
     if state.stopping is None or _SEVERITY.index(reason) > _SEVERITY.index(state.stopping):
@@ -352,7 +355,7 @@ def _stop(state: OwnerState, reason: Reason, delay: float = 0.0, cancel_at: floa
 
 
 def _settle(state: OwnerState) -> Step:
-    """End as soon as no work of this owner is in flight."""
+    """End once no work of this owner is in flight."""
     if state.busy or state.jobs or state.dvu is Dvu.RUNNING:
         return state, ()
     match state.stopping:

@@ -1,7 +1,7 @@
 """Performs the effects of the lifecycle as I/O, and turns the results of I/O into events.
 
-Invariant: this module decides nothing. An effect for which `Command` lists events ends by posting one of them. I/O
-runs in child tasks of `run`; `AWAIT` and `DECIDE` only set a flag for a task that is waiting.
+Invariant: this module makes no decisions. An effect for which `Command` lists events ends by posting one of these
+events. I/O runs in child tasks of `run`; `AWAIT` and `DECIDE` only set a flag for a waiting task.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ log = structlog.get_logger(__name__)
 
 DEAD_LETTER_RETRY = 0.1  # seconds until a dead letter that NATS did not store is sent again; doubled each time
 DEAD_LETTER_RETRY_MAX = 5.0  # seconds
-LARGE = 100_000  # values; Python's garbage collector skips change sets with more of them
+LARGE = 100_000  # values; Python's garbage collector skips larger change sets
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class Owner(Actor):
         self.key = task.key
         self.lease = Lease(task, context.subjects)
         self.log = log.bind(workspace=task.key.workspace, change_set=task.key.change_set)
-        self.since = math.inf  # when its turn began: at the end of loading, which may take longer than a turn
+        self.since = math.inf  # when its turn began: at the end of loading, which alone may take longer than a turn
         self.scope = anyio.CancelScope(shield=True)
         self._context = context
         self._awaiting = False
@@ -85,7 +85,7 @@ class Owner(Actor):
         self._puller: BranchPuller | None = None  # only for a branch that follows its target
         self._rest: Sequence[Message] = ()  # taken from the queue, not yet decided
         self._checkpointing = False
-        self._full_checkpoint_due = False  # write a full checkpoint, however short the log is
+        self._full_checkpoint_due = False  # write a full checkpoint, even if the log is short
         self._hung = False
         self.newer_server_wait = 0.0  # seconds that the first queued request may still wait for a newer server
 
@@ -124,7 +124,7 @@ class Owner(Actor):
         self.lease.task = task
 
     def stop(self, reason: Reason) -> None:
-        """Begin to end for `reason`; `run` returns when the end is reached."""
+        """Begin to end for `reason`; `run` returns once the owner has ended."""
         self.post(Stop(reason))
 
     def lose_task(self, *, hung: bool) -> None:
@@ -140,7 +140,7 @@ class Owner(Actor):
             self._commits.log_loss(recreated_from)
 
     def save_full_checkpoint(self) -> None:
-        """Write a full checkpoint, because the last one is lost, and the log may not go back to the first commit."""
+        """Write a full checkpoint, because the last one is lost, and the log may have been purged at its beginning."""
         if self.lifecycle.phase is Phase.ACTIVE:
             self._full_checkpoint_due = True
             self._start_checkpoint()
@@ -249,7 +249,8 @@ class Owner(Actor):
             self.post(Arrived())
 
     async def _decide_requests(self) -> None:
-        """Decide queued requests whenever the lifecycle says so, until it cancels work or a request has to wait."""
+        """Decide queued requests whenever the lifecycle commands it, until the lifecycle cancels work or a request has
+        to wait."""
         event: Event = Cancelled()
         try:
             with self.cancelled_with_work():
@@ -289,7 +290,7 @@ class Owner(Actor):
             await self._context.deleter.flush()
             self.post(Stop(Reason.HANDED_OVER))
             return Decided(owes=False, more=False)
-        # If a DVU is about to run, write the checkpoint after it: while a checkpoint has its view open, no DVU begins.
+        # If a DVU is about to run, write the checkpoint after it: no DVU begins while a checkpoint has its view open.
         if not commits.state.owes or self.lifecycle.dvu is Dvu.WAITING:
             self._start_checkpoint()
         return Decided(commits.state.owes, more=bool(self._rest) or consumer.pending > 0)
@@ -333,7 +334,7 @@ class Owner(Actor):
                         self._context.stream_watch.check_soon()
                         self.log.warning("dead_letter_failed", seq=pending.decision.sequence, reason=error.message)
                     if self.lifecycle.phase is not Phase.ACTIVE:
-                        break  # the next owner copies it: this one must end, even if there is no room for long
+                        break  # the next owner copies it: this owner must end, even if the lack of room lasts
                     await anyio.sleep(backoff.next_delay())
         finally:
             self.post(JobEnded())
@@ -365,7 +366,7 @@ class Owner(Actor):
             self.log.warning("checkpoint_failed", reason=error.message)
         finally:
             self._checkpointing = False
-            if self._full_checkpoint_due and self.lifecycle.phase is Phase.ACTIVE:  # this one failed, or another is due
+            if self._full_checkpoint_due and self.lifecycle.phase is Phase.ACTIVE:  # it failed, or another is due
                 self._start_checkpoint()
             self.post(JobEnded())
 
@@ -377,7 +378,7 @@ class Owner(Actor):
 
     async def _recheck(self) -> None:
         """Look for work that arrived while the owner was ending."""
-        left = True  # if the look fails, another owner has to look
+        left = True  # if the recheck fails, another owner has to look for work
         try:
             if self._commits is not None and self._processor is not None:
                 left = await work_left(self._context, self._commits, self._processor, self._puller)

@@ -2,20 +2,21 @@
 
 Invariant: a death counts against a request only if its owner recorded the attempt in the log, and no later commit
 records that the attempt ended. An owner that is stopped, is fenced, or meets an outage takes its attempt back. An owner
-that stalled until its lease ran out does not take its attempt back: that is a hang, even if no other server runs that
-could take over.
+that stalled until its lease ran out does not take its attempt back: this counts as a hang, even if there is no other
+server that could take over.
 
 Taking an attempt back appends a commit, so it fails while the stream of all logs is full. The owner then keeps its task
-and tries again until there is room. It does not give the task back, because the next owner might find room to record
-another attempt, but not to decide the request. Each owner would then leave one more death in the log, until a good
-request counted as poison just because the stream is full.
+and retries until there is room. It does not give the task back, because the next owner might find enough room to record
+another attempt, but not enough to decide the request. Each owner would then leave one more death in the log, until a
+harmless request counted as poison only because the stream is full.
 
 If a task is redelivered, its previous owner may have died. The request that killed it is among the requests that it had
-taken: at most one batch, from the front of the queue. The next owner decides these requests one by one, and appends an
-`attempt` commit before each of them. Requests behind them, and all that arrive later, are batched as usual. A message
-that repeats a decided request does not count towards that batch: answering it leaves no trace in the log, so each
-further owner would count it again, and would examine fewer of the requests behind it. A process attempts only one
-request with a recorded death at a time, so that its own death does not count against another such request.
+taken, which are at most one batch from the front of the queue. The next owner decides these requests one by one, and
+appends an `attempt` commit before each of them. Requests behind them, and requests that arrive later, are batched as
+usual. A message that repeats a decided request does not count towards that batch. Answering such a message leaves no
+trace in the log, so each further owner would count it again, and would examine fewer of the requests behind it. A
+process attempts only one request with a recorded death at a time, so that its own death does not count against another
+such request.
 
 The attempt that killed the first owner was not recorded, because recording every attempt would double the writes. So a
 request has killed or hung one more owner than the log counts against it.
@@ -46,10 +47,10 @@ TAKE_BACK_RETRY_MAX = 5.0  # seconds
 
 @record
 class Suspicion:
-    """What the detector knows about messages that are about to be decided.
+    """The facts that the detector has about messages that are about to be decided.
 
     Both fields are keyed by request sequence. `rejections`: the requests to decide in place of messages that must be
-    rejected unread. `deaths`: the deaths that count against each request, without the attempt that is under way.
+    rejected unread. `deaths`: the deaths that count against each request, without the attempt in progress.
     """
 
     rejections: Mapping[int, QueuedRequest] = field(default_factory=dict)
@@ -59,9 +60,9 @@ class Suspicion:
 class PoisonDetector:
     """Decides for one owner which requests are attempted alone, and which are rejected.
 
-    `redelivered`: the task had an owner before, which may have died. `after`: the highest request sequence that is
-    decided. `until`: the last sequence of the request stream when this owner loaded. `hung` returns whether this owner
-    stalled and lost its lease.
+    `redelivered`: whether the task had an earlier owner, which may have died. `after`: the highest request sequence
+    that is decided. `until`: the last sequence of the request stream when this owner loaded. `hung` returns whether
+    this owner stalled and lost its lease.
     """
 
     def __init__(
@@ -89,7 +90,8 @@ class PoisonDetector:
         self._suspects = context.settings.batch_max_requests if redelivered or recorded else 0
 
     def batchable_prefix(self, messages: Sequence[Message]) -> int:
-        """Return how many of the first `messages` may be decided together; 0: the first must be attempted alone."""
+        """Return how many of `messages`, from the first on, may be decided together; 0: the first must be attempted
+        alone."""
         if self._suspects:
             for index, message in enumerate(messages):
                 if self._after < message.stream_sequence <= self._until:
@@ -126,8 +128,8 @@ class PoisonDetector:
                 if before.deaths:
                     await stack.enter_async_context(self._context.suspect_request_lock)
                     commits.logger.warning("request_suspected", seq=sequence, deaths=before.deaths)
-                # Any exception but a `RebaserError` is a bug that this request triggers: the attempt stays recorded, as
-                # after a death.
+                # Any exception other than a `RebaserError` is a bug that this request triggers, so the attempt stays
+                # recorded, as after a death.
                 async with recorded_attempt(self._context, commits, before, self._hung):
                     yield Suspicion(self._known_poison([message]), {sequence: before.deaths})
         if commits.state.applied != applied:
@@ -137,8 +139,8 @@ class PoisonDetector:
         """Return a rejection for each of `messages` whose request was rejected as poison before, by request sequence.
 
         Such a request may be in the queue because its client sent it again, or because an owner died before it deleted
-        the message. A request that was redriven since its rejection is not rejected here, because the cause may be
-        fixed.
+        the message. A request that was redriven since its rejection is not rejected here, because the cause may have
+        been fixed.
         """
         rejections = {}
         for message in messages if self._poison_ids else ():
@@ -164,10 +166,11 @@ class PoisonDetector:
 async def recorded_attempt(
     context: Context, commits: CommitLog, before: Attempt, hung: Callable[[], bool]
 ) -> AsyncIterator[None]:
-    """Record one attempt more than `before` counts, and take it back if the body ends in an expected way.
+    """Record one more attempt than `before` counts, and take it back if the body ends in an expected way.
 
     The expected ways are to return, to raise a `RebaserError`, and to be cancelled. After any other exception, the
-    attempt stays recorded. While NATS refuses the commit that takes it back, this waits until it is cancelled.
+    attempt stays recorded. While NATS refuses the commit that takes the attempt back, this context retries until it is
+    cancelled.
 
     An attempt that is cancelled because its owner `hung` is not taken back. Raises the errors of `CommitLog.append`.
     """
@@ -188,9 +191,9 @@ async def _write(commits: CommitLog, attempt: Attempt) -> None:
 
 
 async def _take_back(context: Context, commits: CommitLog, before: Attempt) -> None:
-    """Record that the attempt ended, unless the log no longer counts the attempt because it succeeded.
+    """Record that the attempt ended, unless the log no longer counts it because it succeeded.
 
-    Tries again while NATS refuses the commit. If the owner is cancelled, it tries once.
+    Retries while NATS refuses the commit. If the owner is cancelled, there is only one try.
     """
     backoff = Backoff(TAKE_BACK_RETRY, TAKE_BACK_RETRY_MAX)
     while (recorded := commits.state.attempts.get(before.sequence)) is not None and recorded.deaths > before.deaths:

@@ -33,7 +33,7 @@ from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.record import record
 
-BLOCKED_RETRY = 0.5  # seconds until the owner tries a blocked queue again; doubled after each attempt
+BLOCKED_RETRY = 0.5  # seconds until the owner retries a blocked queue; doubled after each attempt
 BLOCKED_RETRY_MAX = 5.0  # seconds
 LOOK_AFTER = 0.001  # seconds between two reads of the processor time, each of which is a system call
 
@@ -42,8 +42,9 @@ LOOK_AFTER = 0.001  # seconds between two reads of the processor time, each of w
 class PendingDeadLetter:
     """A request that was decided `dead`, but is not yet copied to the dead letters, answered and deleted.
 
-    `commit`: log sequence of the commit that decided the request or, if it reuses the id of another request, that other
-    one. `duplicates`: messages that repeat the request. They are answered only after the copy is stored.
+    `commit`: log sequence of the commit that decided the request or, if the request reuses the id of another, the
+    commit that decided the other one. `duplicates`: messages that repeat the request. They are answered only after the
+    copy is stored.
     """
 
     message: Message
@@ -54,17 +55,18 @@ class PendingDeadLetter:
 
 @record
 class Processed:
-    """The result of a batch: `dead` requests, still to be published, and `rest`, messages that are still undecided."""
+    """The result of a batch. `dead`: requests that still have to be copied to the dead letters. `rest`: messages that
+    are still undecided."""
 
     dead: list[PendingDeadLetter]
     rest: Sequence[Message]
 
 
 class QueueBlocked(TransientError):  # noqa: N818 - a state of the queue
-    """The first queued request cannot be decided yet. The code of this error is that of the request's error.
+    """The first queued request cannot be decided yet. This error has the code of the error of that request.
 
     `delay`: seconds until the next attempt. `time_left`: seconds for which the request may still block the queue.
-    `dead`: earlier requests that were decided dead and are not copied yet.
+    `dead`: earlier requests that were decided dead but are not copied yet.
     """
 
     def __init__(self, error: RebaserError, delay: float, time_left: float, dead: list[PendingDeadLetter]) -> None:
@@ -93,7 +95,7 @@ class Processor:
         self._log = commits.logger
         self.applied = applied
         self._detector = detector
-        self._freshness = Freshness()  # of the blobs that were read or put for the next commit
+        self._freshness = Freshness()  # the age of the blobs that were read or stored for the next commit
         self._reader = RequestReader(context, commits.key)
         outcomes = [*commits.state.outcomes.values(), *commits.state.redriven.values()]
         self._budget = RetryBudget(int(context.settings.retry_for * 1000), outcomes)
@@ -103,13 +105,13 @@ class Processor:
 
     @property
     def owes_dead_letters(self) -> bool:
-        """Whether requests that were decided dead are yet to be copied, answered and deleted."""
+        """Whether some requests that were decided dead still have to be copied, answered and deleted."""
         return bool(self._pending_dead)
 
     async def process(self, messages: Sequence[Message]) -> Processed:
-        """Decide, commit and answer `messages`, in order, as many as one commit may hold.
+        """Decide, commit and answer `messages`, in order: as many as fit into one commit.
 
-        Raises `QueueBlocked` if a request cannot be decided yet, after the requests before it are done. Raises
+        If a request cannot be decided yet, raises `QueueBlocked` once the requests before it are done. Raises
         `FencedError` if another owner has taken over, and `TransientError` in an outage; then nothing is decided.
         """
         count = self._detector.batchable_prefix(messages)
@@ -131,7 +133,7 @@ class Processor:
         except BaseMoved:
             return Processed([], messages)
         except UnstorableCommit as error:
-            if len(requests) > 1:  # there are too many, or one is at fault and must not hold up the others
+            if len(requests) > 1:  # there are too many, or one of them is at fault and must not delay the others
                 half = len(requests) // 2
                 first = await self._process(messages[:half], suspicion)
                 return Processed(first.dead, [*first.rest, *messages[half:]])
@@ -147,8 +149,8 @@ class Processor:
     async def _read(
         self, messages: Sequence[Message], suspicion: Suspicion
     ) -> tuple[list[QueuedRequest], HeldRequest | None]:
-        """Read `messages` until one commit is full or a request has to wait. Return the requests, and the one that has
-        to wait, or None."""
+        """Read `messages` until one commit is full or a request has to wait. Return the requests, and the request that
+        has to wait, if any."""
         requests: list[QueuedRequest] = []
         self._reader.room = self._context.settings.batch_max_bytes
         until, looked_at = await cooperate(), time.monotonic()
@@ -175,8 +177,8 @@ class Processor:
         return requests, None
 
     async def _with_sources(self, request: QueuedRequest, message: Message) -> QueuedRequest:
-        """Return `request`, which has an action, with what the action needs from logs. A decided request needs
-        nothing."""
+        """Return `request`, which has an action, with the data from logs that the action needs. A decided request needs
+        none."""
         state = self._commits.state
         recorded = recorded_outcome(state, self.applied, request.request_id, request.sequence, request.redrive)
         if recorded is not None or request.sequence <= self.applied.sequence:
@@ -252,7 +254,7 @@ class Processor:
         return await self._answer_all(messages, decided.answers, sequence)
 
     async def _settle(self, request: QueuedRequest, decision: Decision, earlier: int | None, sequence: int) -> None:
-        """If the request applied a branch, send the branch a request to take over the apply. `earlier`: the commit of
+        """If the request applied a branch, send that branch a request to take over the apply. `earlier`: the commit of
         an earlier decision, as in `DecidedBatch.answers`."""
         if isinstance(request.action, Apply) and decision.outcome is Outcome.SUCCESS and decision.position:
             branch = ChangeSetKey.of(self._key.workspace, request.action.source)
@@ -260,7 +262,8 @@ class Processor:
             await request_settling(self._context, branch, decision.position, commit)
 
     async def _with_result(self, decided: DecidedBatch) -> DecidedBatch:
-        """Store the conflicts of the reply if they have sides, which only a request that is decided alone can have."""
+        """Store the conflicts of the reply if they have sides. Only conflicts of a request that is decided alone have
+        sides."""
         if not (self._commits.history and len(decided.decisions) == 1):
             return decided
         (decision,) = decided.decisions
@@ -271,7 +274,8 @@ class Processor:
         return replace(decided, decisions=(stored,), answers=tuple(answers))
 
     async def _replayed(self, request: QueuedRequest) -> QueuedRequest:
-        """Return the request with the target's edits compared to the current state. Call within the append lock.
+        """Return the request with the result of comparing the edits of the target with the current state. Call within
+        the append lock.
 
         Raises `BaseMoved` if a pull came first.
         """
@@ -311,7 +315,7 @@ class Processor:
         """Send the reply if the client asked for one and its inbox is allowed.
 
         A failure is only logged, because the decision is in the log already. Return False if the caller should await
-        `Connection.flush`, because much is unsent.
+        `Connection.flush`, because many bytes are unsent.
         """
         inbox = (message.headers or {}).get(REPLY_INBOX)
         if inbox is None:
@@ -335,14 +339,14 @@ class Processor:
         await context.dead_letters.publish(self._key, pending.message, decision, context.now_ms())
         fields = {"seq": decision.sequence, "id": decision.request_id, "code": decision.code}
         self._log.warning("request_dead", **fields, reason=decision.message)
-        self._pending_dead.pop(decision.sequence, None)  # from now on, repetitions are answered at once
+        self._pending_dead.pop(decision.sequence, None)  # from now on, repeated messages are answered at once
         for message in (pending.message, *pending.duplicates):
             if not self.answer(message, decision, pending.commit):
                 await context.connection.flush()
             self._context.deleter.add([message.stream_sequence])
 
     def _first_attempt(self, held: HeldRequest, message: Message) -> Attempt:
-        """Return how often the request has blocked the queue, and when it began to wait."""
+        """Return a record of how often the request has blocked the queue, and when it began to wait."""
         attempt = self._commits.state.attempts.get(message.stream_sequence)
         if attempt is not None and attempt.count:
             return attempt
@@ -351,8 +355,8 @@ class Processor:
         return Attempt(message.stream_sequence, 0, waiting_since)
 
     def _expired(self, held: HeldRequest, message: Message) -> QueuedRequest | None:
-        """Return the request if it is decided already; if it has blocked the queue for too long, return it to be
-        decided dead.
+        """Return the request if it is decided already, or if it has blocked the queue for too long and is to be decided
+        dead.
 
         Return None if it may still wait. A request is never given up because of an outage or a deployment.
         """
@@ -362,8 +366,8 @@ class Processor:
         attempt = self._first_attempt(held, message)
         now = self._context.now_ms()
         waited = (now - attempt.first_ms) / 1000
-        # Errors that come from a bug in Rebaser or a hostile payload are bounded by attempts, because waiting does not
-        # cure them, but a new release may.
+        # Errors caused by a bug in Rebaser or by a hostile payload are bounded by attempts, because waiting does not
+        # fix them, but a new release may.
         if attempt.count < settings.max_attempts if error.code in INTERNAL_CODES else waited < settings.retry_for:
             return None
         self._budget.record_exhausted(error.code, now)
@@ -373,13 +377,14 @@ class Processor:
     async def _block(
         self, held: HeldRequest, message: Message, suspicion: Suspicion, dead: list[PendingDeadLetter]
     ) -> QueueBlocked:
-        """Record one more attempt, so that all owners together bound the time for which a request blocks the queue.
+        """Record one more attempt, so that the time for which a request blocks the queue is bounded across owners.
 
         Return the error to raise.
         """
         commits, settings, sequence = self._commits, self._context.settings, message.stream_sequence
         first = self._first_attempt(held, message)
-        # If the clock of this server is behind that of the owner that recorded the first attempt, the wait begins now.
+        # If the clock of this server is behind the clock of the owner that recorded the first attempt, the wait begins
+        # now.
         count, first_ms = first.count + 1, min(first.first_ms, self._context.now_ms())
         async with commits.append_lock():
             attempt = Attempt(sequence, count, first_ms, suspicion.deaths.get(sequence, 0))

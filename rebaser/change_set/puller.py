@@ -3,7 +3,7 @@
 A pull is a rebase that no request asked for. The owner of a branch looks at the newest commit of the target, whose
 headers say whether the target was edited after the base of the branch. The owner looks when it has loaded the branch
 and after it has decided requests, at most once a second. A branch without an owner costs nothing, because no server
-looks at its target. When the branch is loaded, one commit brings in all edits that the target got meanwhile.
+looks at its target. When the branch is loaded again, one commit brings in all edits that the target got meanwhile.
 
 Invariants:
 
@@ -13,7 +13,7 @@ Invariants:
   meanwhile, or is about to do so, nothing is committed, and the pull begins again after that request.
 - An apply of the branch is left to the request that the target's owner sends (see `settling`). Otherwise, a pull could
   close the branch before edits that are queued in front of that request.
-- A failed pull does not end the owner: requests and updates go on, and the pull is retried after a delay, while the
+- A failed pull does not end the owner: requests and updates continue. The pull is retried after a delay, as long as the
   branch is loaded.
 """
 
@@ -49,8 +49,8 @@ SETTLED_IN = 60.0  # seconds; a younger apply is left to the request that follow
 class BranchPuller:
     """Pulls for the branch whose log is `commits`, one pull at a time. `processor` decides the requests of the branch.
 
-    `redelivered` and `hung`: as in `CountedAttempts`. `owed`: whether a look at the target is still due; if so, an
-    owner that ends publishes its task again.
+    `redelivered` and `hung`: as in `CountedAttempts`. `owed`: whether a look at the target is still due. If it is when
+    the owner ends, the owner publishes its task again.
     """
 
     def __init__(
@@ -91,10 +91,11 @@ class BranchPuller:
         return branch if follows and refuse_rebase(state) is None and not self._commits.handed_over else None
 
     def wake(self) -> None:
-        """Make `run` look at the target, at the earliest a second after the last look. If the owner ends, `run` ends.
+        """Make `run` look at the target, no earlier than a second after the last look. If the owner is ending, `run`
+        ends.
 
-        To be called when requests were decided, and when the owner ends. If they opened the branch, or ended its
-        protection, it looks at once: the owner may end within that second.
+        Call this after requests were decided, and when the owner ends. If the requests opened the branch, or ended its
+        protection, `run` looks at once, because the owner may end within that second.
         """
         if self._skipped and self.branch is not None:
             self._skipped, self.owed, self._not_before = False, True, -math.inf
@@ -104,7 +105,7 @@ class BranchPuller:
     async def run(
         self, post: Callable[[Event], None], active: Callable[[], bool], appended: Callable[[], None]
     ) -> None:
-        """Pull whenever it is due, until the owner is not `active` any more.
+        """Pull whenever a pull is due, until the owner is not `active` any more.
 
         `post`: posts an event to the lifecycle of the owner. `appended`: called after a look during which the log grew.
         """
@@ -150,14 +151,14 @@ class BranchPuller:
         try:
             while newest := await self._look():
                 if not await self._behind_queue():
-                    return False  # the next owner looks
+                    return False  # the next owner looks at the target
                 newest = await self._look()  # the requests decided meanwhile may have moved the base
                 if not newest or await self._try():
                     break
             self._failures = 0
         except FencedError:
             raise
-        except UnprocessableError as error:  # refused again until the target changes
+        except UnprocessableError as error:  # would be refused again until the target changes
             self._refused = 0 if self.branch is None else newest
             self._log.info("branch_pull_refused", target_sequence=newest, code=error.code, reason=error.message)
         except RebaserError as error:
@@ -190,7 +191,7 @@ class BranchPuller:
         return message.sequence if read_edited(message.headers, message.sequence) > base else 0
 
     async def _behind_queue(self) -> bool:
-        """Wait until all requests now in the queue are decided; return False if the owner ends before that."""
+        """Wait until all requests that are now in the queue are decided. Return False if the owner ends before that."""
         context, processor = self._context, self._processor
         stream, subject = context.subjects.requests_stream, context.subjects.requests(self._commits.key)
         newest = await context.js.last(stream, subject)

@@ -1,9 +1,9 @@
-"""Builds answers to requests from the recorded decisions, and checks the inboxes to which they are sent.
+"""Builds answers to requests from the recorded decisions, and checks the inboxes to which the answers are sent.
 
 The conflicts of a reply are stored in a blob, so that a repeated reply also has them.
 
-Invariant: a reply inbox, which the client chooses, is used only if it is one literal subject under the reply prefix;
-otherwise a client could make the server write to the log, the tasks or the JetStream API.
+Invariant: a reply inbox, which the client chooses, is used only if it is a single literal subject under the reply
+prefix. Otherwise, a client could make the server write to the log, the tasks or the JetStream API.
 """
 
 from collections.abc import Mapping

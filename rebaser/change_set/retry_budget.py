@@ -1,10 +1,10 @@
 """Bounds the time for which requests that cannot be decided yet may block their change set.
 
-Such a request has a newer version, which a newer server can read, or a blob that may become available later.
+Such a request has a newer version, which only a newer server can read, or a blob that may become available later.
 
 Invariant: such a request is given up `retry_for` after its first recorded attempt. If another request was given up for
-the same reason shortly before, the time that this request waited behind it counts, too, because a newer server could
-have read this request in that time. So, however many such requests there are, the requests behind them wait for
+the same reason shortly before, the time that this request waited behind it also counts, because a newer server could
+have read this request in that time. So even if there are many such requests, the requests behind them wait for
 `retry_for` in total, not for `retry_for` each.
 """
 
@@ -15,7 +15,8 @@ from rebaser_core.state.change_set import RecordedOutcome
 
 
 class RetryBudget:
-    """The budget of one change set. Times are Unix milliseconds. `outcomes`: the recorded outcomes of its requests."""
+    """The retry budget of one change set. Times are Unix milliseconds. `outcomes`: the recorded outcomes of its
+    requests."""
 
     def __init__(self, retry_for: int, outcomes: Iterable[RecordedOutcome]) -> None:
         self._retry_for = retry_for

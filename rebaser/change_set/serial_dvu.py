@@ -5,9 +5,10 @@ the sequence of the commit itself if the commits in between owe no update. The c
 definition changed after the planning.
 
 An update may kill or hang its owner, for instance because it needs more memory than there is. Attempts are counted as
-for requests (see `poison`): an owner whose task was redelivered records its updates as attempts until one is committed,
-and the log counts recorded attempts whose end it does not record. Unlike a request, an update cannot be rejected. So an
-update that killed or hung `max_deaths` servers is deferred, longer each time, while requests are applied as usual.
+for requests (see `poison`). An owner whose task was redelivered records its updates as attempts until one is committed;
+an attempt counts as a death until the log records its end. Unlike a request, an update cannot be rejected. So an update
+that killed or hung `max_deaths` servers is deferred, for a longer time after each attempt, while requests are applied
+as usual.
 """
 
 from collections.abc import Callable, MutableMapping
@@ -27,14 +28,14 @@ from rebaser_core.errors import DvuError, RebaserError
 from rebaser_core.state.change_set import View
 from rebaser_core.state.computed_table import ComputedTable
 
-CRASHED_NAMED = 10  # maximum values of one update that are logged because their function killed a process
+CRASHED_NAMED = 10  # maximum number of values of one update that are logged because their function killed a process
 
 
 class SerialDvu:
     """Runs the updates of the change set whose log is `commits`, one at a time.
 
-    `redelivered`: the task had an owner before, which may have died. `hung` returns whether this owner stalled and lost
-    its lease. `progress` is the progress of the running update, or None.
+    `redelivered`: whether the task had an earlier owner, which may have died. `hung` returns whether this owner stalled
+    and lost its lease. `progress` is the progress of the running update, or None.
     """
 
     def __init__(self, context: Context, commits: CommitLog, *, redelivered: bool, hung: Callable[[], bool]) -> None:
@@ -52,7 +53,7 @@ class SerialDvu:
         """Bring the derived values up to date as of the newest commit.
 
         Raises `DvuError` if the values could not be computed in time, `TransientError` if a commit could not be
-        written, and `FencedError` if another owner appended first. In each case, nothing has changed.
+        written, and `FencedError` if another owner appended first. After each of these errors, nothing has changed.
         """
         async with AsyncExitStack() as stack:
             if self._attempts.recording:
@@ -79,7 +80,7 @@ class SerialDvu:
             raise DvuError(f"Spark was not available within {seconds:g} s", code="late") from None
 
     async def _run(self, told: MutableMapping[str, object]) -> None:
-        """Run an update, and add to `told` the fields of its log event."""
+        """Run an update, and add the fields of its log event to `told`."""
         commits = self._commits
         async with AsyncExitStack() as lock:
             async with commits.view() as view:
@@ -89,7 +90,7 @@ class SerialDvu:
                 # Results refer to rows by id, and the id of a row may change once the view is closed.
                 valid = still_valid(commits.state, computed, view.sequence)
                 debt = commits.state.debt_after(view.sequence)
-                # If the commits since then owe no update, this one covers them, because no other update would.
+                # If the commits since then owe no update, this update covers them, because no other one would.
                 covers = view.sequence if debt else None
                 encoded = await commits.encode(commits.draft(Kind.DVU, covers=covers, delta=valid, debt=debt))
                 self._log_crashed(valid)

@@ -1,4 +1,4 @@
-"""Asks a branch that was applied to take over the commit that applied it. The branch then continues from there, or is
+"""Asks an applied branch to take over the commit that applied it. The branch then continues from that commit, or is
 closed.
 
 Invariant: the request is stored before the apply is answered, and again for each message that repeats the apply. It has
@@ -25,10 +25,10 @@ def settle_id(commit: int) -> RequestId:
 
 
 async def request_settling(context: Context, branch: ChangeSetKey, applied: int, commit: int) -> None:
-    """Store a request to rebase `branch`, which its target has applied as of log sequence `applied` in `commit`.
+    """Store a request to rebase `branch`, whose target applied it, as of log sequence `applied`, in commit `commit`.
 
     Raises `TransientError` if the request cannot be stored now. If the stream is full, or this user may not send
-    requests, this only logs the refusal, because the next rebase of the branch has the same effect.
+    requests, the refusal is only logged, because the next rebase of the branch has the same effect.
     """
     request_id = settle_id(commit)
     action = Rebase(upto=commit, settles=applied)

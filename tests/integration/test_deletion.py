@@ -142,7 +142,7 @@ async def test_a_name_with_many_outcomes_is_free_when_they_are_forgotten(
         for number in range(4):
             await edit(client, "nightly", Set("a", number), request_id=f"once-{number}")
         await client.delete_change_set("ws", "nightly")
-        with pytest.raises(RequestRejected, match="try again when they are forgotten") as caught:
+        with pytest.raises(RequestRejected, match="retry once these outcomes are forgotten") as caught:
             await client.create_branch("ws", "nightly", follow="manual")
         assert caught.value.code == "exists"
     await anyio.sleep(1.1)  # at least; the time that NATS gives to the next request counts

@@ -13,9 +13,9 @@ def about_branch(
     state: ChangeSetState, kind: Kind, checkpoint: CheckpointRef | None, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the fields about the branch and its edits for a commit that follows `state`. If the commit replaces the
-    state, `state` is the new one.
+    state, `state` is the new state.
 
-    `checkpoint`: that which the commit names. `fields`: the other fields of the commit.
+    `checkpoint`: the checkpoint that the commit names. `fields`: the other fields of the commit.
     """
     if kind is Kind.CREATE:
         return {}

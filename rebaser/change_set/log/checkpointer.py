@@ -22,7 +22,7 @@ from rebaser_core.history import purge_through
 SHARE = 16  # a log of 1/16 of the size of a checkpoint takes about as long to read as the checkpoint
 CROWDED = 0.8  # share of the limit of the stream of all logs, above which no history is kept
 CONCURRENT = 8  # parts that are looked up concurrently
-ROW = 100  # bytes of a row, roughly
+ROW = 100  # approximate bytes of a row
 
 
 def due(commits: CommitLog, min_bytes: int) -> bool:
@@ -35,12 +35,12 @@ def due(commits: CommitLog, min_bytes: int) -> bool:
 async def write(context: Context, commits: CommitLog, *, full: bool = False) -> None:
     """Store the current state, name it in a commit, and purge the messages of the log that history no longer needs.
 
-    `full`: store every part again, even those that are stored already.
+    `full`: store every part again, even parts that are stored already.
     """
     await store(context.blobs, commits, full=full)
     through = await _purge_through(context, commits)
     parts = [part.address for part in commits.chain.base + commits.chain.deltas]
-    if through and not full and not await all_stored(context.blobs, parts):  # readers of the checkpoint need them
+    if through and not full and not await all_stored(context.blobs, parts):  # readers need these parts
         commits.logger.error("checkpoint_incomplete", seq=commits.chain.last)
         await store(context.blobs, commits, full=True)
     if through:
@@ -70,7 +70,8 @@ async def _purge_through(context: Context, commits: CommitLog) -> int:
 
 
 def is_crowded(logs: StreamInfo) -> bool:
-    """Whether the stream of all logs is too full to keep history. If the stream became full, requests would wait."""
+    """Whether the stream of all logs is too full to keep history. If it filled up completely, requests would have to
+    wait."""
     bound = as_int(logs.config.get("max_bytes"))
     return 0 < bound < logs.bytes / CROWDED
 

@@ -63,7 +63,7 @@ def created(commits: CommitLog, message: Message, decided: DecidedBatch) -> Comm
 
 
 async def compared(state: ChangeSetState, branch: Branch, theirs: Theirs, strategy: Strategy) -> Replayed:
-    """Return what `branch` takes over from `theirs`. Call within the append lock."""
+    """Return the changes that `branch` takes over from `theirs`. Call within the append lock."""
     replayed = Replayed(branch, theirs, strategy)
     await run_in_steps(replayed.compare(state.cells.edit_of, thresholds.now.overlay_merge_step))
     return replayed

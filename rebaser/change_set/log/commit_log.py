@@ -1,7 +1,7 @@
 """Appends the commits of an owner to its log, and detects when another owner has taken over.
 
 Invariants: commits are appended one at a time, each on condition that the log still ends at the sequence that this
-owner knows from loading or from its own last append. A commit is folded into the state after it was appended.
+owner knows from loading the log or from its own last append. A commit is folded into the state after it was appended.
 An append whose answer is lost is repeated, with the same bytes and the same expected sequence, until it is answered. No
 other commit is built meanwhile.
 """
@@ -50,7 +50,7 @@ PINNED_CHECK = 0.05  # seconds between checks for threads that still read the st
 class UnstorableCommit(RebaserError):  # noqa: N818 - a state of the commit
     """A commit cannot be stored. Nothing was appended, and another attempt would fail again.
 
-    Either the commit is larger than NATS accepts, or it does not decode to what was encoded, which is a bug in Rebaser.
+    Either the commit is larger than NATS accepts, or its bytes decode to a different commit, which is a bug in Rebaser.
     """
 
     default_code = "unstorable_commit"
@@ -59,7 +59,7 @@ class UnstorableCommit(RebaserError):  # noqa: N818 - a state of the commit
 @record
 class EncodedCommit:
     """A commit and its bytes, verified by decoding them. `blob_size`: bytes of the blobs that folding it reads.
-    `freshness`: that of the blobs that it names; None if it names none."""
+    `freshness`: measures the age of the blobs that it names; None if it names none."""
 
     commit: Commit
     headers: dict[str, str]
@@ -72,9 +72,9 @@ class CommitLog:
     """Appends to the log of `key` and keeps its folded `state`.
 
     `tail_weight` (bytes) is the weight of the log after the newest checkpoint, `chain` the parts of that checkpoint,
-    `logger` is bound to the change set. `history`: whether commits and checkpoints record what is needed for history;
-    if so, servers of the previous release cannot read them. Above `inline_max` (bytes) the delta of a commit goes to a
-    blob. `now_ms` is the clock, `new_id` makes ULIDs. `on_stream_error`: called if a missing stream may be the cause.
+    `logger` is bound to the change set. `history`: whether commits and checkpoints record the data that history needs;
+    if so, servers of the previous release cannot read them. A delta of more than `inline_max` bytes goes to a blob.
+    `now_ms` is the clock, `new_id` makes ULIDs. `on_stream_error`: called if a missing stream may be the cause.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class CommitLog:
         self._now_ms = now_ms
         self._new_id = new_id
         self._on_stream_error = on_stream_error
-        self._lock = asyncio.Lock()  # costs a tenth of a lock of anyio, and every commit takes it
+        self._lock = asyncio.Lock()  # every commit takes it; a lock of anyio costs ten times as much
         self._viewing = anyio.Lock()
         self._folded: anyio.Event | None = None  # exists while a commit is being folded, and is set afterwards
         self._settling = anyio.CancelScope(shield=True)
@@ -124,7 +124,8 @@ class CommitLog:
         return self._inline_max // 4
 
     def append_lock(self) -> asyncio.Lock:
-        """Return the exclusive right to append. While a task holds it, no other task changes the state."""
+        """Return the lock that gives the exclusive right to append. While a task holds it, no other task changes the
+        state."""
         return self._lock
 
     @asynccontextmanager
@@ -141,10 +142,10 @@ class CommitLog:
             await anyio.lowlevel.checkpoint()
 
     def abandon(self) -> None:
-        """Stop repeating an unanswered append; the append then raises `FencedError`. For a shutdown that runs out of
-        time.
+        """Stop repeating an unanswered append, because a shutdown runs out of time. The append then raises
+        `FencedError`.
 
-        An attempt under way ends at once if its caller is cancelled too, otherwise after `APPEND_TIMEOUT`.
+        An attempt in progress ends at once if its caller is also cancelled, otherwise after `APPEND_TIMEOUT` seconds.
         """
         self._abandoned = True
         self._settling.cancel()
@@ -164,9 +165,9 @@ class CommitLog:
         `state`: the state after the commit, if the commit replaces the current state.
 
         `stored_ms`: when NATS stored the last request that the commit decides (Unix ms). The time of the commit is
-        never earlier than that. Outcomes are forgotten by `stored_ms`, never by a server's clock. So if a request was
-        stored twice, the second copy finds the outcome of the first, however late it is decided, and even if a clock is
-        wrong.
+        never earlier than that. Outcomes are forgotten according to `stored_ms`, never according to the clock of a
+        server. So if a request was stored twice, the second copy finds the outcome of the first, even if it is decided
+        much later or a clock is wrong.
         """
         state = state or self.state
         checkpoint = fields.pop("checkpoint", state.checkpoint)
@@ -209,8 +210,8 @@ class CommitLog:
     async def encode(self, commit: Commit, freshness: Freshness | None = None) -> EncodedCommit:
         """Encode `commit` as it will be stored. Parts that are too large for a message go to blobs.
 
-        `freshness` must have started before the first blob that the commit names was put, and before the commit's
-        addresses were read from any other log. None: the commit names only blobs that this call puts.
+        `freshness` must have started before the first blob that the commit names was stored, and before the addresses
+        in the commit were read from any other log. None: the commit names only blobs that this call stores.
 
         Results that name rows of a view must be encoded while that view is open. Raises `UnstorableCommit` if the bytes
         do not decode to the commit, `TransientError` if a blob cannot be stored.
@@ -226,7 +227,7 @@ class CommitLog:
             if commit.replay and len(commit.replay.bases) > limits.inline_max_updates:
                 commit = await with_replay_in_blob(self._blobs, commit)
             headers, payload = encode_commit(commit)
-            # The replaced definitions go to a blob first, because folding does not need them.
+            # The replaced definitions are the first part to go to a blob, because folding does not need them.
             for move in (with_before_in_blob, with_delta_in_blob, with_replay_in_blob):
                 if len(payload) > min(self._inline_max, limits.inline_max_bytes):
                     commit = await move(self._blobs, commit)
@@ -271,7 +272,7 @@ class CommitLog:
     async def _fold(self, sequence: int, commit: Commit, weight: int) -> None:
         """Fold a commit. A large commit is folded in several time slices; until then, no view is opened."""
         steps = self.state.fold_in_steps(sequence, commit, weight)
-        if next(steps, steps) is steps:  # nearly all commits take one step
+        if next(steps, steps) is steps:  # nearly all commits take only one step
             return
         folded = self._folded = anyio.Event()
         try:
@@ -281,13 +282,13 @@ class CommitLog:
             folded.set()
 
     def _hand_over(self, sequence: int, commit: Commit) -> None:
-        """Leave the change set to the next owner, which has to load the state, because the commit replaced it."""
+        """Leave the change set to the next owner, because the commit replaced the state, which must be loaded again."""
         self.handed_over, self.left_debt = True, commit.debt > 0
         self.state = ChangeSetState()
         self.state.last, self.state.applied = sequence, commit.applied
 
     async def _settle(self, encoded: EncodedCommit) -> int:
-        """Repeat an append, whose caller was cancelled while it waited for the answer, until it is answered.
+        """Repeat an append until it is answered. Its caller was cancelled while it waited for the answer.
 
         Only a cancelled append enters a shield, because entering one takes a twentieth of the time of a request.
         """
@@ -304,9 +305,9 @@ class CommitLog:
             )
 
     def _check_fresh(self, encoded: EncodedCommit, *, may_have_landed: bool) -> None:
-        """Raise an error if the blobs that the commit names may have been deleted as garbage since they were put.
+        """Raise an error if the blobs that the commit names may have been deleted as garbage since they were stored.
 
-        Another owner, or another attempt of this owner, then puts the blobs again and makes a new commit.
+        Another owner, or another attempt of this owner, then stores the blobs again and builds a new commit.
         """
         if encoded.freshness is None or encoded.freshness.lasts:
             return
@@ -367,7 +368,7 @@ class CommitLog:
                 if decode_commit(stored.headers, stored.data).id == commit_id:
                     return stored.sequence
             except (UnprocessableError, UnsupportedVersion):
-                pass  # a message that is no commit fences this owner, too, and so does a commit of a newer server
+                pass  # a message that is not a commit, or a commit of a newer server, also fences this owner
         text = f"the log of {self.key} does not end at commit {self.state.last} any more: another owner has appended"
         raise FencedError(f"{text}, or its stream was created again or restored from a backup")
 

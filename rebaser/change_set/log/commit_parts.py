@@ -1,6 +1,6 @@
 """Moves parts of a commit that are too large for its message to blobs.
 
-Invariant: the stored blob decodes to the part. The commit object keeps its moved parts, so that it can be folded.
+Invariant: the stored blob decodes to the moved part. The commit object keeps its moved parts, so that it can be folded.
 """
 
 from dataclasses import replace

@@ -10,7 +10,7 @@ from rebaser_core.commit import BlobRef, Commit
 from rebaser_core.messages import encode_addresses
 from rebaser_core.messages.branch_headers import LIST, MAX_ADDRESSES
 
-ADDRESS_BYTES = 72  # bytes that one address takes in a header
+ADDRESS_BYTES = 72  # bytes of one address in a header
 
 
 def needs_blobs(commit: Commit) -> bool:
@@ -21,8 +21,8 @@ def needs_blobs(commit: Commit) -> bool:
 async def with_blobs_named(blobs: BlobStore, commit: Commit, max_bytes: int) -> Commit:
     """Return `commit`, which needs blobs, with the addresses of all these blobs.
 
-    If there are too many addresses for a header, or they would take more than `max_bytes` there, a blob lists them, and
-    the header names that blob. Raises `TransientError` if the blob cannot be stored.
+    If there are too many addresses for a header, or they take more than `max_bytes`, a blob lists them, and the header
+    names that blob. Raises `TransientError` if the blob cannot be stored.
     """
     addresses = dict.fromkeys([*commit.blobs, *(part.address for part in _parts(commit))])
     if len(addresses) > min(MAX_ADDRESSES, max_bytes // ADDRESS_BYTES):

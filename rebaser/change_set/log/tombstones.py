@@ -38,9 +38,9 @@ async def read_deleted(reader: StateLoader, key: ChangeSetKey) -> Restored:
 
 
 async def store_emptied(blobs: BlobStore, state: ChangeSetState) -> tuple[ChangeSetState, dict[str, Any]]:
-    """Store a checkpoint of what remains of `state` when the change set is deleted.
+    """Store a checkpoint of the rest of `state` that remains when the change set is deleted.
 
-    Return that state, and the fields of the commit that name its checkpoint. Raises `TransientError`.
+    Return the remaining state, and the fields of the commit that name its checkpoint. Raises `TransientError`.
     """
     emptied = state.emptied()
     return emptied, await _store(blobs, emptied, Chain())
@@ -51,7 +51,7 @@ async def store_restored(
 ) -> tuple[ChangeSetState, dict[str, Any]]:
     """Store a checkpoint of `restored`, which continues the log and the queue of `deleted`. See `store_emptied`.
 
-    This changes `restored`: if the commit is not appended, `restored` has to be read again.
+    This call changes `restored`, so `restored` has to be read again if the commit is not appended.
     """
     restored.state.restore(deleted)
     return restored.state, await _store(blobs, restored.state, restored.chain)

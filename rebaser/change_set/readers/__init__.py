@@ -1,5 +1,5 @@
-"""Reads what an owner needs before it can decide a request: the request itself, and parts of other logs.
+"""Reads the data that an owner needs to decide a request: the request itself, and parts of other logs.
 
 A request to create, apply, rebase or revert refers to commits of this or of another change set. A reader reads these
-commits as of one position, and holds no lock while it reads. Only the owner of a change set imports this package.
+commits as of one position, and holds no lock meanwhile. Only the owner of a change set imports this package.
 """

@@ -1,4 +1,4 @@
-"""Reads what a branch offers its target: its changes as of one position, from its own log.
+"""Reads the offer of a branch to its target: the changes of the branch as of one position, from its own log.
 
 Invariant: the offer contains all changes as of one position. It is read from the log, not from the owner of the branch
 or from a client.
@@ -21,7 +21,7 @@ MAX_BYTES = 128 * 1024 * 1024  # bytes of the blobs that one request may read
 
 
 async def read_offer(context: Context, key: ChangeSetKey, apply: Apply) -> Offer:
-    """Return what the branch that `apply` names offers the change set `key`.
+    """Return the offer, for the change set `key`, of the branch that `apply` names.
 
     Raises `UnprocessableError` with the code `self`, `no_such_change_set`, `no_such_position`, `purged`, `too_large`,
     `stale` if derived values of the branch are not up to date, or a code of `check_source`. Raises `TransientError` if
@@ -40,7 +40,7 @@ async def read_offer(context: Context, key: ChangeSetKey, apply: Apply) -> Offer
 
 
 async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply: Apply) -> Offer | None:
-    """Return the offer; None if a commit that is needed is gone."""
+    """Return the offer; None if a needed commit is gone."""
     reader, limits = context.reader, context.settings.limits
     newest = await reader.newest_commit(branch)
     named = newest if apply.at is None else await reader.newest_commit(branch, apply.at)

@@ -1,7 +1,7 @@
-"""Reads what a new change set is created from: a commit of the parent, its checkpoint, and the commits between them.
+"""Reads the origin of a new change set: a commit of the parent, its checkpoint, and the commits between them.
 
-Invariant: the reader returns one position of the parent's log, without a gap. It does not involve the parent's owner,
-and does not keep the parent's log from being purged: the new change set only needs the blobs that its first commit
+Invariant: the reader returns one position of the parent's log, without a gap. Reading does not involve the parent's
+owner, and does not prevent a purge of the parent's log: the new change set only needs the blobs that its first commit
 names.
 """
 
@@ -45,9 +45,9 @@ MAX_CARRIED = 1000  # recorded outcomes that a `create` commit has to repeat
 async def read_fork(
     context: Context, key: ChangeSetKey, create: Create, state: ChangeSetState, inline_max: int, *, stored_ms: int
 ) -> Fork:
-    """Return what the `create` commit of `key` must contain. `state`: the state of `key` before that commit.
+    """Return the content for the `create` commit of `key`. `state`: the state of `key` before that commit.
 
-    `stored_ms`: when NATS stored the request (Unix ms). Above `inline_max` (bytes), copied commits go to a blob.
+    `stored_ms`: when NATS stored the request (Unix ms). Copied commits of more than `inline_max` bytes go to a blob.
 
     Raises `UnprocessableError` with the code `exists`, `self`, `no_such_change_set`, `not_its_target`,
     `no_such_position`, or `purged` if the position can no longer be read. Raises `TransientError` if the log or a blob
@@ -74,7 +74,8 @@ async def read_fork(
 def _check_new(key: ChangeSetKey, state: ChangeSetState, before_ms: int) -> None:
     """Raise `UnprocessableError` (`exists`) if `key` was edited or created before, or has too many recorded outcomes.
 
-    A deleted change set counts as none. Outcomes from before `before_ms` do not count, because nothing repeats them.
+    A deleted change set does not count as created. Outcomes from before `before_ms` do not count, because nothing
+    repeats them.
     """
     name, branch = f"{key.workspace}/{key.change_set}", state.branch
     if state.status is BranchStatus.DELETED:
@@ -88,7 +89,7 @@ def _check_new(key: ChangeSetKey, state: ChangeSetState, before_ms: int) -> None
         what = "had" if state.status is BranchStatus.DELETED else "has refused"
         raise UnprocessableError(
             f"{name} {what} more than {MAX_CARRIED} requests, whose outcomes are still remembered; use another name,"
-            " or try again when they are forgotten (REBASER_RETRY_WINDOW)",
+            " or retry once these outcomes are forgotten (REBASER_RETRY_WINDOW)",
             code="exists",
         )
 
@@ -178,8 +179,8 @@ class _Parent:
         return checkpoint, rows, blob, await self._all_needed(checkpoint, tail.needed)
 
     async def _after_made(self, message: StoredMessage, commit: Commit, sibling: bool) -> _Copied | None:
-        """Return the checkpoint of this parent that was made for an earlier change set, with copies of the commits
-        after it.
+        """Return a checkpoint of this parent that was made for an earlier change set, with copies of the commits after
+        the checkpoint.
 
         Returns None if there is no such checkpoint, if the commits after it cannot be copied, or if one of its blobs is
         gone.
@@ -192,7 +193,7 @@ class _Parent:
         if same_message(made.newest, message):
             return made.checkpoint, (), None, made.needed
         if not commit.created_by <= made.newest.sequence <= message.sequence:
-            return None  # the parent was created again since, or this position is older
+            return None  # the parent was created again since then, or this position is older
         tail = await TailReader(self._context, self._parent).since(made.newest, message)
         if tail is None or len(tail.data) > max(thresholds.now.tail_max_bytes, self._inline_tail_max):
             return None
@@ -221,7 +222,7 @@ class _Parent:
         return tuple(dict.fromkeys([*needed, *parts]))
 
     async def _make_checkpoint(self, message: StoredMessage, commit: Commit, sibling: bool) -> _Copied:
-        """Store a checkpoint of the parent's state at `commit`; it shares parts with the parent's checkpoint."""
+        """Store a checkpoint of the parent's state at `commit`. It shares parts with the parent's own checkpoint."""
         loaded = await self._reader.load(self._parent, commit.sequence)
         if not sibling:
             loaded.state.branch = None

@@ -1,8 +1,8 @@
 """Reads one queued request: its headers, its payload, and the blob that holds its updates.
 
-Invariant: reading ends for any message. The result is a request, or the reason why the message is none. `HeldRequest`
-is raised if the message may become readable later, `TransientError` in an outage. An attempt that takes longer than
-`apply_timeout` fails.
+Invariant: reading terminates for any message. The result is a request, or the reason why the message is not a request.
+`HeldRequest` is raised if the message may become readable later, `TransientError` in an outage. An attempt that takes
+longer than `apply_timeout` fails.
 """
 
 from collections.abc import Callable
@@ -41,9 +41,10 @@ Ts = TypeVarTuple("Ts")
 log = structlog.get_logger(__name__)
 
 CHECKED_HERE = 1000  # more updates than this are checked in a thread instead of on the event loop
-# Errors of another log that may last: a request that meets one of them blocks its change set only for a while.
+# Possibly permanent errors of another log: a request that meets one of them blocks its change set only for a bounded
+# time.
 HELD_CODES = (*LASTING_CODES, "broken_chain", "purged")
-INTERNAL_CODES = ("internal", "too_slow")  # errors that waiting does not fix: attempts are bounded, not time
+INTERNAL_CODES = ("internal", "too_slow")  # errors that waiting does not fix, so the attempts are bounded, not the time
 
 
 class HeldRequest(Exception):  # noqa: N818 - a state of a request
@@ -73,7 +74,7 @@ class RequestReader:
         try:
             request = decode(message.headers, message.data, limits, expect=EnqueueUpdatesRequest)
             if request.workspace_id != self._key.workspace or request.change_set_id != self._key.change_set:
-                text = "the request names another change set than the subject that it was sent to"
+                text = "the request names another change set than the subject to which it was sent"
                 error = UnprocessableError(text, code="wrong_change_set")
                 return QueuedRequest(sequence, request_id, error=error, redrive=redrive)
             request_id = request.id
@@ -120,7 +121,8 @@ class RequestReader:
         )
 
     async def with_sources(self, request: QueuedRequest, commits: CommitLog, stored_ms: int) -> QueuedRequest:
-        """Return `request`, which has an action, with what the action needs from logs, or with a reason to refuse it.
+        """Return `request`, which has an action, with the data from logs that the action needs, or with a reason to
+        refuse it.
 
         `commits`: the log of the change set. `stored_ms`: when NATS stored the request (Unix ms). Raises `HeldRequest`,
         or `TransientError` in an outage.

@@ -1,6 +1,7 @@
 """Reads the commits that a revert takes back, and builds the patch that undoes them.
 
-Invariant: a patch is complete. It is built only if each commit follows the one before it and says what it replaced.
+Invariant: a patch is complete. It is built only if each commit follows the previous one and records the definitions
+that it replaced.
 """
 
 from rebaser.runtime.context import Context
@@ -62,7 +63,7 @@ async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newe
 
     Raises `UnprocessableError` with the code `no_such_position` if the log has not reached `reverts.last`, or has no
     commit in the range; `no_such_request` if no commit decided the request; `purged` if a commit is gone or does not
-    say what it replaced; and `too_large`. Raises `TransientError` if the log or a blob cannot be read.
+    record what it replaced; and `too_large`. Raises `TransientError` if the log or a blob cannot be read.
     """
     if reverts.last > newest:
         raise UnprocessableError(
@@ -126,7 +127,7 @@ def _edits(commit: Commit, reverts: Reverts) -> tuple[tuple[Update, ...], tuple[
     for decision in commit.requests:
         end = first + (decision.performed if decision.outcome is Outcome.SUCCESS else 0)
         if decision.request_id == reverts.request:
-            stood = {update.id: update for update in (*before, *delta[:first])}  # later edits replace earlier ones
+            stood = {update.id: update for update in (*before, *delta[:first])}  # later edits override earlier ones
             return tuple([update for update in stood.values() if type(update) is not Remove]), delta[first:end]
         first = end
     raise UnprocessableError(

@@ -40,7 +40,7 @@ class TailReader:
         """Return the commits after the checkpoint that `commit` names, up to `commit`, which is in the message
         `newest`. Return None if they are too large to be copied.
 
-        `may_be_purged`: the log has a message after `newest`, so older messages may be gone.
+        `may_be_purged`: whether the log has a message after `newest`, so that older messages may be gone.
 
         Raises `BrokenChain` if messages are missing, and `TransientError` if the log or a blob cannot be read.
         """
@@ -78,7 +78,7 @@ class TailReader:
         if commit.kind is not Kind.CREATE:
             shorter = self._cache.before(self._parent, newest.sequence, after)
         if shorter is not None and shorter.newest.sequence >= commit.begin:
-            with suppress(BrokenChain):  # it is of another log, or parts of it are gone
+            with suppress(BrokenChain):  # the copy is from another log, or parts of the log are gone
                 return await self._extended(shorter, newest, commit)
         last: _Message = (newest.sequence, newest.headers, newest.data)
         if commit.kind is Kind.CREATE or (not commit.begin and commit.previous == after):
@@ -93,7 +93,7 @@ class TailReader:
         return await self._encoded(Tail(after, messages[0][0], newest, size, b"", rows, ()), rows, named, after)
 
     async def _extended(self, shorter: Tail, newest: StoredMessage, commit: Commit) -> Tail | None:
-        """Return `shorter` with the commits after it, up to `newest`; None if these take too much room.
+        """Return `shorter` with the commits after it, up to `newest`; None if these commits take too much room.
 
         Raises `BrokenChain` if the log does not hold the first and the last commit of `shorter` any more.
         """
@@ -106,7 +106,7 @@ class TailReader:
         if messages is None:
             return None
         if len(messages) < 2 or messages[0] != _of(shorter.newest):
-            raise BrokenChain(f"commit {until} is gone, or is not the one that was copied before")
+            raise BrokenChain(f"commit {until} is gone, or differs from the copied commit")
         if shorter.first < until and await self._get(shorter.first) is None:
             raise BrokenChain(f"commit {shorter.first} is gone")
         rows, named = await self._rows(messages[1:])
@@ -120,8 +120,8 @@ class TailReader:
     async def _encoded(self, tail: Tail, added: tuple[TailRow, ...], named: tuple[str, ...], after: int) -> Tail:
         """Return `tail` with its rows encoded, and with the blobs that the rows need.
 
-        `added`: the newest rows of it, copies of the commits after log sequence `after`. `named`: the blobs that the
-        headers of these commits name.
+        `added`: the newest rows of `tail`, copies of the commits after log sequence `after`. `named`: the blobs that
+        the headers of these commits name.
 
         Raises `BrokenChain` if a commit is missing among `added`.
         """

@@ -1,8 +1,8 @@
-"""Reads what the target of a branch did after the base of the branch: from the target's log, or by comparing states.
+"""Reads the changes of a target after the base of a branch: from the target's log, or by comparing states.
 
-Invariant: the result contains all edits of the target up to one position. It does not involve the owner of the target.
-The log is used only if it has every commit after the base. If a commit is gone, or if the commits are heavier than a
-state, the state of the target is loaded and compared with that of the branch. So no branch is ever too old to be
+Invariant: the result contains all edits of the target up to one position. Reading does not involve the owner of the
+target. The log is used only if it has every commit after the base. If a commit is gone, or if the commits are larger
+than a state, the state of the target is loaded and compared with the state of the branch. So no branch is too old to be
 rebased.
 """
 
@@ -30,11 +30,11 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import read_branch
 from rebaser_core.state.comparison import definitions_that_differ
 
-UPDATE_BYTES = 100  # bytes that each update counts for when commits are compared with a state
+UPDATE_BYTES = 100  # bytes counted for each update, to compare the size of commits with the size of a state
 
 
 async def read_theirs(context: Context, commits: CommitLog, rebase: Rebase) -> Theirs:
-    """Return what changed in the target of a branch since its base. `commits` is the log of the branch.
+    """Return the changes in the target of a branch since its base. `commits` is the log of the branch.
 
     The branch may change meanwhile, so the caller must check whether the result still `fits`. The caller must not hold
     the append lock, because this function takes it to compare states.
@@ -101,8 +101,9 @@ class _Target:
     async def _newest(self) -> tuple[StoredMessage, Commit] | None:
         """Return the newest commit of the target that the request allows, and its message; None if there is none.
 
-        A request that follows an apply names the commit of the apply. Where that commit is missing, a leader that was
-        deposed may have answered, so this asks again, but not for ever: a stream that was restored may not have it.
+        A request that follows an apply names the commit of the apply. If that commit is missing, a deposed leader may
+        have answered, so this method asks again. The number of tries is bounded, because a restored stream may lack the
+        commit.
         """
         rebase, backoff = self._rebase, Backoff(RELOAD_MIN)
         while True:
@@ -115,7 +116,8 @@ class _Target:
             await anyio.sleep(backoff.next_delay())
 
     async def _check_onto(self) -> None:
-        """Raise `UnprocessableError` unless the present target is closed, and the new target is the target of it."""
+        """Raise `UnprocessableError` unless the present target is closed, and the new target is the target of the
+        present one."""
         onto, present = self._target.change_set, ChangeSetKey.of(self._key.workspace, self._branch.target)
         if onto == self._key.change_set:
             raise UnprocessableError("a change set cannot be rebased onto itself", code="self")
@@ -126,13 +128,13 @@ class _Target:
         if branch.status is BranchStatus.OPEN:
             raise UnprocessableError(
                 f"{present.change_set}, the present target, is open: only a branch whose target is closed can get"
-                " another one",
+                " another target",
                 code="target_is_open",
             )
 
     async def _by_commits(self, newest: Commit) -> TargetCommits | None:
-        """Return what the commits after the base did, up to `newest`; None if a commit is gone, or they are too
-        heavy."""
+        """Return the changes of the commits after the base, up to `newest`; None if a commit is gone, or the commits
+        are too large."""
         checkpoint = 0 if newest.checkpoint is None else newest.checkpoint.size
         limits = thresholds.now
         room = min(limits.replay_max_bytes, max(limits.replay_min_bytes, checkpoint))
@@ -176,8 +178,7 @@ class _Target:
         return found
 
     async def _newest_apply(self) -> TargetCommits:
-        """Return the newest commit by which the target applied the branch, if it is after the base and still in the
-        log."""
+        """Return the newest apply of the branch by the target, if its commit is after the base and still in the log."""
         commits = TargetCommits(self._key.change_set, self._branch.birth)
         taken = self._taken
         if taken > self._branch.base:
@@ -208,9 +209,9 @@ class _Target:
     async def _agreed(self, applied: Source | None, applied_in: int) -> dict[str, Definition]:
         """Return the changes of the branch as of the position that the target applied.
 
-        If the log of the branch does not reach back that far, return only the edits of the target's commit that applied
-        it. A value that both sides had changed in the same way is then compared with the older base, and may be in
-        conflict.
+        If the log of the branch does not reach back that far, return only the edits of the commit with which the target
+        applied it. A value that both sides had changed in the same way is then compared with the older base, and may be
+        in conflict.
         """
         if applied is None:
             return {}
