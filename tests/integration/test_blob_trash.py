@@ -1,5 +1,6 @@
 """The trash of blob stores: what a collection discards is brought back by a get or a put, and erased later."""
 
+import json
 import os
 import time
 from pathlib import Path
@@ -194,5 +195,10 @@ async def test_other_clients_take_a_blob_in_the_trash_for_deleted(
         store = await client.jetstream().object_store(subjects.blobs_bucket)
         with pytest.raises(ObjectNotFoundError):
             await store.get_info(address)
+        await blobs.get(address)
+        assert (await store.get_info(address)).name == address
+        stored = await js.last(f"OBJ_{subjects.blobs_bucket}", f"$O.{subjects.blobs_bucket}.M.>")
+        assert stored is not None
+        assert "metadata" not in json.loads(stored.data), "if it is deleted later, it would seem to be in the trash"
     finally:
         await client.close()

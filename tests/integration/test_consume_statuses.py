@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from rebaser_client.errors import NotConnectedError
@@ -17,7 +18,7 @@ from rebaser_client.jetstream import (
     PullWarning,
 )
 from tests.conftest import Events
-from tests.support.scripted_nats import scripted
+from tests.support.scripted_nats import ScriptedNats, scripted
 
 pytestmark = pytest.mark.anyio
 
@@ -146,6 +147,36 @@ async def test_what_comes_while_a_silent_inbox_is_replaced_is_neither_lost_nor_a
         server.before_unsubscribed = partial(pull.message, 1)
         assert (await server.pull()).body["batch"] == 4
         assert (await anext(messages)).stream_sequence == 1
+
+
+@pytest.mark.parametrize("stops", [1, 2])
+async def test_what_comes_while_it_is_stopped_is_given_back_at_once(stops: int) -> None:
+    async with scripted() as (server, consumer):
+        messages = consumer.consume(max_messages=5)
+        async with messages, anyio.create_task_group() as group:
+            server.before_unsubscribed = partial((await server.pull()).message, 1)
+            for _ in range(stops):
+                group.start_soon(messages.stop)
+        await given_back(server)
+
+
+async def test_what_came_is_given_back_though_who_stops_is_cancelled() -> None:
+    async with scripted() as (server, consumer):
+        messages = consumer.consume(max_messages=5)
+        async with messages:
+            await (await server.pull()).message(1)
+            while not messages.buffered:
+                await anyio.lowlevel.checkpoint()
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                await messages.stop()
+            await given_back(server)
+
+
+async def given_back(server: ScriptedNats) -> None:
+    with anyio.fail_after(30):
+        while b"-NAK" not in [body for _, body in server.published]:  # noqa: ASYNC110 - an entry in a list sets no event
+            await anyio.sleep(0.01)
 
 
 async def test_an_inbox_that_cannot_be_listened_on_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

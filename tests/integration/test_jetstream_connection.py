@@ -200,11 +200,14 @@ async def test_a_socket_that_breaks_while_it_is_written_to_is_noticed_at_once(
 
 async def test_while_it_is_away_publishes_fail_and_are_not_sent_later(own_nats: EmbeddedNats) -> None:
     async with Connection.connect(own_nats.url) as connection, connection.subscribe("x") as seen:
+        before = anyio.current_time()
         await own_nats.kill()
         with pytest.raises((NoAnswerError, NotConnectedError)):
             await connection.request("nobody", timeout=0.2)
         with pytest.raises(NotConnectedError):
             await connection.publish("x", b"stale")
+        away, rtt = connection.away_and_rtt()
+        assert (0 <= away <= anyio.current_time() - before, rtt) == (True, 0.0)
         await own_nats.start()
         await connection.wait_connected()
         await connection.publish("x", b"fresh")
@@ -244,18 +247,24 @@ async def test_a_frozen_server_is_noticed_and_what_waits_for_it_is_told(own_nats
 
 async def test_many_cuts_leave_nothing_behind(own_nats: EmbeddedNats) -> None:
     """Each time: every lasting subscription is there again, and no other is."""
+
+    def handle(*_: object) -> None:
+        raise AssertionError
+
     async with proxied(own_nats.port) as proxy, Connection.connect(proxy.url) as connection:
         for _ in range(20):
             async with connection.subscribe("here") as messages:
                 back = anyio.Event()
                 forget = connection.on_reconnect(back.set)
+                await connection.listen("gone", handle, lasting=False)
                 await proxy.cut()
                 await back.wait()
                 forget()
                 await connection.publish("here", b"x")
                 assert (await anext(messages)).data == b"x"
-            with pytest.raises(NoRespondersError):
-                await connection.request("here")
+            for nobody in ("here", "gone"):
+                with pytest.raises(NoRespondersError):
+                    await connection.request(nobody)
 
 
 async def test_credentials_open_the_door_and_wrong_ones_are_refused_at_once(tmp_path: Path) -> None:

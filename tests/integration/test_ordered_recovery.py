@@ -181,6 +181,29 @@ async def test_one_silence_is_one_reset(js: JetStream, stream: str, events: Even
     assert {entry["reason"] for entry in events.named("ordered_reset")} == {"heartbeats were missed"}
 
 
+async def test_a_consumer_that_takes_long_to_create_is_not_replaced_meanwhile(
+    js: JetStream, stream: str, monkeypatch: pytest.MonkeyPatch, events: Events
+) -> None:
+    create, asked, go_on = js.create_consumer, anyio.Event(), anyio.Event()
+
+    async def create_late(*given: Any) -> Any:
+        asked.set()
+        await go_on.wait()
+        return await create(*given)
+
+    async with OrderedConsumer(js, stream, f"{stream}.k", idle_heartbeat=1) as consumer:
+        monkeypatch.setattr(js, "create_consumer", create_late)
+        consumer._reset("test")
+        with anyio.fail_after(30):
+            await asked.wait()
+            for _ in range(20):
+                consumer._tick()
+            go_on.set()
+            await fill(js, stream, 1)
+            assert await read(consumer, 1) == [0]
+    assert [entry["reason"] for entry in events.named("ordered_reset")][:2] == ["test"]
+
+
 async def test_missed_heartbeats_start_a_new_consumer(
     js: JetStream, lossy: JetStream, proxy: Proxy, stream: str, events: Events
 ) -> None:

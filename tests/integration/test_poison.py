@@ -98,6 +98,22 @@ async def test_what_an_owner_died_of_is_tried_alone_also_by_one_whose_task_is_ne
         assert owner.commits.state.cells.keys() == {"good"}
 
 
+async def test_a_suspect_whose_base_moved_is_decided_in_the_next_try(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fleet.send("first", "second")
+    commit = processing.Processor._commit
+
+    async def move_base(*_: object) -> None:
+        monkeypatch.setattr(processing.Processor, "_commit", commit)
+        raise processing.BaseMoved
+
+    monkeypatch.setattr(processing.Processor, "_commit", move_base)
+    async with fleet.owner(redelivered=True) as owner:
+        assert await owner.decide_all() == []
+    assert [ids for _, ids in await fleet.log() if ids] == [["first"], ["second"]]
+
+
 async def test_an_outage_or_a_shutdown_in_a_try_counts_for_nothing(fleet: Fleet) -> None:
     await fleet.send("good")
 

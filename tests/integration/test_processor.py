@@ -170,6 +170,21 @@ async def test_a_reply_that_cannot_be_sent_holds_up_nothing(fleet: Fleet, monkey
     assert await fleet.js.last(fleet.subjects.requests_stream, fleet.subjects.requests(KEY)) is None
 
 
+async def test_a_dead_request_that_its_owner_left_behind_is_answered_from_the_commit_that_decided_it(
+    fleet: Fleet,
+) -> None:
+    await send_blob(fleet, "dead", b"no updates")
+    async with fleet.owner(redelivered=False) as first:
+        messages = first.queued
+        [pending] = (await first.processor.process(messages)).dead
+        await send_request(fleet, "later", Set("a", 1))
+    async with fleet.owner(redelivered=False) as second:
+        assert await second.decide_all() == []
+        assert second.commits.state.last > pending.commit
+        [again] = (await second.processor.process(messages)).dead
+    assert again.commit == pending.commit
+
+
 async def test_all_are_answered_however_much_waits_to_be_sent(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = fleet.js.connection
     publish, flush, said = connection.publish_soon, connection.flush, list[str]()

@@ -1,6 +1,7 @@
 """A child process that dies leaves nothing of itself in the process that called it."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,14 @@ def test_a_pipe_that_takes_a_few_bytes_at_a_time_takes_all_of_them(monkeypatch: 
     os.close(sending)
     with os.fdopen(receiving, "rb") as received:
         assert received.read() == len(data).to_bytes(8, "little") + data
+
+
+def test_a_child_that_died_between_two_calls_is_replaced() -> None:
+    child = ChildProcess(lambda number, values: [number, *values])
+    try:
+        assert child.call(1, "adds", [2]) == [1, 2]
+        os.kill(child._pid, signal.SIGKILL)
+        os.waitid(os.P_PID, child._pid, os.WEXITED | os.WNOWAIT)
+        assert child.call(3, "adds", [4]) == [3, 4]
+    finally:
+        child.close()

@@ -67,6 +67,16 @@ async def test_the_update_may_be_the_very_next_commit_of_all() -> None:
         group.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize(("covers", "used"), [(None, 0), (5, 1)])
+async def test_a_branch_is_woken_only_if_what_it_inherited_is_waited_for(covers: int | None, used: int) -> None:
+    log = Log(commit(7, covers, Kind.CREATE), commit(8, None, Kind.DVU))
+    async with anyio.create_task_group() as group:
+        with anyio.fail_after(30):
+            await CoverageWaiter(cast("Any", log), group, log.use).wait(KEY, 7)
+        group.cancel_scope.cancel()
+    assert log.used == used
+
+
 async def test_who_was_covered_before_the_log_was_denied_is_not_refused() -> None:
     """Both may be known before the waiting task runs again."""
     log = Log(commit(7, 5), commit(8, 7, Kind.DVU), then=NotAllowed("publish", "subject"))

@@ -71,6 +71,7 @@ def test_what_fails_leaves_no_number_behind_that_compiled_code_reads(calls: list
     packet.templates.append(Template("abs", (("x", 1),), {}))
     packet.template[0] = 2
     packet.refs = [~2, *packet.refs[2:]]
+    packet.refs[-2] = 0  # the last one reads the first one
     packet.old = [1.5 + 0.5 * node for node in range(5000)]
     [data] = evaluate_packet(packet.encode())
     results = Results.decode(data)
@@ -89,9 +90,29 @@ def test_what_python_computes_leaves_no_number_behind_that_compiled_code_reads(g
     packet.functions = known.fingerprints({"sum", "give"})
     packet.templates = [packet.templates[0], Template("give", (("x", 2),), {})]
     packet.template[0] = 1
+    packet.refs[-2] = 0  # the last one reads the first one
     packet.old = [old, *(NEVER_COMPUTED for _ in range(999))]
     found = evaluate_packet(packet.encode(), known)
     with thresholds.forced(Thresholds.highest()):  # no compiled code
+        assert evaluate_packet(packet.encode(), known) == found
+
+
+@pytest.mark.parametrize("given", [7, True, "text", 2.5])
+def test_what_is_computed_together_leaves_no_number_behind_that_compiled_code_reads(
+    given: Json, calls: list[int]
+) -> None:
+    assert loader.load()
+    together = Function(name="give", vector=lambda inputs, _: [given] * len(inputs[0]), takes="values")
+    known = FunctionRegistry({**registry().functions, "give": together}, {})
+    packet = numbers(1100)
+    packet.functions = known.fingerprints({"sum", "give"})
+    packet.templates = [packet.templates[0], Template("give", (("x", 2),), {})]
+    packet.template[:100] = [1] * 100
+    packet.refs = [~0, ~1] * 100 + [ref for node in range(1000) for ref in (node % 100, ~1)]
+    packet.old = [1.5] * 1100
+    found = evaluate_packet(packet.encode(), known)
+    assert calls
+    with thresholds.forced(Thresholds.highest()):  # neither vector forms nor compiled code
         assert evaluate_packet(packet.encode(), known) == found
 
 

@@ -5,9 +5,10 @@ import asyncio
 import tomllib
 from importlib import metadata
 from pathlib import Path
+from urllib.parse import urlparse
 
 import pytest
-from nats.aio.client import Client
+from nats.aio.client import Client, Srv
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 from packaging.requirements import Requirement
@@ -77,6 +78,17 @@ def test_the_minor_version_is_pinned_to_the_one_that_is_tested() -> None:
     assert installed in pinned.specifier
     assert f"{major}.{int(minor) + 1}.0" not in pinned.specifier
     assert f"{int(major) + 1}.0.0" not in pinned.specifier
+
+
+def test_servers_that_another_announced_are_used_with_its_login_and_its_scheme() -> None:
+    async def run() -> dict[str, str | None]:
+        client = NatsClient()
+        client._current_server = Srv(urlparse("tls://me:secret@first:4222"))
+        announced = Srv(urlparse("nats://second:4222"), discovered=True, tls_name="first")
+        client._server_pool = [client._current_server, announced]
+        return client.known_servers
+
+    assert asyncio.run(run()) == {"tls://me:secret@first:4222": None, "tls://me:secret@second:4222": "first"}
 
 
 def test_who_waits_for_a_flush_waits_no_longer_once_the_socket_is_dropped() -> None:

@@ -47,6 +47,15 @@ def test_a_cycle_feeds_another_and_both_are_named() -> None:
     assert error_of(values, "x") == Fault("cycle", "these depend on each other: 'x', 'y'", "x")
 
 
+def test_a_cycle_that_is_fed_by_another_through_a_value_between_is_not_in_the_order() -> None:
+    book = Book([total("a", "b"), total("b", "a"), total("m", "b"), total("x", "y", "m"), total("y", "x")])
+    with book.state.view() as view:
+        found = subgraph.build_subgraph(view, Thresholds())
+    assert sorted([*found.order.tolist(), *itertools.chain(*found.cycles)]) == list(range(5))
+    book.update()
+    assert error_of(book.values(), "x") == Fault("cycle", "these depend on each other: 'x', 'y'", "x")
+
+
 @pytest.mark.parametrize("limits", [Thresholds(), Thresholds(packet_bytes=1)])
 def test_every_graph_of_three_values_is_computed_as_a_naive_evaluator_does(limits: Thresholds) -> None:
     """So that each way is met in which cycles and what hangs on them can be joined."""

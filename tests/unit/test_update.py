@@ -1,21 +1,24 @@
 """Where the work of an update is done: little of it at once, all other in threads."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from threading import Event
+from threading import Barrier, BrokenBarrierError, Event
 from typing import Any
 
 import anyio
 import pytest
 from anyio import from_thread, to_thread
 
-from rebaser.dvu.update import update
+from rebaser.dvu.planning import subgraph
+from rebaser.dvu.update import _start, update
 from rebaser.dvu.wire.packet import Packet, read_packet
 from rebaser.dvu.wire.structure import Structure, StructurePacket, decode
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.dvu.worker.structure_cache import StructureCache
 from rebaser_core import thresholds
+from rebaser_core.state.columns import Columns
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Set, Update
 from tests.support.graphs import Book, expected
@@ -98,6 +101,24 @@ async def test_who_cancels_does_not_wait_for_a_thread(monkeypatch: pytest.Monkey
         waited = ended.is_set()
         go_on.set()
     assert not waited
+
+
+async def test_two_threads_never_bring_the_same_indexes_up_to_date_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of an update that was cancelled goes on beside that of the next one."""
+    both, met, refresh = Barrier(2), list[int](), subgraph.refresh_indexes
+
+    def meet(columns: Columns) -> None:
+        with suppress(BrokenBarrierError):
+            met.append(both.wait(0.3))
+        refresh(columns)
+
+    book = Book(joined(1))
+    with book.state.view() as view:
+        monkeypatch.setattr(subgraph, "refresh_indexes", meet)
+        async with anyio.create_task_group() as group:
+            for _ in range(2):
+                group.start_soon(to_thread.run_sync, view.run, _start, view)
+    assert met == []
 
 
 async def test_large_results_are_read_in_a_thread(threads: list[str]) -> None:
