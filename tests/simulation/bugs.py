@@ -37,6 +37,7 @@ FINDING = "rebaser.gc.finding"
 CLIENT = "rebaser_client.client"
 STATE = "rebaser_core.state.change_set"
 COMMITS = "rebaser_client.log.commits"
+BRANCH = "rebaser_core.branches.branch"
 SEEDS = 400  # tried for each bug, at most: a change of the protocol may shift what a seed does
 
 
@@ -372,6 +373,22 @@ BUGS = (
         "if message.consumer_sequence != generation.sequence + 1:",
         "if False:",
     ),
+    bug(
+        "an edit is applied although what it expects has moved",
+        "gentle",
+        2,
+        DECIDE,
+        "    elif request.expect_at is not None and (moved :=",
+        "    elif False and (moved :=",
+    ),
+    bug(
+        "an edit is not seen by those behind it in the same commit",
+        "gentle",
+        50,
+        DECIDE,
+        "if id_ in self._present or id_ in moved]",
+        "if id_ in moved]",
+    ),
     # -- derived values --------------------------------------------------------------------------------------------
     bug("the update is not notified", "calm", 4, LIFECYCLE, "queued=more, owes=owes, active_at=now", "queued=more"),
     bug(
@@ -517,7 +534,7 @@ BUGS = (
         "a second edit replaces what stood at the base",
         "gentle",
         316,
-        "rebaser_core.branches.branch",
+        BRANCH,
         "        if self.target and id_ not in self.changes:\n",
         "        if self.target:\n",
     ),
@@ -637,6 +654,39 @@ BUGS = (
         "",
     ),
     bug(
+        "a deleted change set forgets what was decided",
+        "gentle",
+        6,
+        STATE,
+        "        empty._take_queue(self)\n",
+        "        empty.last = empty.covers = self.last\n        empty.applied = self.applied\n",
+    ),
+    bug(
+        "what is brought back forgets what was decided since",
+        "gentle",
+        60,
+        STATE,
+        "        self._take_queue(deleted)\n",
+        "        self.last, self.applied = deleted.last, deleted.applied\n"
+        "        self.covers = self.covers if self.owes else self.last\n",
+    ),
+    bug(
+        "a protected change set is deleted",
+        "gentle",
+        149,
+        DECIDE,
+        "            if state.protected and action.deletes:\n",
+        "            if False:\n",
+    ),
+    bug(
+        "a branch is applied again before it took over its last apply",
+        "gentle",
+        61,
+        "rebaser_core.decisions.apply",
+        "    if taken > base:\n",
+        "    if False:\n",
+    ),
+    bug(
         "a strict apply does not look at the target",
         "gentle",
         40,
@@ -665,7 +715,7 @@ BUGS = (
         "a branch takes what its target did and does not move its base",
         "gentle",
         5,
-        "rebaser_core.branches.branch",
+        BRANCH,
         "        self.target, self.base = commit.source.change_set, commit.source.sequence\n",
         "        self.target = commit.source.change_set\n",
     ),
@@ -726,6 +776,70 @@ BUGS = (
         "                if request.action is None:\n",
     ),
     bug(
+        "an edit that did not see the conflict settles it",
+        "gentle",
+        50,
+        DECIDE,
+        " or (id_ in conflicts and conflicts[id_].told > at)",
+        "",
+    ),
+    bug(
+        "what a branch applied conflicts with itself",
+        "gentle",
+        118,
+        REPLAY,
+        "branch, strategy, agreed = self._branch, self._strategy, id_ in self._theirs.agreed",
+        "branch, strategy, agreed = self._branch, self._strategy, False",
+    ),
+    bug(
+        "what a branch edited back to its base is in conflict",
+        "gentle",
+        10,
+        REPLAY,
+        "        elif same_definition(ours, left) or (",
+        "        elif (id_ not in branch.changes if known is None else same_definition(ours, left)) or (",
+    ),
+    bug(
+        "a conflict stays although the target went back",
+        "gentle",
+        202,
+        REPLAY,
+        "in_conflict = not same_definition(their, left)",
+        "in_conflict = True",
+    ),
+    bug(
+        "a strategy leaves older conflicts as they are",
+        "harsh",
+        296,
+        REPLAY,
+        "strategy is Strategy.THEIRS and (moved or known is not None)",
+        "strategy is Strategy.THEIRS and moved",
+    ),
+    bug(
+        "what a strategy decided is no edit of the branch",
+        "gentle",
+        5,
+        BRANCH,
+        "        if replay.strategy is not Strategy.RECORD:\n            self.own = sequence\n",
+        "",
+    ),
+    bug(
+        "what a branch takes over stays changed",
+        "gentle",
+        10,
+        BRANCH,
+        "        self.changes.pop(id_, None)\n        self.conflicts.pop(id_, None)\n",
+        "        self.conflicts.pop(id_, None)\n",
+    ),
+    bug(
+        "what a branch takes over stays in conflict",
+        "gentle",
+        32,
+        BRANCH,
+        "        self.changes.pop(id_, None)\n        self.conflicts.pop(id_, None)\n",
+        "        self.changes.pop(id_, None)\n",
+    ),
+    bug(
         "a branch with conflicts is applied",
         "gentle",
         334,
@@ -766,6 +880,22 @@ BUGS = (
         "        source=replayed.source,\n",
         "        source=replace(replayed.source, sequence=state.branch.base),\n",
         (DRAFTS, "from typing import Any\n", "from dataclasses import replace\nfrom typing import Any\n"),
+    ),
+    bug(
+        "a closed branch is brought up to date",
+        "gentle",
+        2,
+        PULLER,
+        "return branch if follows and refuse_rebase(state) is None and not",
+        "return branch if follows and not",
+    ),
+    bug(
+        "a failed pull fails its owner",
+        "gentle",
+        118,
+        PULLER,
+        "        except RebaserError as error:\n            self._failed(error)\n",
+        "        except RebaserError:\n            raise\n",
     ),
     bug(
         "a rebase does not notice that a pull came first",

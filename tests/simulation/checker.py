@@ -469,6 +469,11 @@ class Checker:
         that(not foreign or not own, f"the checkpoint at {checkpoint.sequence} knows requests of others: {foreign}")
         wrong = wrong_apply_state(history, state, at) if own else ""
         that(not wrong, f"the checkpoint at {checkpoint.sequence} is wrong: {wrong}")
+        if own and not self.forgetful:
+            recorded = [one.decision for one in (*state.outcomes.values(), *state.redriven.values())]
+            known = {one.request_id for one in recorded if not _nameless(one)}
+            decided = {id_ for id_, all_ in history.answers.items() if all_[0][1] <= checkpoint.sequence}
+            that(known == decided, f"the checkpoint at {checkpoint.sequence} knows {known}, and {decided} are decided")
         name, base = history.target_at(at)
         if own and name and not history.gone:
             that(checkpoint.changes is not None, "the checkpoint of a branch has no changes")
