@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from rebaser.change_set import counted_attempts
+from rebaser.change_set.last_look import work_left
 from rebaser.change_set.log.commit_log import CommitLog, open_log
 from rebaser.change_set.poison import PoisonDetector
 from rebaser.change_set.processor import Processor
@@ -193,7 +194,7 @@ async def test_a_pull_comes_behind_what_is_queued_and_who_raced_it_is_told(place
 async def test_a_branch_that_was_closed_under_a_look_and_is_open_again_is_looked_at_before_its_owner_ends(
     place: Place, client: RebaserClient
 ) -> None:
-    _, processor, puller = await place.owner()
+    commits, processor, puller = await place.owner()
     closed, opened = Marking(status=BranchStatus.ABANDONED), Marking(status=BranchStatus.OPEN)
     message = await asked(place, client, closed)
     async with anyio.create_task_group() as group:
@@ -201,14 +202,15 @@ async def test_a_branch_that_was_closed_under_a_look_and_is_open_again_is_looked
         await anyio.wait_all_tasks_blocked()  # behind the request
         await processor.process([message])
         puller.wake()
-    owed = [puller.owed]
+    owed, left = [puller.owed], [await work_left(place.context, commits, processor, puller)]
     await processor.process([await asked(place, client, opened)])
     puller.wake()
-    owed.append(puller.owed)  # whoever releases the branch now has it owned again
+    owed.append(puller.owed)
+    left.append(await work_left(place.context, commits, processor, puller))  # so whoever releases it has it owned again
     with anyio.fail_after(60):
         await puller._wait()  # not a second more: the clock stands still
     assert await puller.pull()
-    assert [*owed, puller.owed] == [False, True, False]
+    assert [*owed, puller.owed] == [*left, False] == [False, True, False]
     assert (await stands(client, "fix"))["b"] == 2
 
 
@@ -335,6 +337,8 @@ async def test_a_target_that_cannot_be_read_is_looked_at_again_later_and_later(
         delay = RETRY * 2**attempt
         assert puller._not_before == place.now + delay
         place.now += delay
+        with anyio.fail_after(60):
+            await puller._wait()  # it is due again
     failure = KeyError("a bug")
     assert not await puller.pull()
     assert [one["attempt"] for one in events.named("branch_pull_failed")] == [1, 2, 3, 4, 5]
