@@ -1,7 +1,9 @@
 """Runs a server process: opens the ops port, then the parts that all owners share, then the server itself."""
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
+from typing import Any
 
 import anyio
 import structlog
@@ -9,7 +11,7 @@ import structlog
 from rebaser.embedded.spark import Jvm
 from rebaser.ops.port import ops_port
 from rebaser.pings import about_change_set, answer_pings, describe
-from rebaser.runtime.context import open_context
+from rebaser.runtime.context import Context, open_context
 from rebaser.runtime.garbage import short_collections
 from rebaser.runtime.watchdog import watched_loop
 from rebaser.server import Server
@@ -43,11 +45,12 @@ async def serve(
     ready: Callable[[], None] = lambda: None,
     warm: Callable[[], None] = lambda: None,
     jvm: Jvm | None = None,
+    engine: AbstractAsyncContextManager[Any] | None = None,
 ) -> None:
     """Run a server until cancelled.
 
     `ready` is called once the server accepts requests, `warm` once Spark is ready for the first DVU. `jvm` is the
-    embedded Spark, if it was started already.
+    embedded Spark, if it was started already. `engine` computes instead of Spark.
 
     Raises `ConfigError` if the configuration is wrong, `NotConnectedError` if NATS cannot be reached at the start.
     """
@@ -55,12 +58,17 @@ async def serve(
     process = _Process(settings)
     with watched_loop(settings.loop_blocked_after), short_collections():
         async with ops_port(settings.http, process):
-            await _serve(process, ready, warm, jvm)
+            await _serve(process, open_context(settings, jvm, engine), ready, warm)
 
 
-async def _serve(process: _Process, ready: Callable[[], None], warm: Callable[[], None], jvm: Jvm | None) -> None:
+async def _serve(
+    process: _Process,
+    opening: AbstractAsyncContextManager[Context],
+    ready: Callable[[], None],
+    warm: Callable[[], None],
+) -> None:
     settings = process.settings
-    async with open_context(settings, jvm) as context, anyio.create_task_group() as group:
+    async with opening as context, anyio.create_task_group() as group:
         server = process.server = Server(context)
 
         async def report_warm() -> None:

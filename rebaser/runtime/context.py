@@ -3,8 +3,9 @@
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio
 import structlog
@@ -66,8 +67,12 @@ class Context:
 
 
 @asynccontextmanager
-async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncIterator[Context]:
+async def open_context(
+    settings: Settings, jvm: Jvm | None = None, engine: AbstractAsyncContextManager[Any] | None = None
+) -> AsyncIterator[Context]:
     """Connect, ensure the streams, and start Spark in the background, unless it was started before (`jvm`).
+
+    `engine` computes instead of Spark.
 
     Raises `ConfigError`, and the errors of `Connection.connect` and `StreamWatch.ensure`.
     """
@@ -80,22 +85,7 @@ async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncItera
         stream_watch = StreamWatch(js, subjects, settings.topology(), create=settings.create_streams)
         await _ensure_streams(stream_watch, deadline)
         blobs = open_blobs(settings.blobs, js, subjects.blobs_bucket)
-        engine = await stack.enter_async_context(
-            Engine(
-                settings.spark,
-                EngineSettings(
-                    driver_memory=settings.spark_driver_memory,
-                    # The JVM has its own working folder, so a relative path would name a different folder there.
-                    scratch=settings.scratch.absolute() if settings.scratch else None,
-                    # Half of `dvu_timeout`: if a DVU is too slow, the DVUs that share its job still have time left when
-                    # this is noticed.
-                    job_timeout=settings.dvu_timeout / 2,
-                    blobs=blobs,
-                    blobs_url=settings.blobs or "",
-                    jvm=jvm,
-                ),
-            )
-        )
+        computing = await stack.enter_async_context(engine or _spark(settings, blobs, jvm))
         yield Context(
             settings=settings,
             connection=connection,
@@ -104,7 +94,7 @@ async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncItera
             subjects=subjects,
             blobs=blobs,
             reader=StateLoader(js, subjects, blobs),
-            engine=engine,
+            engine=computing,
             deleter=RequestDeleter(js, subjects.requests_stream),
             requests_info=SharedStreamInfo(js, subjects.requests_stream),
             dead_letters=DeadLetterPublisher(js, subjects, blobs, settings.server_id),
@@ -113,6 +103,23 @@ async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncItera
             new_id=lambda: ulid(time.time_ns() // 1_000_000, os.urandom(10)),
             memory=await to_thread.run_sync(memory_limit),
         )
+
+
+def _spark(settings: Settings, blobs: BlobStore, jvm: Jvm | None) -> Engine:
+    return Engine(
+        settings.spark,
+        EngineSettings(
+            driver_memory=settings.spark_driver_memory,
+            # The JVM has its own working folder, so a relative path would name a different folder there.
+            scratch=settings.scratch.absolute() if settings.scratch else None,
+            # Half of `dvu_timeout`: if a DVU is too slow, the DVUs that share its job still have time left when
+            # this is noticed.
+            job_timeout=settings.dvu_timeout / 2,
+            blobs=blobs,
+            blobs_url=settings.blobs or "",
+            jvm=jvm,
+        ),
+    )
 
 
 async def _connect(stack: AsyncExitStack, settings: Settings, deadline: float) -> Connection:

@@ -15,6 +15,7 @@ from rebaser.embedded.nats import embedded_nats
 from rebaser.runtime import context
 from rebaser.serving import serve
 from rebaser.settings import Settings, load_settings
+from rebaser.testing.in_process import InProcessEngine
 from rebaser_client import Derive, NotAllowed, RebaserClient, Set, Update
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.admin.servers import ping
@@ -26,7 +27,6 @@ from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions
 from tests.conftest import Events
 from tests.support.accounts import FILE, OUTSIDE, USERS, WITHOUT_PERMISSIONS, nats_with_accounts, rights, settings_of
-from tests.support.sparkless_server import Engine
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +38,7 @@ STREAMS = ("REBASER_REQUESTS", "REBASER_TASKS", "REBASER_COMMITS", "REBASER_DLQ"
 @pytest.fixture
 async def url(tmp_path: Path, unused_port: int, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     """NATS, with the streams that an operator has created, and a server that may create none."""
-    monkeypatch.setattr(context, "Engine", Engine)
+    monkeypatch.setattr(context, "_spark", lambda *_: InProcessEngine())
     with nats_with_accounts(tmp_path, unused_port) as url:
         await _init(settings("operator", url, sweep_interval="0.5"), check=False)
         ready = anyio.Event()

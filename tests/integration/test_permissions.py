@@ -19,6 +19,7 @@ from rebaser.embedded.nats import embedded_nats, find_binary
 from rebaser.runtime import context
 from rebaser.serving import serve
 from rebaser.settings import load_settings
+from rebaser.testing.in_process import InProcessEngine
 from rebaser_client import Derive, NotAllowed, RebaserClient, Set
 from rebaser_client.admin.dead_letters import DeadLetter
 from rebaser_client.jetstream import Connection, JetStream, NoRespondersError
@@ -27,7 +28,6 @@ from rebaser_client.nats.link import Link
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 from tests.conftest import Events
-from tests.support.sparkless_server import Engine
 
 pytestmark = pytest.mark.anyio
 
@@ -97,7 +97,7 @@ def covers(pattern: str, subject: str) -> bool:
     return len(ours) == len(theirs) and all(one in ("*", other) for one, other in zip(ours, theirs, strict=True))
 
 
-class Slow(Engine):
+class Slow(InProcessEngine):
     """One whose updates take long enough to tell how far they are."""
 
     async def evaluate(self, packets: Sequence[bytes], **more: object) -> list[list[bytes]]:
@@ -195,7 +195,7 @@ async def test_what_the_guide_allows_is_what_is_needed(
     denied: list[str] = []
     tell = Connection._denied
     monkeypatch.setattr(Connection, "_denied", lambda self, error: (denied.append(str(error)), tell(self, error)))  # type: ignore[func-returns-value]
-    monkeypatch.setattr(context, "Engine", Slow)
+    monkeypatch.setattr(context, "_spark", lambda *_: Slow())
     async with installation(tmp_path, rights(), ack_sample=100) as url:
         async with RebaserClient.connect(url, user="client", password=WORD) as client:
             await work(client)
@@ -227,7 +227,7 @@ async def test_what_the_guide_allows_is_what_is_needed(
 async def test_a_right_that_is_missing_is_named_at_once(
     missing: tuple[str, str], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "Engine", Slow)  # or all is derived before a client has to wait for it
+    monkeypatch.setattr(context, "_spark", lambda *_: Slow())  # or all is derived before a client has to wait for it
     given = rights()
     given["client"] = given["client"] - {missing}
 
@@ -262,7 +262,7 @@ def needs(command: str) -> tuple[str, set[tuple[str, str]]]:
 async def test_dead_letters_are_sent_again_and_dropped_with_the_rights_that_the_guide_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "Engine", Slow)
+    monkeypatch.setattr(context, "_spark", lambda *_: Slow())
     assert needs("dlq drop") == needs("dlq redrive")
     user, more = needs("dlq drop")
     async with installation(tmp_path, rights() | {"operator": rights()[user] | more}) as url:
@@ -285,7 +285,7 @@ async def test_dead_letters_are_sent_again_and_dropped_with_the_rights_that_the_
 async def test_a_log_is_repaired_with_the_rights_that_the_guide_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "Engine", Slow)
+    monkeypatch.setattr(context, "_spark", lambda *_: Slow())
     user, more = needs("doctor WS CS --repair --yes")
     assert not more
     key = ChangeSetKey(WS, CS)

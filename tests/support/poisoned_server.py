@@ -14,9 +14,9 @@ from rebaser.change_set.readers import request_reader
 from rebaser.cli import main
 from rebaser.dvu import update as run
 from rebaser.runtime import context
+from rebaser.testing.in_process import InProcessEngine
 from rebaser_core.decisions.decide import DecidedBatch
 from rebaser_core.decisions.queued_request import QueuedRequest
-from tests.support.sparkless_server import Engine
 
 decode, decide, plan = request_reader.decode, processor.decide, run.plan  # type: ignore[attr-defined]
 
@@ -45,6 +45,6 @@ if __name__ == "__main__":
     request_reader.decode = deadly_decode  # type: ignore[assignment, attr-defined]
     processor.decide = broken_decide  # type: ignore[attr-defined]
     run.plan = deadly_plan  # type: ignore[assignment, attr-defined]
-    context.Engine = Engine  # type: ignore[assignment, attr-defined]
+    context._spark = lambda *_: InProcessEngine()  # type: ignore[assignment]
     counted_attempts.DEFERRAL = 600.0
     sys.exit(main())  # type: ignore[func-returns-value]

@@ -1,0 +1,35 @@
+"""Computes derived values in this process, with the code that runs on Spark's workers, but without Spark."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import anyio
+from anyio import to_thread
+
+from rebaser.dvu.worker.evaluate import evaluate_packet
+
+
+class InProcessEngine:
+    """Takes the place of `rebaser.dvu.spark.engine.Engine`. Plug-ins run, too, in threads of this process."""
+
+    state = "ready"
+
+    def __init__(self) -> None:
+        self.ready = anyio.Event()
+
+    async def __aenter__(self) -> Self:
+        self.ready.set()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def available(self) -> None:
+        """Return at once: there is nothing to wait for."""
+
+    async def evaluate(self, packets: Sequence[bytes], **_: Any) -> list[list[bytes]]:
+        """Return the results of each packet. Raises `DvuError` as a worker would."""
+        return [await to_thread.run_sync(evaluate_packet, packet) for packet in packets]
+
+    async def share(self, _: object) -> None:
+        """Do nothing: every packet brings its structure."""

@@ -1,0 +1,88 @@
+"""Starts an installation for tests: a real NATS server, and a Rebaser server in a thread of this process."""
+
+import tempfile
+from collections.abc import AsyncGenerator, Generator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.from_thread import start_blocking_portal
+
+from rebaser.embedded.nats import embedded_nats
+from rebaser.serving import serve
+from rebaser.settings import Settings
+from rebaser.testing.in_process import InProcessEngine
+from rebaser_client import BlockingRebaserClient, UnprocessableError
+from rebaser_client.task_groups import flat_task_group
+
+START_TIMEOUT = 60.0  # seconds
+
+
+class LocalRebaser:
+    """A running installation. `url`: the address of its NATS server, for clients of any kind.
+
+    `client` connects on first use; threads can share it. Programs on asyncio connect with `RebaserClient.connect(url)`.
+    """
+
+    def __init__(self, url: str, stack: ExitStack) -> None:
+        self.url = url
+        self._stack = stack
+
+    @cached_property
+    def client(self) -> BlockingRebaserClient:
+        """A client that is closed with the installation."""
+        return self._stack.enter_context(BlockingRebaserClient.connect(self.url))
+
+    def settle(self, workspace: str, change_set: str, *, timeout: float = 60.0) -> None:
+        """Return when all requests sent so far are decided, and all derived values are up to date.
+
+        Sends an empty request, which is decided behind the others. Raises `UnprocessableError` if there is no such
+        change set, and `RequestTimeout` after `timeout` seconds.
+        """
+        if not self.client.exists(workspace, change_set):
+            raise UnprocessableError(f"there is no change set {workspace}/{change_set}", code="no_such_change_set")
+        self.client.enqueue_updates_with_reply(workspace, change_set, (), wait="derived", timeout=timeout)
+
+
+@contextmanager
+def local_rebaser(
+    *, data: Path | None = None, spark: bool = False, **settings: Any
+) -> Generator[LocalRebaser, None, None]:
+    """Run an installation on free loopback ports for as long as the body runs.
+
+    - `data`: the folder for the data of NATS; a later call with the same folder finds what was stored. Default: a
+      temporary folder, which is deleted.
+    - `spark`: compute derived values on an embedded Spark, as `rebaser dev` does, which takes seconds to start.
+      Otherwise, the code that Spark's workers run computes them in this process. Plug-ins are found in both cases if
+      they are installed, for instance the project under test.
+    - `settings`: those of `rebaser serve`, by the names of `rebaser.settings.Settings`.
+
+    Raises `ConfigError` if a server cannot start.
+    """
+    with ExitStack() as stack:
+        if data is None:
+            data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rebaser-")))
+        portal = stack.enter_context(start_blocking_portal(name="rebaser"))
+        url = stack.enter_context(
+            portal.wrap_async_context_manager(_installation(data, spark=spark, settings=settings))
+        )
+        with ExitStack() as clients:
+            yield LocalRebaser(url, clients)
+
+
+@asynccontextmanager
+async def _installation(data: Path, *, spark: bool, settings: dict[str, Any]) -> AsyncGenerator[str, None]:
+    async with embedded_nats(data) as nats, flat_task_group() as group:
+        given = Settings(**{"nats_url": nats.url, "server_id": "local", **settings})
+        ready = anyio.Event()
+
+        async def run() -> None:
+            await serve(given, ready=ready.set, engine=None if spark else InProcessEngine())
+
+        group.start_soon(run)
+        with anyio.fail_after(START_TIMEOUT):
+            await ready.wait()
+        yield nats.url
+        group.cancel_scope.cancel()

@@ -1,0 +1,65 @@
+"""`rebaser.testing`: a suite of a user runs in a folder of its own, and the parts do what they say."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rebaser.testing import LocalRebaser, local_rebaser
+from rebaser_client import Derive, Set, UnprocessableError
+from tests.docs.pages import ROOT, split
+
+PAGE = ROOT / "deploy/docs/testing.md"
+MANY = """
+import pytest
+
+
+@pytest.mark.parametrize("number", range(50))
+def test_each_has_a_workspace_of_its_own(rebaser_server, rebaser_workspace, number):
+    client = rebaser_server.client
+    client.enqueue_updates(rebaser_workspace, "main", [Set("a", number), Derive("b", "sum", {"x": ("a", "a")})])
+    rebaser_server.settle(rebaser_workspace, "main")
+    values = {id_: value.value for id_, value in client.values(rebaser_workspace, "main").items()}
+    assert values == {"a": number, "b": 2 * number}
+"""
+
+
+def test_a_suite_of_a_user_runs_without_java(tmp_path: Path) -> None:
+    (tmp_path / "test_shop.py").write_text(split(PAGE)[1][0].text + MANY)
+    env = {"PATH": str(Path(sys.executable).parent), "HOME": str(tmp_path), "JAVA_HOME": "/nowhere"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=3"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert "52 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def installation() -> Iterator[LocalRebaser]:
+    with local_rebaser() as running:
+        yield running
+
+
+def test_settle_waits_for_what_was_sent_before(installation: LocalRebaser) -> None:
+    client = installation.client
+    client.enqueue_updates("ws", "cs", [Set("a", 0), Derive("b", "sum", {"x": ("a", "a")})])
+    for number in range(1, 40):
+        client.enqueue_updates("ws", "cs", [Set("a", number)])
+    installation.settle("ws", "cs")
+    assert client.values("ws", "cs")["b"].value == 78
+    with pytest.raises(UnprocessableError, match="there is no change set ws/none"):
+        installation.settle("ws", "none")
+
+
+def test_data_that_is_kept_is_found_again(tmp_path: Path) -> None:
+    with local_rebaser(data=tmp_path) as first:
+        first.client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+    with local_rebaser(data=tmp_path, quiescent_period=0.2) as second:
+        assert second.client.values("ws", "cs")["a"].value == 1
