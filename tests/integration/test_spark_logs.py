@@ -1,12 +1,14 @@
 """What the data source reads: commits in a range of log sequences, and that purged ones are missed."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
 from anyio import to_thread
 
 from rebaser_client.jetstream import JetStream
+from rebaser_client.log.branches import BranchInfo
 from rebaser_client.spark.logs import Logs
 from rebaser_client.spark.options import SourceOptions
 from rebaser_client.spark.source import StreamReader
@@ -58,6 +60,38 @@ async def test_a_range_is_read_of_some_change_sets_or_all(logs: Logs) -> None:
     assert await read(logs, None, 1, 3) == [2, 3]
     assert await read(logs, [KEY, OTHER], 1, 6) == [2, 4, 6, 3]
     assert await read(logs, [ChangeSetKey("shop", "nobody")], 0, 6) == []
+
+
+async def test_a_time_is_the_position_of_the_last_commit_up_to_it(
+    logs: Logs, js: JetStream, subjects: Subjects
+) -> None:
+    times = []
+    for sequence in range(1, 7):
+        stored = await js.get(subjects.commits_stream, sequence)
+        assert stored is not None
+        times.append(datetime.fromisoformat(stored.time))
+    for time in times:
+        until = max(number for number, other in enumerate(times, 1) if other <= time)
+        assert await logs.cut(time) == until
+    assert await logs.cut(times[0] - timedelta(seconds=1)) == 0
+    assert (await logs.cut(None), await logs.cut(4)) == (None, 4)
+
+
+async def test_both_sides_of_changes_are_read_at_the_same_position(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a table as of a position would change when the target does."""
+    asked: list[tuple[object, ...]] = []
+
+    async def one(*_: object) -> BranchInfo:
+        return BranchInfo("shop", "draft", 3, datetime.now(UTC), target="main")
+
+    async def diff(*given: object) -> None:
+        asked.append(given)
+
+    monkeypatch.setattr(logs._branches, "one", one)
+    monkeypatch.setattr(logs._branches, "diff", diff)
+    for at in (4, None):
+        await logs.changes(OTHER, at)
+    assert asked == [(OTHER, 4, 4), (OTHER, None, None)]
 
 
 async def test_a_stream_does_not_go_back_when_the_newest_commits_are_gone(
