@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rebaser.change_set.readers import target_reader
 from rebaser.change_set.settling import request_settling
 from rebaser_client import Derive, RebaserClient, Remove, RequestRejected, Set
 from rebaser_client.errors import NotAllowed
@@ -15,7 +16,7 @@ from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.positions import At
 from rebaser_client.log.reader import LoadedState, StateLoader
 from rebaser_core.branches.branch import Apply, Rebase
-from rebaser_core.commit import Kind, Strategy
+from rebaser_core.commit import Commit, Kind, Strategy
 from rebaser_core.errors import RebaserError, TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import Success
@@ -68,6 +69,33 @@ async def info(client: RebaserClient, name: str) -> BranchInfo:
 async def settled(client: RebaserClient, name: str, commit: int) -> BranchInfo:
     await replayed(client, "ws", name, commit)
     return await info(client, name)
+
+
+@pytest.mark.parametrize("least", [0, 4096])
+async def test_a_state_is_read_instead_of_commits_that_are_heavier(
+    js: JetStream,
+    subjects: Subjects,
+    client: RebaserClient,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    least: int,
+) -> None:
+    states: list[int] = []
+    by_state = target_reader._Target._by_state
+
+    async def read(target: Any, newest: Commit) -> Any:
+        states.append(newest.sequence)
+        return await by_state(target, newest)
+
+    monkeypatch.setattr(target_reader._Target, "_by_state", read)
+    with forced(Thresholds(replay_min_bytes=least)):
+        async with serving(js, subjects, engine):
+            await edit(client, "main", Set("a", 1))
+            await client.create_branch("ws", "fix", follow="manual")
+            last = await edit(client, "main", Set("a", 2))
+            await rebase(client, "fix")
+            assert await stands(client, "fix") == {"a": 2}
+    assert states == ([] if least else [last])
 
 
 @pytest.mark.parametrize("limits", WAYS.values(), ids=WAYS)

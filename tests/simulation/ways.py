@@ -175,6 +175,16 @@ WAYS = [
         lambda given, _: given[2].count <= _now().uncompressed_max_rows,
     ),
     Way(
+        "ids of a part copied one by one",
+        f"{CORE}checkpoint.part_rows:_names",
+        lambda given, _: len(given[3]) or _now().copy_id_list_divisor * len(given[1]) < len(given[0]),
+    ),
+    Way(
+        "the list of all ids copied",
+        f"{CORE}checkpoint.part_rows:_names",
+        lambda given, _: not len(given[3]) and _now().copy_id_list_divisor * len(given[1]) >= len(given[0]),
+    ),
+    Way(
         "inputs counted over all rows",
         f"{CORE}checkpoint.part_loader:PartLoader._count",
         lambda given, _: len(given[1]) >= _now().vectorized_count_min_rows,
@@ -196,6 +206,46 @@ ELSEWHERE = {
     "what a target did, read from its log, or found by comparing states": "tests/integration/test_rebases.py",
     "bases and conflicts of a rebase in its commit, or in a blob": "tests/integration/test_rebases.py",
     "edits checked and folded in one step, or in several": "tests/integration/test_large_commits.py",
+}
+# By threshold of the log, the state and checkpoints: where what it chooses is forced, as one of the ways above that the
+# simulation must take, or as a test that names the threshold.
+FORCED = {
+    "inline_max_bytes": ("a commit with its delta", "a delta in a blob", "a request in a blob"),
+    "inline_max_updates": ("a commit with its delta", "a delta in a blob"),
+    "inline_table_max_rows": ("a commit with a table", "a table in a blob"),
+    "blob_slice_max_items": ("tests/unit/test_messages.py",),
+    "overlay_merge_per_commit": ("worked in, not all at once",),
+    "fold_step": ("tests/integration/test_large_commits.py",),
+    "overlay_merge_step": ("worked in, not all at once", "tests/integration/test_before.py"),
+    "replay_min_bytes": ("tests/integration/test_rebases.py",),
+    "replay_max_bytes": ("tests/integration/test_rebases.py",),
+    "on_loop_max_bytes": ("worked here", "worked in a thread"),
+    "updates_on_loop_max_bytes": ("a blob decoded here", "a blob decoded in a thread"),
+    "hash_on_loop_max_bytes": ("a blob hashed here", "a blob hashed in a thread"),
+    "vectorized_write_min_inputs": ("a definition by arrays", "a definition by a loop"),
+    "dependents_rebuild_min_edges": ("the way back built anew",),
+    "dependents_drop_min_edges": ("the way back forgotten",),
+    "compact_min_dead_inputs": ("tests/unit/test_state.py",),
+    "match_cache_max_rows": ("tests/property/test_columns.py",),
+    "match_cache_max_changes": ("a pattern looked up", "what a pattern matched brought up to date"),
+    "id_tree_max_partial_scans": ("ids of some heads", "ids of all heads"),
+    "pattern_links_max_excess": ("tests/property/test_columns.py",),
+    "part_rows": ("a checkpoint of one file", "a checkpoint of several files"),
+    "part_bytes": ("tests/unit/test_checkpoint.py",),
+    "batch_rows": ("a later batch",),
+    "batch_bytes": ("a batch cut for its size",),
+    "batch_inputs": ("tests/unit/test_checkpoint.py",),
+    "batch_outcomes": ("tests/unit/test_checkpoint.py",),
+    "copy_step_objects": ("tests/property/test_wire_checkpoint.py",),
+    "uncompressed_max_rows": ("a part compressed", "a part not compressed"),
+    "copy_id_list_divisor": ("ids of a part copied one by one", "the list of all ids copied"),
+    "delta_changes_divisor": ("a base", "a delta", "tests/unit/test_checkpoint.py"),
+    "deltas_bytes_factor": ("tests/property/test_wire_checkpoint.py",),
+    "max_deltas": ("tests/property/test_wire_checkpoint.py",),
+    "vectorized_count_min_rows": ("inputs counted over all rows", "inputs counted one by one"),
+    "inline_tail_max_bytes": ("tests/integration/test_branch_inheritance.py",),
+    "tail_max_bytes": ("tests/integration/test_made_checkpoints.py",),
+    "tail_cache_max_bytes": ("tests/integration/test_tail_reader.py",),
 }
 
 

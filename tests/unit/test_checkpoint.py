@@ -270,6 +270,14 @@ def test_a_large_part_is_several_files_whose_rows_are_counted_on() -> None:
             read_checkpoint(damaged[-1], damaged[:-1])
 
 
+def test_the_next_batch_goes_into_another_file_once_a_file_has_its_bytes() -> None:
+    state = made(*(Set(f"v{n}", n) for n in range(10)))
+    with forced(Thresholds(part_bytes=0, batch_rows=4)):
+        files = written(state).parts
+    assert [len(table(data)) for data in files] == [4, 4, 2]
+    assert read_checkpoint(files[-1], files[:-1]).cells == state.cells
+
+
 def test_a_batch_is_bounded_in_inputs_and_text_too() -> None:
     state = made(*(Set(f"t{n}", "x" * 30) for n in range(8)), Derive("sum", "sum", {"values": ("t1",) * 50}))
     with forced(Thresholds(batch_bytes=70, batch_inputs=10)):
