@@ -7,9 +7,9 @@ import random
 import warnings
 from dataclasses import dataclass
 
-from rebaser_client import RebaserClient
+from rebaser_client import ChangeSetState, RebaserClient
 from tests.simulation.book import FAULT
-from tests.simulation.checker import Violation
+from tests.simulation.checker import History, Violation
 from tests.simulation.clients import (
     Programme,
     Told,
@@ -46,6 +46,7 @@ APPLY_SHARE = 0.8  # of these, whose clients also apply branches and protect cha
 REBASE_SHARE = 0.6  # of these, whose clients also rebase branches
 CONTESTED_SHARE = 0.12  # of the worlds, in which branches that follow their targets edit what these edit, too
 STATUS_SHARE = 0.4  # of these, whose clients also close change sets
+UPDATED_WITHIN = 30.0  # virtual seconds within which an update must be done that a late pull leaves due
 REST = 120.0  # virtual seconds in which everything has to come to rest
 # After the last fault: the dead were started, the links of lost machines were cut, and a new sweeper is pinned.
 RECOVERED = 15.0
@@ -318,8 +319,9 @@ class Story:
     async def _check_reading(self) -> None:
         """A new client reads what a recompute from scratch gives, and its requests are served: everybody rejoined.
 
-        Requests that came twice may still be answered, with commits that change nothing. So it has to read no older
-        commit than was the last one when it began, and just what stood there.
+        Requests that came twice may still be answered, with commits that change nothing, and a server that stood still
+        may wake a branch, which then pulls. So it has to read no older commit than was the last one when it began, and
+        just what stood there, once the update that a pull leaves due is done.
         """
         world = self._world
         process = Process(world.loop, "reader")
@@ -329,11 +331,20 @@ class Story:
             await self._sleep(0.5)
         await task
 
+    async def _settled(self, client: RebaserClient, history: History) -> ChangeSetState:
+        """Read the state; again if an update is due, until it must be done."""
+        key, deadline = history.key, self._world.loop.time() + UPDATED_WITHIN
+        while True:
+            state = await client.state(key.workspace, key.change_set)
+            if not state.owes or history.covers < history.birth or self._world.loop.time() > deadline:
+                return state
+            await asyncio.sleep(0.5)
+
     async def _read(self) -> None:
         async with RebaserClient.connect(URL) as client:
             for key, history in self._world.checker.histories.items():
                 newest = history.last
-                state = await client.state(key.workspace, key.change_set)
+                state = await self._settled(client, history)
                 if not newest <= state.last <= history.last:
                     raise Violation(f"{key} is read at commit {state.last}, its last was {newest}, then {history.last}")
                 found = {id_: FAULT if one.error else one.value for id_, one in state.values().items()}
