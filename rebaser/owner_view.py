@@ -35,11 +35,14 @@ def describe_owner(owner: Owner, now: float) -> dict[str, object]:
 def take_census(owners: Collection[Owner], slow_updates: Iterable[DvuProgress]) -> Census:
     """Count the owners by their states. This takes time in proportion to their number."""
     states = [owner.lifecycle for owner in owners]
+    logs = [owner.commits for owner in owners if owner.commits is not None]
     return Census(
         phases=Counter(state.phase.value for state in states),
         updates=Counter(state.update_state for state in states),
         slow_updates=tuple(slow_updates),
-        debt_age=max((owner.debt_age for owner in owners), default=0.0),
+        debt_age=max((log.debt.age() for log in logs), default=0.0),
+        values=sum(len(log.state.cells) for log in logs),
+        tail_max=max((log.tail_weight for log in logs), default=0),
     )
 
 

@@ -27,6 +27,7 @@ from rebaser.runtime.slots import SlotCount
 from rebaser.snapshot import Census, Snapshot, Stage
 from rebaser.sweeper.starting import make_sweeper
 from rebaser.sweeper.unroutable import UNROUTABLE_KEY
+from rebaser.telemetry.feeds import ownership_ended
 from rebaser_client.jetstream import PullConsumer, PullMessage
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.errors import RebaserError, UnprocessableError
@@ -133,6 +134,9 @@ class Server:
             oldest_request_age=context.stream_watch.oldest_request_age(),
             tasks_waiting=context.stream_watch.tasks[0],
             tasks_in_hand=context.stream_watch.tasks[1],
+            tasks_held=len(self._held),
+            deletes_queued=context.deleter.queued,
+            spark_load=context.engine.load,
         )
 
     def census(self) -> Census:
@@ -194,6 +198,7 @@ class Server:
             owner.log.exception("owner_failed")
             await owner.lease.give_back(retry_delay(owner.lease.task.message.delivered))
         finally:
+            ownership_ended(owner.lifecycle.stopping, done=owner.lifecycle.phase is Phase.DONE)
             del self._owners[owner.key]
             self._update_declined(owner)
             self._ended.set()

@@ -46,6 +46,8 @@ class Snapshot:
     - `streams`: by kind. These, `oldest_request_age`, `tasks_waiting` (tasks that no server has) and `tasks_in_hand`
       are as of the last check.
     - `sweep`: None unless this server is the sweeper.
+    - `tasks_held`: tasks without a free slot. `deletes_queued`: requests that are decided and not deleted yet.
+    - `spark_load`: calls that wait for a Spark job, and jobs that run; the small and the large ones of each.
     - `spark`: `starting`, `ready`, `restarting`, `stopped`, or `down: REASON`.
     """
 
@@ -70,17 +72,23 @@ class Snapshot:
     oldest_request_age: float = 0.0
     tasks_waiting: int = 0
     tasks_in_hand: int = 0
+    tasks_held: int = 0
+    deletes_queued: int = 0
+    spark_load: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Census:
     """The state that takes a walk through all owners: their number by phase, and by state of their update; the updates
-    that have run for a long time; the age of the oldest update that is due, in seconds."""
+    that have run for a long time; the age of the oldest update that is due, in seconds; the number of values; the
+    bytes of the longest log after its newest checkpoint."""
 
     phases: Mapping[str, int] = field(default_factory=dict)
     updates: Mapping[str, int] = field(default_factory=dict)
     slow_updates: tuple[DvuProgress, ...] = ()
     debt_age: float = 0.0
+    values: int = 0
+    tail_max: int = 0
 
 
 class Observed(Protocol):

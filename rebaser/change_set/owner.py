@@ -48,7 +48,7 @@ from rebaser.change_set.puller import BranchPuller
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
 from rebaser.runtime.progress import Progress
-from rebaser.telemetry.feeds import queue_taken
+from rebaser.telemetry.feeds import log_loaded, queue_taken
 from rebaser_client.backoff import Backoff
 from rebaser_client.jetstream import Message, OrderedConsumer
 from rebaser_core.commit import Applied
@@ -111,9 +111,9 @@ class Owner(Actor):
         return self._commits.state.memory if self._commits is not None else 0
 
     @property
-    def debt_age(self) -> float:
-        """Seconds since an update became due; 0 if no update is due."""
-        return self._commits.debt.age() if self._commits is not None else 0.0
+    def commits(self) -> CommitLog | None:
+        """Its log; None until it is loaded."""
+        return self._commits
 
     def drop_resources(self) -> None:
         """After `run`, drop the references that lead back to this owner, so that its memory is freed at once."""
@@ -228,6 +228,7 @@ class Owner(Actor):
                     gc.freeze()  # otherwise, each full garbage collection visits all values
                 event = Loaded(state.owes, self._dvu.deferral())
                 self.since = context.now()
+                log_loaded(context.now() - self.lifecycle.active_at, redelivered=redelivered)
                 self.log.info("change_set_owned", seq=state.last, values=len(state.cells), owes=state.owes)
         except RebaserError as error:
             event = self._failure_of("load_failed", error)

@@ -99,7 +99,9 @@ class SerialDvu:
             commit=encoded.commit.id,
             covers=sequence if covers is None else covers,
             roots=len(view.roots),
+            reached=0 if self.progress is None else self.progress.total or 0,
             changed=len(valid),
+            errors=len(valid.faults),
         )
 
     def _log_crashed(self, computed: ComputedTable) -> None:

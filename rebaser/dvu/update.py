@@ -24,6 +24,7 @@ from rebaser.dvu.planning.packet_plan import PacketPlan
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.wire.packet import Encoded
 from rebaser.dvu.wire.structure import Structure
+from rebaser.telemetry.feeds import StageClock
 from rebaser_client.cooperative import cooperate
 from rebaser_core import thresholds
 from rebaser_core.state.change_set import ChangeSetState, View
@@ -73,7 +74,7 @@ async def update(
     no function has to be called (no value is affected, or only members of cycles), Spark is not used. `progress` is
     called with the number of values done and the number to do. Raises `DvuError`.
     """
-    small = _is_small(view)
+    small, stages, stage = _is_small(view), StageClock(), "plan"
     made, wave = await _run(view, small, _start, view)
     while True:
         if wave is None:
@@ -83,14 +84,16 @@ async def update(
                 packets_only = replace(thresholds.now, full_plan_min_values=NEVER)
                 made, wave = await _run(view, small, _start, view, packets_only)
             assert wave is not None  # noqa: S101 - the structure is shared, or there is none
+        stages.ended(stage)
         if wave.computed is not None:
             return wave.computed
         arrived = partial(_report, progress, made.done_after, made.size)
         arrived(0, 0)
         of_packets = await engine.evaluate(wave.packets, label=label, arrived=arrived)
+        stages.ended("spark")
         results = [part for parts in of_packets for part in parts]
         small = small and sum(map(len, results)) <= thresholds.now.results_on_loop_max_bytes
-        wave = await _run(view, small, _absorb, made, results)
+        wave, stage = await _run(view, small, _absorb, made, results), "absorb"
 
 
 class _Wave(NamedTuple):

@@ -49,7 +49,7 @@ async def leave_note(context: Context) -> None:
         try:
             return await blobs.register(_name(await context.js.stream_info(context.subjects.commits_stream)))
         except RebaserError as error:
-            log.warning("gc_failed", code=error.code, reason=error.message)
+            log.warning("gc_note_failed", code=error.code, reason=error.message)
         await anyio.sleep(PAUSE)
 
 

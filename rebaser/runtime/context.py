@@ -15,6 +15,7 @@ from rebaser.dvu.spark.engine import Engine, EngineSettings
 from rebaser.embedded.spark import Jvm
 from rebaser.runtime.dead_letters import DeadLetterPublisher
 from rebaser.runtime.health import HealthStatus
+from rebaser.runtime.measured import MeasuredBlobs, MeasuredJetStream
 from rebaser.runtime.request_deleter import RequestDeleter
 from rebaser.runtime.shared_info import SharedStreamInfo
 from rebaser.runtime.slots import UNKNOWN_MEMORY, memory_limit
@@ -81,10 +82,10 @@ async def open_context(
     async with AsyncExitStack() as stack:
         deadline = anyio.current_time() + settings.wait_for_nats
         connection = await _connect(stack, settings, deadline)
-        js = JetStream(connection)
+        js = MeasuredJetStream(connection)
         stream_watch = StreamWatch(js, subjects, settings.topology(), create=settings.create_streams)
         await _ensure_streams(stream_watch, deadline)
-        blobs = open_blobs(settings.blobs, js, subjects.blobs_bucket)
+        blobs = MeasuredBlobs(open_blobs(settings.blobs, js, subjects.blobs_bucket))
         computing = await stack.enter_async_context(engine or _spark(settings, blobs, jvm))
         yield Context(
             settings=settings,

@@ -29,6 +29,11 @@ class RequestDeleter:
         self._queue: list[int] = []
         self._wake = anyio.Event()
 
+    @property
+    def queued(self) -> int:
+        """The number of added sequences that are not being deleted yet."""
+        return len(self._queue)
+
     def add(self, sequences: Iterable[int]) -> None:
         """Delete `sequences` soon."""
         self._queue.extend(sequences)

@@ -27,6 +27,7 @@ from rebaser.sweeper.closed import ClosedChangeSets
 from rebaser.sweeper.debts import DebtTracker
 from rebaser.sweeper.old_history import OldHistory
 from rebaser.sweeper.unroutable import UnroutableMessages
+from rebaser.telemetry.feeds import clock, swept
 from rebaser_client.admin.provisioning import retire_old_sweep
 from rebaser_client.jetstream import ApiError, JetStream, PullConsumer, PullMessage
 from rebaser_client.jetstream.errors import is_subject_full
@@ -150,7 +151,7 @@ class Sweeper:
 
     async def _sweep_once(self, message: PullMessage) -> None:
         """Sweep while keeping `message` in progress, then give it back, to be redelivered for the next sweep."""
-        delay = self._interval
+        delay, began = self._interval, clock()
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._progress, message)
@@ -160,6 +161,7 @@ class Sweeper:
                     except RebaserError as error:
                         self._on_stream_error()
                         log.warning("sweep_failed", code=error.code, reason=error.message)
+                swept(began)
                 group.cancel_scope.cancel()
         except anyio.get_cancelled_exc_class():
             delay = 0.0

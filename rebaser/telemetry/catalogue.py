@@ -21,6 +21,13 @@ CODES = (
     "too_slow", "transient", "unknown_message_type", "unprocessable", "unsupported_content_type", "unsupported_version",
     "wrong_change_set", OTHER,
 )  # fmt: skip
+APPENDED = ("requests", "dvu", "checkpoint", "attempt", "pull")
+ENDS = (
+    "quiet", "yield", "handed_over", "queue_blocked", "transient", "shutdown", "fenced", "task_lost", "broken",
+)  # fmt: skip
+RESETS = ("missed", "full", "silent", "reconnected", OTHER)
+JOB_RESULTS = ("done", "failed", "late", "worker_died", "session_lost", "stopped")
+LANES = ("small", "large")
 PHASES = ("loading", "active", "settling", "releasing", "rechecking")
 UPDATE_STATES = ("idle", "owed", "running", "waiting")
 LEVELS = ("info", "warning", "error")
@@ -67,7 +74,32 @@ APPEND_SECONDS = Histogram(
     "append_seconds",
     "Duration of the append of a commit to its log, with all attempts.",
     FAST[:13],
-    kind=("requests", "dvu", "checkpoint", "attempt"),
+    kind=APPENDED,
+)
+COMMIT_BYTES = Counter(
+    "commit_bytes_total",
+    "Size of the commits that were appended: in their messages, and in the blobs that hold the rest of them.",
+    part=("inline", "blob"),
+)
+APPEND_RETRIES = Counter(
+    "append_retries_total",
+    "Attempts to append a commit that had to be repeated: NATS did not answer, or refused for a moment.",
+    why=("unanswered", "refused"),
+)
+REPLIES_LOST = Counter(
+    "replies_lost_total",
+    "Answers to requests that were not sent: to an inbox that is not allowed, or because sending failed.",
+    why=("inbox", "send"),
+)
+LOAD_SECONDS = Histogram("load_seconds", "Time from when an owner began to load a log until it owned it.", FAST)
+TASKS_REDELIVERED = Counter(
+    "tasks_redelivered_total",
+    "Owners that loaded a log for a task that was delivered before: an earlier owner gave it back, or fell silent.",
+)
+OWNERSHIP_ENDED = Counter(
+    "ownership_ended_total",
+    "Owners that ended: because nothing was left to do (quiet), for a reason, or by a failure of Rebaser (broken).",
+    how=ENDS,
 )
 OWNERS_FENCED = Counter(
     "owners_fenced_total",
@@ -77,6 +109,54 @@ OWNERS_FENCED = Counter(
 DVU_SECONDS = Histogram(
     "dvu_seconds", "Duration of a dependent values update.", SLOW, result=("done", "failed", "fenced", "cancelled")
 )
+DVU_STAGE_SECONDS = Histogram(
+    "dvu_stage_seconds",
+    "Duration of a stage of an update; each wave of packets has its own. The wait for a Spark job counts as spark.",
+    SLOW,
+    stage=("plan", "spark", "absorb"),
+)
+DVU_VALUES = Counter(
+    "dvu_values_total",
+    "Values that updates looked at (reached), whose results changed, and whose new results are errors.",
+    what=("reached", "changed", "errors"),
+)
+SPARK_JOBS = Counter(
+    "spark_jobs_total",
+    "Spark jobs that ended, by how. A job that failed may be repeated.",
+    lane=LANES,
+    result=JOB_RESULTS,
+)
+SPARK_JOB_SECONDS = Histogram("spark_job_seconds", "Duration of a Spark job.", SLOW, lane=LANES)
+SPARK_WAIT_SECONDS = Histogram(
+    "spark_wait_seconds", "Time that the first caller of a Spark job waited until the job began.", FAST
+)
+SPARK_JOB_CALLERS = Histogram("spark_job_callers", "Updates that shared a Spark job.", COUNTS)
+SPARK_BYTES = Counter("spark_bytes_total", "Size of packets to Spark, and of results.", direction=("sent", "received"))
+SPARK_SESSIONS = Counter(
+    "spark_sessions_total",
+    "Sessions with Spark: the first one, and those that replaced one that had sent much or was lost.",
+    why=("first", "renewed", "lost"),
+)
+CHECKPOINT_SECONDS = Histogram("checkpoint_seconds", "Duration of a checkpoint, until its commit was appended.", SLOW)
+CHECKPOINT_BYTES = Counter("checkpoint_bytes_total", "Size of the parts of checkpoints that were written.")
+BLOB_SECONDS = Histogram(
+    "blob_seconds", "Duration of an operation on the blob store.", FAST[:15], op=("put", "get", "has")
+)
+BLOB_BYTES = Counter("blob_bytes_total", "Size of the blobs that were written or read.", op=("put", "get"))
+BLOB_ERRORS = Counter("blob_errors_total", "Operations on the blob store that failed.", op=("put", "get", "has"))
+API_SECONDS = Histogram(
+    "nats_api_seconds",
+    "Duration of a call of the API of JetStream, by whether it succeeded; appends and deletes are not such calls.",
+    FAST[:13],
+    result=("done", "failed"),
+)
+CONSUMER_RESETS = Counter(
+    "consumer_resets_total",
+    "Readers of logs and queues that began anew: they missed messages, were full, heard nothing, or lost NATS.",
+    why=RESETS,
+)
+SWEEP_SECONDS = Histogram("sweep_seconds", "Duration of a sweep.", SLOW)
+STRANDED = Counter("stranded_total", "Change sets with work and no task, which the sweeper found and woke.")
 FRESHNESS_SECONDS = Histogram(
     "freshness_seconds",
     "Time from when an update became due, or its owner loaded the log, until an update was committed.",
@@ -90,6 +170,9 @@ LOG_EVENTS = Counter(
     event=(),
     level=LEVELS,
 )
+
+
+_LANES = tuple((lane,) for lane in LANES)
 
 
 # -- states ------------------------------------------------------------------------------------------------------------
@@ -128,6 +211,18 @@ GAUGES = (
         lambda _, census: {(state,): number for state, number in census.updates.items()},
         state=UPDATE_STATES,
     ),
+    _gauge("tasks_held", "Tasks that the server holds and has no free slot for.", lambda seen, _: seen.tasks_held),
+    _gauge("values_held", "Values of the change sets that the server owns.", lambda _, census: census.values),
+    _gauge(
+        "log_tail_bytes_max",
+        "The size of the longest log after its newest checkpoint, of those that the server owns.",
+        lambda _, census: census.tail_max,
+    ),
+    _gauge(
+        "deletes_queued",
+        "Requests that are decided and not deleted from the stream yet.",
+        lambda seen, _: seen.deletes_queued,
+    ),
     _gauge("debt_age_seconds_max", "The age of the oldest update that is due here.", lambda _, census: census.debt_age),
     _gauge(
         "lease_age_seconds", "Time since a round of progress acks last began.", lambda seen, _: seen.progress_silent
@@ -138,6 +233,18 @@ GAUGES = (
         lambda seen, _: seen.ack_wait,
     ),
     _gauge("spark_up", "Whether Spark is ready.", lambda seen, _: seen.spark == "ready"),
+    _gauge(
+        "spark_calls_waiting",
+        "Calls of updates that wait for a Spark job.",
+        lambda seen, _: dict(zip(_LANES, seen.spark_load[0], strict=True)),
+        lane=LANES,
+    ),
+    _gauge(
+        "spark_jobs_running",
+        "Spark jobs that run.",
+        lambda seen, _: dict(zip(_LANES, seen.spark_load[1], strict=True)),
+        lane=LANES,
+    ),
     _gauge(
         "nats_connected",
         "Whether there is a connection to NATS.",
@@ -178,7 +285,11 @@ GAUGES = (
 )
 INSTRUMENTS = (
     REQUESTS_DECIDED, REQUESTS_REPEATED, REQUESTS_DEAD, REQUESTS_HELD, QUEUE_SECONDS, REQUEST_SECONDS, BATCH_REQUESTS,
-    APPEND_SECONDS, OWNERS_FENCED, DVU_SECONDS, FRESHNESS_SECONDS, LOOP_LAG_SECONDS, LOG_EVENTS,
+    APPEND_SECONDS, COMMIT_BYTES, APPEND_RETRIES, REPLIES_LOST, LOAD_SECONDS, TASKS_REDELIVERED, OWNERSHIP_ENDED,
+    OWNERS_FENCED, DVU_SECONDS, DVU_STAGE_SECONDS, DVU_VALUES, FRESHNESS_SECONDS, SPARK_JOBS, SPARK_JOB_SECONDS,
+    SPARK_WAIT_SECONDS, SPARK_JOB_CALLERS, SPARK_BYTES, SPARK_SESSIONS, CHECKPOINT_SECONDS, CHECKPOINT_BYTES,
+    BLOB_SECONDS, BLOB_BYTES, BLOB_ERRORS, API_SECONDS, CONSUMER_RESETS, SWEEP_SECONDS, STRANDED, LOOP_LAG_SECONDS,
+    LOG_EVENTS,
 )  # fmt: skip
 
 

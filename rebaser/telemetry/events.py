@@ -54,6 +54,7 @@ EVENTS = (
     ("gc_candidates_unreadable", "warning"),
     ("gc_failed", "warning"),
     ("gc_fenced", "info"),
+    ("gc_note_failed", "warning"),
     ("history_purged", "info"),
     ("history_too_large", "warning"),
     ("http_failed", "error"),

@@ -4,27 +4,47 @@ import asyncio
 import time
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from enum import Enum
+from typing import Any, Literal
 
 from rebaser.telemetry.catalogue import (
+    API_SECONDS,
     APPEND_SECONDS,
     BATCH_REQUESTS,
+    BLOB_BYTES,
+    BLOB_ERRORS,
+    BLOB_SECONDS,
+    CHECKPOINT_BYTES,
+    CHECKPOINT_SECONDS,
+    COMMIT_BYTES,
     DVU_SECONDS,
+    DVU_STAGE_SECONDS,
+    DVU_VALUES,
     FRESHNESS_SECONDS,
+    LANES,
+    LOAD_SECONDS,
     LOOP_LAG_SECONDS,
+    OWNERSHIP_ENDED,
     QUEUE_SECONDS,
     REQUEST_SECONDS,
     REQUESTS_DECIDED,
     REQUESTS_REPEATED,
+    SPARK_BYTES,
+    SPARK_JOB_CALLERS,
+    SPARK_JOB_SECONDS,
+    SPARK_JOBS,
+    SPARK_WAIT_SECONDS,
+    SWEEP_SECONDS,
+    TASKS_REDELIVERED,
 )
 from rebaser_client.jetstream import Message
-from rebaser_core.commit import Kind, Outcome
+from rebaser_core.commit import Commit, Kind, Outcome
 from rebaser_core.decisions.decide import DecidedBatch
-from rebaser_core.errors import FencedError
+from rebaser_core.errors import FencedError, RebaserError
 
 clock = time.perf_counter
 _OUTCOMES = tuple(Outcome)
-_APPENDED = {Kind.DVU: "dvu", Kind.CHECKPOINT: "checkpoint", Kind.ATTEMPT: "attempt"}  # the others: requests, and pulls
+_APPENDED = {Kind.DVU: "dvu", Kind.CHECKPOINT: "checkpoint", Kind.ATTEMPT: "attempt"}  # the others: requests
 
 
 def queue_taken(messages: Sequence[Message]) -> Sequence[Message]:
@@ -50,11 +70,94 @@ def requests_answered(messages: Sequence[Message]) -> None:
     REQUEST_SECONDS.observe_ages(time.time_ns(), [message.timestamp_ns for message in messages])
 
 
-def commit_appended(began: float, kind: Kind, log: Any) -> None:
-    """A commit is in its log; the first attempt to append it began at `began` (`clock`)."""
-    seconds = clock() - began
-    APPEND_SECONDS.observe(seconds, _APPENDED.get(kind, "requests"))
+def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: Any) -> None:
+    """A commit is in its log; the first attempt to append it began at `began` (`clock`).
+
+    `inline`: the bytes of its message; `blobs`: those of the blobs with the rest of it.
+    """
+    seconds, kind = clock() - began, commit.kind
+    pulled = kind is Kind.REPLAY and not commit.requests  # otherwise, a request asked for the rebase
+    APPEND_SECONDS.observe(seconds, "pull" if pulled else _APPENDED.get(kind, "requests"))
+    for part, size in ("inline", inline), ("blob", blobs):
+        COMMIT_BYTES.add(size, part)
     log.debug("commit_appended", kind=kind, seconds=seconds)
+
+
+def log_loaded(seconds: float, *, redelivered: bool) -> None:
+    """An owner has loaded its log, `seconds` after it got the task. `redelivered`: the task was delivered before."""
+    LOAD_SECONDS.observe(seconds)
+    TASKS_REDELIVERED.add(redelivered)
+
+
+def ownership_ended(why: Enum | None, *, done: bool) -> None:
+    """An owner has ended. `why`: the reason if it was to end before its change set was quiet. `done`: in order."""
+    OWNERSHIP_ENDED.add(1, why.value if why is not None else "quiet" if done else "broken")
+
+
+def checkpoint_written(began: float, size: int) -> None:
+    """A checkpoint is named in the log; it began at `began` (`clock`), and its new parts have `size` bytes."""
+    CHECKPOINT_SECONDS.observe(clock() - began)
+    CHECKPOINT_BYTES.add(size)
+
+
+def swept(began: float) -> None:
+    """A sweep that began at `began` (`clock`) has ended."""
+    SWEEP_SECONDS.observe(clock() - began)
+
+
+def spark_job_ended(
+    result: str, *, large: bool, waited: float, seconds: float, sent: Sequence[int], received: int
+) -> None:
+    """A Spark job has ended; `result` is one of `JOB_RESULTS`. `waited`: seconds that its first caller waited.
+
+    `sent`: the bytes of the packets of each caller; `received`: those of all results.
+    """
+    lane = LANES[large]
+    SPARK_JOBS.add(1, lane, result)
+    SPARK_JOB_SECONDS.observe(seconds, lane)
+    SPARK_WAIT_SECONDS.observe(waited)
+    SPARK_JOB_CALLERS.observe(len(sent))
+    for direction, size in ("sent", sum(sent)), ("received", received):
+        SPARK_BYTES.add(size, direction)
+
+
+class StageClock:
+    """Measures the stages of an update, one after the other. The first one begins now."""
+
+    def __init__(self) -> None:
+        self._began = clock()
+
+    def ended(self, stage: str) -> None:
+        """A stage has ended, and the next one begins."""
+        now = clock()
+        DVU_STAGE_SECONDS.observe(now - self._began, stage)
+        self._began = now
+
+
+@contextmanager
+def api_call() -> Iterator[None]:
+    """A call of the API of JetStream is under way until the context is left."""
+    began, result = clock(), "failed"
+    try:
+        yield
+        result = "done"
+    finally:
+        API_SECONDS.observe(clock() - began, result)
+
+
+@contextmanager
+def blob_operation(op: Literal["put", "get", "has"]) -> Iterator[list[int]]:
+    """An operation on the blob store is under way until the context is left. The body appends the bytes it moved."""
+    began, moved = clock(), list[int]()
+    try:
+        yield moved
+    except RebaserError:
+        BLOB_ERRORS.add(1, op)
+        raise
+    finally:
+        BLOB_SECONDS.observe(clock() - began, op)
+        if op != "has":
+            BLOB_BYTES.add(sum(moved), op)
 
 
 @contextmanager
@@ -74,6 +177,9 @@ def update_runs(log: Any) -> Iterator[MutableMapping[str, object]]:
         raise
     finally:
         seconds = clock() - began
+        for what in ("reached", "changed", "errors"):
+            if isinstance(number := fields.get(what), int):
+                DVU_VALUES.add(number, what)
         DVU_SECONDS.observe(seconds, result)
         log.debug("dvu_ended", result=result, **fields, ms=round(seconds * 1000, 1))
 

@@ -6,7 +6,19 @@ from typing import Any
 
 import structlog
 
-from rebaser.telemetry.catalogue import CODES, LOG_EVENTS, OTHER, OWNERS_FENCED, REQUESTS_DEAD, REQUESTS_HELD
+from rebaser.telemetry.catalogue import (
+    APPEND_RETRIES,
+    CODES,
+    CONSUMER_RESETS,
+    LOG_EVENTS,
+    OTHER,
+    OWNERS_FENCED,
+    REPLIES_LOST,
+    REQUESTS_DEAD,
+    REQUESTS_HELD,
+    SPARK_SESSIONS,
+    STRANDED,
+)
 from rebaser.telemetry.events import EVENTS
 from rebaser.telemetry.instruments import Counter
 
@@ -20,16 +32,47 @@ def _code(fields: Fields) -> str:
     return code if isinstance(code, str) and code in _CODES else OTHER
 
 
+def _decide(fields: Fields) -> str | None:
+    return "decide" if fields.get("fenced") else None
+
+
+# What an ordered consumer says about why it begins anew, by its first words; the last one is no fault.
+_RESETS = {
+    "message ": "missed",
+    "the server delivered": "missed",
+    "the queue is full": "full",
+    "heartbeats": "silent",
+    "reconnected": "reconnected",
+    "the newest message of each subject": None,
+}
+
+
+def _reset(fields: Fields) -> str | None:
+    reason = str(fields.get("reason", ""))
+    return next((why for words, why in _RESETS.items() if reason.startswith(words)), OTHER)
+
+
+def _session(fields: Fields) -> str | None:
+    why = fields.get("session")
+    return why if why in SPARK_SESSIONS.labels["why"] else None
+
+
 # Events that have a counter of their own, with its label; None: this occurrence does not count.
 COUNTED: dict[str, tuple[Counter, Callable[[Fields], str | None]]] = {
     "request_dead": (REQUESTS_DEAD, _code),
     "request_held": (REQUESTS_HELD, _code),
-    "load_failed": (OWNERS_FENCED, lambda fields: "decide" if fields.get("fenced") else None),
-    "decide_failed": (OWNERS_FENCED, lambda fields: "decide" if fields.get("fenced") else None),
-    "consume_failed": (OWNERS_FENCED, lambda fields: "decide" if fields.get("fenced") else None),
+    "load_failed": (OWNERS_FENCED, _decide),
+    "decide_failed": (OWNERS_FENCED, _decide),
+    "consume_failed": (OWNERS_FENCED, _decide),
     "dvu_fenced": (OWNERS_FENCED, lambda _: "dvu"),
     "checkpoint_fenced": (OWNERS_FENCED, lambda _: "checkpoint"),
     "lease_lost": (OWNERS_FENCED, lambda _: "lease"),
+    "append_refused": (APPEND_RETRIES, lambda _: "refused"),
+    "append_unanswered": (APPEND_RETRIES, lambda _: "unanswered"),
+    "reply_refused": (REPLIES_LOST, lambda _: "inbox"),
+    "reply_failed": (REPLIES_LOST, lambda _: "send"),
+    "ordered_reset": (CONSUMER_RESETS, _reset),
+    "spark_ready": (SPARK_SESSIONS, _session),
 }
 _NOTHING: tuple[None, Callable[[Fields], None]] = (None, lambda _: None)
 _lock = threading.Lock()  # because threads also log
@@ -60,3 +103,5 @@ def count(fields: Fields, level: str) -> None:
         LOG_EVENTS.add(1, event if known else OTHER, level)
         if counter is not None and label is not None:
             counter.add(1, label)
+        if event == "stranded_change_sets" and isinstance(number := fields.get("count"), int):
+            STRANDED.add(number)

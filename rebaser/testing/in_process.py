@@ -13,6 +13,7 @@ class InProcessEngine:
     """Takes the place of `rebaser.dvu.spark.engine.Engine`. Plug-ins run, too, in threads of this process."""
 
     state = "ready"
+    load = ((0, 0), (0, 0))  # no job waits, and none runs
 
     def __init__(self) -> None:
         self.ready = anyio.Event()

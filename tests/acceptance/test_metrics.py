@@ -60,7 +60,10 @@ async def test_requests_show_in_a_scrape(tmp_path: Path, unused_port: int) -> No
     assert of(last, "request_seconds_count") == of(last, "request_queue_seconds_count") == 7
     assert of(last, "batch_requests_sum") == 7
     assert of(last, "append_seconds_count", kind="requests") == of(last, "batch_requests_count") > 0
-    assert of(last, "change_sets_owned", phase="active") == 1
+    assert of(last, "change_sets_owned", phase="active") == of(last, "load_seconds_count") == 1
+    assert of(last, "values_held") == 2
+    assert of(last, "commit_bytes_total", part="inline") > 100
+    assert of(last, "nats_api_seconds_count", result="done") > of(first, "nats_api_seconds_count", result="done") > 0
     assert sum(of(last, "change_sets_dvu", state=one) for one in ("owed", "running", "waiting")) == 1
     assert of(last, "debt_age_seconds_max") > 0
     assert of(last, "nats_connected") == of(last, "ready") == 1

@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
 class Engine:
     state = "ready"
+    load = ((0, 0), (0, 0))
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ class Engine:
     """Has the results of the first packet at once, and of the others when it may `go` on."""
 
     state = "ready"
+    load = ((0, 0), (0, 0))
 
     def __init__(self) -> None:
         self.go = anyio.Event()

@@ -1,27 +1,34 @@
-"""The metrics of updates, streams and sweeps of a server in this process, after real ones."""
+"""The metrics of a server in this process move when what they count has really happened."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import anyio
 import pytest
+import structlog
 
-from rebaser.server import Server
-from rebaser.telemetry.catalogue import read_all
-from rebaser_client import RebaserClient, Set
-from rebaser_client.jetstream import JetStream
+from rebaser.runtime.measured import MeasuredBlobs, MeasuredJetStream
+from rebaser.telemetry.log_events import EventCounter
+from rebaser_client import RebaserClient, Set, Update
+from rebaser_client.blobs import BlobMissing, open_blobs
+from rebaser_client.jetstream import ApiError, JetStream, NoAnswerError, OrderedConsumer
+from rebaser_client.jetstream.errors import TRY_AGAIN
+from rebaser_core.blob_address import address_of
+from rebaser_core.encoding.envelope import REPLY_INBOX
+from rebaser_core.ids import ChangeSetKey, RequestId
+from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from rebaser_core.streams.subjects import Subjects
+from tests.conftest import Events
+from tests.support.figures import figures, moved
 from tests.support.owners import DOUBLE, Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
 
-def figures(server: Server) -> dict[tuple[str, ...], float]:
-    """By name and labels; of a histogram, the number of observations."""
-    return {
-        (family.name.removeprefix("rebaser_"), *sample.labels): sample.buckets[-1] if sample.buckets else sample.value
-        for family in read_all(server.snapshot(), server.census())
-        for sample in family.samples
-    }
+@pytest.fixture
+async def client(topology: object, nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
+    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as client:
+        yield client
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -49,9 +56,18 @@ async def test_an_update_shows_while_it_is_due_and_when_it_has_ended(
         engine.go.set()
         await until(lambda: figures(server)["dvu_seconds", "done"] > before["dvu_seconds", "done"])
         after = figures(server)
-    assert after["freshness_seconds",] == before["freshness_seconds",] + 1
-    assert after["debt_age_seconds_max",] == 0
-    assert after["append_seconds", "dvu"] == before["append_seconds", "dvu"] + 1
+        assert after["freshness_seconds",] == before["freshness_seconds",] + 1
+        assert after["debt_age_seconds_max",] == 0
+        assert after["values_held",] == 2
+        assert after["log_tail_bytes_max",] > 0
+        told = moved(before)
+        assert {told["dvu_stage_seconds", stage] for stage in ("plan", "spark", "absorb")} == {1}
+        assert (told["dvu_values_total", "reached"], told["dvu_values_total", "changed"]) == (1, 1)
+        assert ("dvu_values_total", "errors") not in told
+        assert told["commit_bytes_total", "inline"] > 100
+        assert told["load_seconds",] == told["append_seconds", "dvu"] == 1
+        assert not [key for key in told if key[0] == "ownership_ended_total"]
+    assert moved(before)["ownership_ended_total", "shutdown"] == 1
 
 
 async def test_streams_show_as_last_checked(js: JetStream, subjects: Subjects) -> None:
@@ -65,3 +81,151 @@ async def test_streams_show_as_last_checked(js: JetStream, subjects: Subjects) -
     assert found["stream_bytes", "dlq"] > 0
     assert found["sweeper",] == 1
     assert found["oldest_request_age_seconds",] == found["change_sets_waiting",] == found["change_sets_in_debt",] == 0
+
+
+async def test_owners_and_checkpoints_show(js: JetStream, subjects: Subjects, client: RebaserClient) -> None:
+    before = figures()
+    large: list[Update] = [Set(f"v/{number}", "x" * 1000) for number in range(1500)]  # more than a message holds
+    quick = {"checkpoint_bytes": 1024, "quiescent_period": 0.2, "sweep_interval": 600}
+    async with serving(js, subjects, Engine(), **quick) as server:
+        await client.enqueue_updates_with_reply("ws", "cs", large)
+        await until(lambda: ("checkpoint_seconds",) in moved(before))
+        await until(lambda: ("ownership_ended_total", "quiet") in moved(before))
+        assert figures(server)["values_held",] == 0
+    told = moved(before)
+    assert told["checkpoint_bytes_total",] > 1000
+    assert told["append_seconds", "checkpoint"] >= 1
+    assert told["commit_bytes_total", "blob"] > 1_000_000
+    assert ("tasks_redelivered_total",) not in told
+
+
+async def test_a_task_that_was_given_back_shows(js: JetStream, subjects: Subjects, client: RebaserClient) -> None:
+    before = figures()
+    async with serving(js, subjects, Engine(), sweep_interval=600):
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), DOUBLE])
+    assert ("tasks_redelivered_total",) not in moved(before)
+    async with serving(js, subjects, Engine(), sweep_interval=600):
+        await until(lambda: moved(before).get(("tasks_redelivered_total",)) == 1)
+
+
+async def test_a_task_without_a_slot_shows(js: JetStream, subjects: Subjects, client: RebaserClient) -> None:
+    engine = Engine()
+    async with serving(js, subjects, engine, concurrency=1, sweep_interval=600) as server:
+        await client.enqueue_updates_with_reply("ws", "first", [Set("a", 1), DOUBLE])
+        with anyio.fail_after(60):
+            await engine.asked.wait()
+        key = ChangeSetKey("ws", "second")
+        server._held[key] = server._owners[ChangeSetKey("ws", "first")].lease.task
+        assert figures(server)["tasks_held",] == 1
+        del server._held[key]
+        server._context.deleter.add([10**9])
+        assert figures(server)["deletes_queued",] >= 1
+
+
+async def test_a_pull_is_no_request(js: JetStream, subjects: Subjects, client: RebaserClient) -> None:
+    async with serving(js, subjects, Engine(), sweep_interval=600):
+        await client.enqueue_updates_with_reply("ws", "main", [Set("a", 1)])
+        await client.create_branch("ws", "fix", "main")
+        await client.enqueue_updates_with_reply("ws", "fix", [Set("b", 1)])
+        before = figures()
+        await client.enqueue_updates_with_reply("ws", "main", [Set("a", 2)])
+        await until(lambda: ("append_seconds", "pull") in moved(before))
+        told = moved(before)
+        assert (told["append_seconds", "pull"], told["append_seconds", "requests"]) == (1, 1)
+        await client.enqueue_updates_with_reply("ws", "main", [Set("a", 3)])
+        await client.rebase("ws", "fix")
+        told = moved(before)
+    assert told["append_seconds", "requests"] >= 2, "a rebase that a request asked for is a request"
+
+
+@pytest.fixture
+def counted(events: Events) -> Iterator[None]:
+    """Events are counted, as in a server process."""
+    processors = structlog.get_config()["processors"]
+    counter = EventCounter("debug")
+    processors.insert(0, counter)
+    yield
+    processors.remove(counter)
+
+
+Failure = Callable[[], Exception]
+
+
+@pytest.mark.usefixtures("counted")
+@pytest.mark.parametrize(
+    ("why", "failure"),
+    [("unanswered", lambda: NoAnswerError("no answer")), ("refused", lambda: ApiError(503, TRY_AGAIN, "try again"))],
+)
+async def test_an_append_that_is_repeated_shows(
+    js: JetStream,
+    subjects: Subjects,
+    client: RebaserClient,
+    monkeypatch: pytest.MonkeyPatch,
+    why: str,
+    failure: Failure,
+) -> None:
+    publish, failed = JetStream.publish, list[str]()
+
+    async def lost(self: JetStream, subject: str, *rest: Any, **more: Any) -> Any:
+        if subject == subjects.commits(ChangeSetKey("ws", "cs")) and not failed:
+            failed.append(subject)
+            if why == "unanswered":
+                await publish(self, subject, *rest, **more)
+            raise failure()
+        return await publish(self, subject, *rest, **more)
+
+    before = figures()
+    monkeypatch.setattr(JetStream, "publish", lost)
+    async with serving(js, subjects, Engine(), sweep_interval=600):
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+    assert moved(before)["append_retries_total", why] == 1
+
+
+@pytest.mark.usefixtures("counted")
+async def test_a_reply_to_a_foreign_inbox_and_a_change_set_without_a_task_show(
+    js: JetStream, subjects: Subjects
+) -> None:
+    before = figures()
+    request = EnqueueUpdatesRequest(RequestId("r"), "ws", "cs", (Set("a", 1),))
+    headers, payload = encode(request)
+    inbox = subjects.commits(ChangeSetKey("ws", "other"))
+    await js.publish(subjects.requests(ChangeSetKey("ws", "cs")), payload, headers | {REPLY_INBOX: inbox})
+    async with serving(js, subjects, Engine(), sweep_interval=0.5):
+        await until(lambda: ("replies_lost_total", "inbox") in moved(before))
+        await until(lambda: ("sweep_seconds",) in moved(before))
+    told = moved(before)
+    assert told["replies_lost_total", "inbox"] == told["stranded_total",] == 1
+
+
+@pytest.mark.usefixtures("counted")
+async def test_a_reader_that_begins_anew_shows(js: JetStream, subjects: Subjects) -> None:
+    before, key = figures(), ChangeSetKey("ws", "cs")
+    async with OrderedConsumer(
+        js, subjects.requests_stream, subjects.requests(key), start="all", max_count=1
+    ) as consumer:
+        for _ in range(5):
+            await js.publish(subjects.requests(key), b"x")
+        await until(lambda: ("consumer_resets_total", "full") in moved(before))
+        for _ in range(5):
+            await anext(consumer)
+
+
+async def test_calls_of_the_api_show(js: JetStream, subjects: Subjects) -> None:
+    before, measured = figures(), MeasuredJetStream(js.connection)
+    await measured.stream_info(subjects.commits_stream)
+    with pytest.raises(ApiError):
+        await measured.stream_info("NONE")
+    assert moved(before) == {("nats_api_seconds", "done"): 1, ("nats_api_seconds", "failed"): 1}
+
+
+async def test_operations_on_blobs_show(js: JetStream, subjects: Subjects) -> None:
+    before, blobs = figures(), MeasuredBlobs(open_blobs(None, js, subjects.blobs_bucket))
+    address = await blobs.put(b"x" * 100)
+    assert await blobs.has(address)
+    assert await blobs.get(address) == b"x" * 100
+    with pytest.raises(BlobMissing):
+        await blobs.get(address_of(b"missing"))
+    assert moved(before) == {
+        ("blob_seconds", "put"): 1, ("blob_seconds", "has"): 1, ("blob_seconds", "get"): 2,
+        ("blob_bytes_total", "put"): 100, ("blob_bytes_total", "get"): 100, ("blob_errors_total", "get"): 1,
+    }  # fmt: skip

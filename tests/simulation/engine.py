@@ -22,6 +22,7 @@ class Engine:
     """
 
     state = "ready"
+    load = ((0, 0), (0, 0))
 
     def __init__(
         self, checker: Checker, faults: SeededFaults, fails: float, rng: random.Random, workers: random.Random

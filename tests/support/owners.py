@@ -23,6 +23,7 @@ class Engine:
     """Evaluates in this process, once `go` is set. `asked` is set when it is asked to."""
 
     state = "ready"
+    load = ((0, 0), (0, 0))
 
     def __init__(self) -> None:
         self.go = anyio.Event()

@@ -15,6 +15,7 @@ from rebaser.dvu.spark.scheduler import MAX_LARGE_JOBS, EvaluateCall, Job
 from rebaser.dvu.spark.session import SessionError, WorkerDied
 from rebaser.dvu.spark.session_manager import ActiveSession
 from rebaser_core.errors import DvuError
+from tests.support.figures import figures, moved
 
 
 def test_a_call_is_cut_into_jobs_of_at_most_so_many_bytes() -> None:
@@ -236,7 +237,14 @@ async def test_a_job_that_is_over_is_known_to_nobody() -> None:
     job = engine._scheduler.next_job(0.0)
     assert job is not None
     held = ActiveSession(session, running_jobs=1)  # type: ignore[arg-type] # it runs jobs, and that is all
+    assert engine.load == ((0, 0), (1, 0))
+    before = figures()
     await engine._run_to_end(held, job)
+    assert engine.load == ((0, 0), (0, 0))
+    assert moved(before) == {
+        ("spark_jobs_total", "small", "done"): 1, ("spark_job_seconds", "small"): 1, ("spark_wait_seconds",): 1,
+        ("spark_job_callers",): 1, ("spark_bytes_total", "sent"): 6, ("spark_bytes_total", "received"): 6,
+    }  # fmt: skip
     assert (call.results, call.job, held.running_jobs) == ([[b"packet"]], None, 0)
     assert not engine._running
     assert engine._scheduler.wake_at(0.0) == float("inf")
@@ -276,6 +284,41 @@ class Running(Engine):
         for call in job.calls:
             call.results = [[packet] for packet in call.packets]
             call.done.set()
+
+
+class Failing(Session):
+    """One whose jobs fail."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def run(self, packets: list[bytes], **_: object) -> list[list[bytes]]:
+        raise self.error
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("error", "result"),
+    [
+        (SessionError("lost"), "session_lost"),
+        (WorkerDied("died"), "worker_died"),
+        (DvuError("no"), "failed"),
+        (DvuError("slow", code="late"), "late"),
+        (ValueError("a defect"), "session_lost"),
+    ],
+)
+async def test_how_a_job_ended_is_counted(error: Exception, result: str) -> None:
+    engine = Engine("sc://localhost")
+    engine._limiter = anyio.CapacityLimiter(1)
+    call = EvaluateCall([b"one", b"two"], "ws/cs", 60.0, 0.0)
+    engine._scheduler.add(call)
+    assert engine.load == ((0, 1), (0, 0))
+    job = engine._scheduler.next_job(0.0)
+    assert job is not None
+    before = figures()
+    await engine._run_to_end(ActiveSession(cast("Any", Failing(error)), running_jobs=1), job)
+    assert moved(before)["spark_jobs_total", "large", result] == 1
 
 
 @pytest.mark.anyio

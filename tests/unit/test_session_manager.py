@@ -14,8 +14,10 @@ from rebaser.dvu.planning import loop_loader
 from rebaser.dvu.spark import session_manager
 from rebaser.dvu.spark.session import SessionError
 from rebaser.dvu.spark.session_manager import EngineSettings, SessionManager
+from rebaser.telemetry.log_events import count
 from rebaser_core import thresholds
 from tests.conftest import Events
+from tests.support.figures import figures, moved
 
 pytestmark = pytest.mark.anyio
 
@@ -112,7 +114,9 @@ class Cut:
         self.is_closed = True
 
 
-async def test_the_connection_of_a_session_that_is_lost_is_cut_under_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_connection_of_a_session_that_is_lost_is_cut_under_its_jobs(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else they wait for it, and no other session is opened as long as they do."""
     sessions: list[Cut] = []
 
@@ -131,9 +135,18 @@ async def test_the_connection_of_a_session_that_is_lost_is_cut_under_its_jobs(mo
             await sessions[0].is_cut.wait()
             active.running_jobs = 0
             active.job_ended.set()
-            assert await keeper.session() is not active
+            active, lost = await keeper.session(), active
+            assert active is not lost
+            active.retired.set()
+            while len(sessions) < 3:  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.01)
+            await keeper.session()
             tasks.cancel_scope.cancel()
-    assert len(sessions) == 2
+    before = figures()
+    for event in events.named("spark_ready"):
+        count(event, "info")
+    told = moved(before)
+    assert {told["spark_sessions_total", why] for why in ("first", "lost", "renewed")} == {1}
 
 
 async def test_an_outage_after_another_is_waited_for_as_if_it_were_the_first(

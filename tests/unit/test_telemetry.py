@@ -1,6 +1,7 @@
 """Metrics: what the catalogue promises, and what feeds it."""
 
 import ast
+import re
 from collections import Counter as Tally
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 import structlog
 
-from rebaser.change_set.lifecycle import Dvu, OwnerState, Phase
+from rebaser.change_set.lifecycle import Dvu, OwnerState, Phase, Reason
 from rebaser.cli import logs
+from rebaser.dvu.spark.engine import _result
+from rebaser.dvu.spark.session import SessionError, WorkerDied
 from rebaser.ops.metrics import render
 from rebaser.snapshot import STREAMS, Census, Snapshot, StreamUsage
 from rebaser.telemetry import catalogue, feeds, log_events
@@ -18,6 +21,7 @@ from rebaser.telemetry.catalogue import GAUGES, INSTRUMENTS, Gauge, read_all
 from rebaser.telemetry.events import EVENTS
 from rebaser.telemetry.instruments import Counter, Histogram
 from rebaser_core.commit import Kind
+from rebaser_core.errors import DvuError
 from rebaser_core.streams.subjects import Subjects
 from tests.support import sources
 
@@ -94,11 +98,36 @@ def test_the_closed_sets_are_those_of_the_code() -> None:
     for kind in set(STREAMS) - {"blobs"}:
         assert getattr(Subjects("p"), f"{kind}_stream")
     assert set(log_events.COUNTED) <= {event for event, _ in EVENTS}
+    assert set(catalogue.ENDS) == {reason.value for reason in Reason} | {"quiet", "broken"}
+    assert set(catalogue.JOB_RESULTS) == {"done", "stopped", *map(_result, FAILURES)}
+
+
+FAILURES = (DvuError("no"), DvuError("no", code="late"), WorkerDied("no"), SessionError("no"))
+
+
+def test_each_reason_to_begin_anew_has_its_label() -> None:
+    reasons = re.findall(
+        r'_reset\(f?"([^"{]+)', sources.modules()["rebaser_client.jetstream.ordered.consumer"].read_text()
+    )
+    assert len(reasons) == 7
+    labels = {reason: log_events.COUNTED["ordered_reset"][1]({"reason": reason + "1"}) for reason in reasons}
+    assert [reason for reason, label in labels.items() if label == catalogue.OTHER] == ["status "]
+    assert {label for label in labels.values() if label} == set(catalogue.RESETS)
 
 
 def test_gauges_read_the_state() -> None:
     seen = Snapshot(
-        "test", "serving", 6.0, 5.0, nats_rtt=0.25, spark="ready", slots=7, streams={"dlq": StreamUsage(3, 99, 0.5)}
+        "test",
+        "serving",
+        6.0,
+        5.0,
+        nats_rtt=0.25,
+        spark="ready",
+        slots=7,
+        streams={"dlq": StreamUsage(3, 99, 0.5)},
+        tasks_held=4,
+        deletes_queued=5,
+        spark_load=((6, 0), (0, 2)),
     )
     census = Census(phases={"active": 2}, updates={"owed": 1}, debt_age=4.0)
     found = {(one.name, sample.labels): sample.value for one in read_all(seen, census) for sample in one.samples}
@@ -108,7 +137,9 @@ def test_gauges_read_the_state() -> None:
         ("rebaser_change_sets_owned", ("active",)): 2, ("rebaser_change_sets_owned", ("loading",)): 0,
         ("rebaser_change_sets_dvu", ("owed",)): 1, ("rebaser_debt_age_seconds_max", ()): 4.0,
         ("rebaser_stream_messages", ("dlq",)): 3, ("rebaser_stream_full_ratio", ("dlq",)): 0.5,
-        ("rebaser_stream_messages", ("tasks",)): 0,
+        ("rebaser_stream_messages", ("tasks",)): 0, ("rebaser_tasks_held", ()): 4, ("rebaser_deletes_queued", ()): 5,
+        ("rebaser_spark_calls_waiting", ("small",)): 6, ("rebaser_spark_calls_waiting", ("large",)): 0,
+        ("rebaser_spark_jobs_running", ("large",)): 2,
     }  # fmt: skip
     assert {key: found[key] for key in expected} == expected
 

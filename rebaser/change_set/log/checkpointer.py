@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.runtime.concurrency import run_concurrently
 from rebaser.runtime.context import Context
+from rebaser.telemetry.feeds import checkpoint_written, clock
 from rebaser_client.blobs import BlobStore
 from rebaser_client.blobs.freshness import Freshness
 from rebaser_client.cooperative import run_offloaded
@@ -90,7 +91,7 @@ async def put_all(blobs: BlobStore, written: WrittenCheckpoint) -> tuple[Checkpo
 
 async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> None:
     """Store the current state and name it in a commit. `full`: see `write`."""
-    freshness = Freshness()
+    freshness, began = Freshness(), clock()
     async with commits.view() as view:
         weight = commits.tail_weight
         chain = Chain() if full else commits.chain
@@ -114,12 +115,14 @@ async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> 
     except BaseException:
         draft.discard()
         raise
+    size = sum(map(len, written.parts))
+    checkpoint_written(began, size)
     commits.logger.info(
         "checkpoint_written",
         seq=chain.last,
         base=draft.is_base,
         rows=draft.rows,
-        bytes=sum(map(len, written.parts)),
+        bytes=size,
         parts=len(chain.base + chain.deltas),
         size=chain.size,
     )

@@ -346,7 +346,7 @@ class CommitLog:
                 self._on_stream_error()
                 self.logger.warning("append_unanswered", commit=commit_id, reason=error.message)
             else:
-                feeds.commit_appended(began, encoded.commit.kind, self.logger)
+                feeds.commit_appended(began, encoded.commit, len(encoded.payload), encoded.blob_size, self.logger)
                 return ack.sequence
             await anyio.sleep(backoff.next_delay())
 

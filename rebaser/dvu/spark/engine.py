@@ -28,6 +28,7 @@ from rebaser.dvu.wire.packet import Encoded
 from rebaser.dvu.wire.structure import Structure
 from rebaser.dvu.worker.structure_cache import StructureCache
 from rebaser.embedded import MAX_CONCURRENT_JOBS
+from rebaser.telemetry.feeds import spark_job_ended
 from rebaser_core.errors import DvuError, RebaserError
 
 __all__ = ["Engine", "EngineSettings"]
@@ -70,6 +71,11 @@ class Engine:
     def url(self) -> str:
         """The URL of the Spark Connect server; empty while an embedded Spark starts."""
         return self._sessions.url
+
+    @property
+    def load(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The numbers of calls that wait for a job, and of running jobs: small ones, and large ones."""
+        return self._scheduler.waiting, self._scheduler.running
 
     async def __aenter__(self) -> Self:
         await self._sessions.check()
@@ -192,7 +198,16 @@ class Engine:
             del self._running[job.tag]
             active.running_jobs -= 1
             active.job_ended.set()
-            self._scheduler.job_ended(job, anyio.current_time())
+            now = anyio.current_time()
+            self._scheduler.job_ended(job, now)
+            spark_job_ended(
+                job.result,
+                large=job.large,
+                waited=job.started_at - min(call.queued_at for call in job.calls),
+                seconds=now - job.started_at,
+                sent=[call.size for call in job.calls],
+                received=sum(len(part) for call in job.calls for parts in call.results for part in parts),
+            )
             self._changed.set()
             for call in job.calls:
                 if call.job is job:
@@ -238,6 +253,7 @@ class Engine:
             message = f"the Spark job failed unexpectedly: {type(error).__name__}: {error}"
             self._handle_failure(active, job, SessionError(message[:300]))
         else:
+            job.result = "done"
             for call in job.calls:
                 call.results, results = results[: len(call.packets)], results[len(call.packets) :]
                 call.done.set()
@@ -258,6 +274,7 @@ class Engine:
             return  # the job was interrupted because no caller waits for it any more
         _log.warning("dvu_job_failed", labels=_labels(job), callers=len(job.calls), reason=error.message)
         session_lost = isinstance(error, SessionError)
+        job.result = _result(error)
         if session_lost:
             active.mark_lost()
         calls = [call for call in job.calls if not call.abandoned]
@@ -294,6 +311,14 @@ class Engine:
         if not returned.is_set():
             active.mark_lost()
             await run_shielded(active.session.disconnect)
+
+
+def _result(error: DvuError) -> str:
+    if isinstance(error, SessionError):
+        return "session_lost"
+    if isinstance(error, WorkerDied):
+        return "worker_died"
+    return "late" if error.code == "late" else "failed"
 
 
 def _stopping() -> DvuError:

@@ -65,13 +65,15 @@ class EvaluateCall:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """Calls that share a Spark job. `stop` is set when no caller waits for it any more."""
+    """Calls that share a Spark job. `stop` is set when no caller waits for it any more. `result`: how it ended, as
+    metrics name it."""
 
     calls: list[EvaluateCall]
     tag: str
     large: bool
     started_at: float
     stop: anyio.Event = field(default_factory=anyio.Event)
+    result: str = "stopped"
 
 
 class JobScheduler:
@@ -102,6 +104,17 @@ class JobScheduler:
                 queue.remove(call)
                 return True
         return False
+
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """The number of queued calls: small ones, and large ones."""
+        return len(self._small), len(self._large)
+
+    @property
+    def running(self) -> tuple[int, int]:
+        """The number of running jobs: small ones, and large ones."""
+        large = sum(job.large for job in self._running)
+        return len(self._running) - large, large
 
     def drain(self) -> Iterator[EvaluateCall]:
         """Remove every queued call, and yield it."""

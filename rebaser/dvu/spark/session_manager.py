@@ -133,7 +133,7 @@ class SessionManager:
 
     async def run(self) -> None:
         """Keep a session open until cancelled."""
-        backoff = Backoff(_RETRY, _RETRY_MAX)
+        backoff, why = Backoff(_RETRY, _RETRY_MAX), "first"
         while True:
             try:
                 active = ActiveSession(await self._open())
@@ -151,8 +151,9 @@ class SessionManager:
             self.state = "ready"
             self.ready.set()
             self._available.set()
-            _log.info("spark_ready", embedded=self._embedded)
+            _log.info("spark_ready", embedded=self._embedded, session=why)
             await active.retired.wait()
+            why = "lost" if active.lost else "renewed"
             self._available = anyio.Event()
             if active.lost:
                 self.state = "restarting"
