@@ -66,12 +66,12 @@ def refusal(outcome: str, error: "RequestRejected", key: "ChangeSetKey", advice:
     return CommandFailed(f"{outcome}: {error.reason}" + (f"; {what}" if what else ""))
 
 
-def _advice_of(error: RebaserError) -> str:
-    """Return what to do about a rejected request, for a command that has no advice of its own."""
+def with_advice(line: str, error: RebaserError) -> str:
+    """Return `line`, which tells of `error`, with what to do about it if a request was rejected."""
     response = getattr(error, "response", None)
     if response is None or error.code not in _ADVICE:
-        return ""
-    return _ADVICE[error.code].format(workspace=response.workspace_id, name=response.change_set_id)
+        return line
+    return f"{line}; " + _ADVICE[error.code].format(workspace=response.workspace_id, name=response.change_set_id)
 
 
 def usage_error(message: str, option: str | None = None) -> typer.BadParameter:
@@ -117,11 +117,9 @@ def _rebaser_line(error: RebaserError) -> str:
         )
     if error.code in HINTS:
         return f"{line} ({HINTS[error.code]})"
-    if advice := _advice_of(error):
-        line += f"; {advice}"
     if error.code == "not_connected" and "rebaser dev" not in line:
         line += " (start NATS with `rebaser dev`, or give its address with --nats or REBASER_NATS_URL)"
-    return line
+    return with_advice(line, error)
 
 
 def is_broken_pipe(error: BaseException) -> bool:

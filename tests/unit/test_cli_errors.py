@@ -4,9 +4,10 @@ import pytest
 import typer
 
 from rebaser.cli.errors import CommandFailed, explain, is_broken_pipe
+from rebaser.cli.sending.sender import EditSender, WaitUntil
 from rebaser_client.errors import RequestRejected
 from rebaser_core.errors import ConfigError, TransientError
-from rebaser_core.ids import RequestId
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse, Failure
 
 
@@ -39,10 +40,12 @@ def test_a_missing_connection_says_how_to_get_one() -> None:
 
 def test_a_rejected_request_says_what_to_do() -> None:
     failure = Failure("closed", "this change set is closed (applied)", 7)
-    explained = explain(RequestRejected(RequestId("r"), EnqueueUpdatesResponse(RequestId("r"), "shop", "fix", failure)))
-    assert explained is not None
+    error = RequestRejected(RequestId("r"), EnqueueUpdatesResponse(RequestId("r"), "shop", "fix", failure))
+    sender = EditSender(ChangeSetKey("shop", "fix"), WaitUntil.APPLIED, timeout=1)
+    sender.error = error
     line = "request r was rejected: this change set is closed (applied); `rebaser reopen shop fix` opens it again"
-    assert explained == (line, 1)
+    assert explain(error) == (line, 1)
+    assert sender.error_line() == line
 
 
 def test_a_bug_is_not_explained_away_even_beside_an_expected_failure() -> None:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rebaser.cli.errors import CommandFailed
+from rebaser.cli.errors import CommandFailed, with_advice
 from rebaser.cli.output import console
 from rebaser.cli.output.wording import recompute_text
 from rebaser.cli.sending.outcome import failure_lines, tally_object, tally_text, unknown_input_warnings
@@ -246,7 +246,7 @@ class EditSender:
             line += f"; lines 1 to {self._last_line} were {self._verb}"
         elif self.requests and self._location:
             line += f"; the edits of the options were {self._verb}"
-        return f"{line}; nothing after that was sent" if self._location else line
+        return with_advice(f"{line}; nothing after that was sent" if self._location else line, self.error)
 
     def interrupted_line(self) -> str:
         """Return which lines of a file were or may have been sent before the interruption; empty if none."""
