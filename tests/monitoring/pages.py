@@ -75,7 +75,7 @@ or absent_over_time(rebaser_ready[1d])""",
             "Before anything else, find out who deleted the stream, and keep the volumes of NATS as they are.",
             (
                 "If `REBASER_COMMITS` was lost, stop the servers and restore a backup: see"
-                " [backup and restore](operating.md#garbage-collection)."
+                " [backup and restore](running.md#backup-and-restore)."
             ),
             "If only tasks or sweeps were lost, nothing is missing: servers replace them.",
         ),

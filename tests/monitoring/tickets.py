@@ -149,10 +149,7 @@ and on (job) max by (job) (rebaser_tasks_waiting) > 0""",
         ),
         (
             "Start more servers; they take work at once.",
-            (
-                "If the servers have memory to spare, set `REBASER_CONCURRENCY` higher:"
-                " see [sizing](internals/scale.md#ten-thousand-change-sets-on-one-server)."
-            ),
+            ("If the servers have memory to spare, set `REBASER_CONCURRENCY` higher: see [sizing](running.md#sizing)."),
         ),
         hold=300,
     ),
@@ -194,7 +191,7 @@ unless max by (job, stream) (rebaser_stream_full_ratio) > 0.95""",
         (
             (
                 "As for [StreamFull](#rebaserstreamfull), before it is urgent."
-                " [Growth](limits.md#queues) says what makes each stream grow."
+                " [Growth](running.md#growth-and-retention) says what makes each stream grow."
             ),
         ),
         hold=300,
