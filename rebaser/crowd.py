@@ -10,15 +10,15 @@ from rebaser.change_set.owner import Owner
 from rebaser_core.ids import ChangeSetKey
 
 IDLE_AFTER = 0.25  # seconds without work after which an owner is idle; its first request may arrive until then
-SAMPLE = 32  # owners that one search compares, to find the one that has been idle for the longest time
-MAX_SEARCH = 1000  # maximum number of owners that one search looks at
+SAMPLE = 32  # owners that one search compares, to find the one that has been idle longest
+MAX_SEARCH = 1000  # maximum number of owners that one search examines
 
 
 def find_idle(owners: OrderedDict[ChangeSetKey, Owner], now: float) -> Owner | None:
-    """Return the owner that has been idle for the longest time among those looked at; None if none of them is idle.
+    """Return, of the examined owners, the one that has been idle longest; None if none of them is idle.
 
-    Looking at all of ten thousand owners would take too long. So a search looks at the first `SAMPLE` owners, and at
-    more, up to `MAX_SEARCH`, only while all of them are busy. It moves the owners that it has looked at to the end.
+    Examining all of ten thousand owners would take too long. So a search examines the first `SAMPLE` owners, and
+    further ones, up to `MAX_SEARCH`, only while all of these are busy. It moves the examined owners to the end.
     """
     found: Owner | None = None
     for looked in range(min(len(owners), MAX_SEARCH)):
@@ -33,7 +33,7 @@ def find_idle(owners: OrderedDict[ChangeSetKey, Owner], now: float) -> Owner | N
 
 
 def yielding(holders: Sequence[Owner], now: float, turn: float) -> list[Owner]:
-    """Return the owners that have to yield, in this order: idle ones, then those busy for longer than `turn`.
+    """Return the owners that have to yield: first idle ones, then those that have been busy for longer than `turn`.
 
     `holders`: the owners that hold a slot. `turn` is in seconds.
     """

@@ -1,6 +1,6 @@
-"""Describes owners to those who ask from outside: one of them for `rebaser explain`, all of them as a census.
+"""Describes owners to observers: a single owner for `rebaser explain`, and all owners as a census.
 
-Invariant: an owner is read, never changed, and nothing is counted along the way.
+Invariant: owners are only read, never changed, and the numbers are counted when they are asked for.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from rebaser_core.messages import DvuProgress
 
 
 def describe_owner(owner: Owner, now: float) -> dict[str, object]:
-    """Return the state of `owner`, as `rebaser_core.explain.facts.OwnerFacts` names it. Times are in seconds."""
+    """Return the state of `owner`, under the names of `rebaser_core.explain.facts.OwnerFacts`. Times are in seconds."""
     state, progress = owner.lifecycle, owner.progress
     deciding = state.phase is Phase.ACTIVE and (state.busy or state.queued)
     return {
@@ -47,7 +47,7 @@ def take_census(owners: Collection[Owner], slow_updates: Iterable[DvuProgress]) 
 
 
 def running_updates(owners: Mapping[ChangeSetKey, Owner]) -> Iterator[tuple[ChangeSetKey, Progress]]:
-    """Yield the updates that run, by change set."""
+    """Yield the running updates, by change set."""
     for key, owner in owners.items():
         if (progress := owner.progress) is not None:
             yield key, progress

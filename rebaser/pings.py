@@ -56,15 +56,17 @@ def _describe_update(update: DvuProgress) -> dict[str, object]:
 
 
 def about_change_set(context: Context, server: Server, payload: bytes) -> dict[str, object]:
-    """Return what to add to the answer to a ping that names a change set; see `OwnerFacts` in `rebaser_core.explain`.
+    """Return the additional fields of the answer to a ping that names a change set; see `OwnerFacts` in
+    `rebaser_core.explain`.
 
-    `trouble` is the newest failure of the change set on this server. `time` (Unix seconds) is this server's clock.
+    `trouble` is the newest failure of the change set on this server. `time` (Unix seconds) is by the clock of this
+    server.
     """
     try:
         asked: Any = json.loads(payload) if 0 < len(payload) <= MAX_PING else None
         key = ChangeSetKey.of(asked["workspace"], asked["changeSet"])
     except (ValueError, TypeError, KeyError, RecursionError, RebaserError):
-        return {}  # it names none
+        return {}  # the ping names no change set
     failure = context.health.of(key, context.now())
     about = server.about(key) | {"rtt": context.connection.away_and_rtt()[1], "time": time.time()}
     if failure is not None:
@@ -81,7 +83,7 @@ async def answer_pings(
     """Send `answer()` and `about(payload)` to each ping that has an inbox, until cancelled.
 
     The inbox is chosen by the sender, and named in a header, as for requests (see `rebaser.change_set.replies`). Older
-    clients name it only as the reply subject of NATS, which NATS replaces where the ping comes from another account.
+    clients name it only as the reply subject of NATS, which NATS replaces if the ping comes from another account.
     """
     async with context.connection.subscribe(context.subjects.ping) as pings:
         async for ping in pings:

@@ -55,7 +55,7 @@ class Server:
         self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # any call of an owner may change the order
         self._updates_reporter = ProgressReporter(context, partial(running_updates, self._owners))
         self._held: dict[ChangeSetKey, Task] = {}  # tasks without an owner, because no slot is free
-        self._successor_tasks: dict[ChangeSetKey, Task] = {}  # delivered while the previous owner was ending
+        self._successor_tasks: dict[ChangeSetKey, Task] = {}  # delivered while the previous owner is ending
         self._declined_until: dict[ChangeSetKey, float] = {}  # tasks of change sets that need a newer server
         self._group: TaskGroup
         self._pull: PullConsumer | None = None
@@ -109,7 +109,7 @@ class Server:
                     await self._shut_down(self._group)
 
     def snapshot(self) -> Snapshot:
-        """Return the state of this server, without that of its owners; see `census`."""
+        """Return the state of this server without the state of its owners, which `census` returns."""
         context, settings = self._context, self._context.settings
         away, rtt = context.connection.away_and_rtt()
         return Snapshot(
@@ -144,7 +144,8 @@ class Server:
         return take_census(self._owners.values(), self._updates_reporter.slow())
 
     def about(self, key: ChangeSetKey) -> dict[str, object]:
-        """Return what this server has to do with the change set `key`; without `phase` if it does not have its task."""
+        """Return the relation of this server to the change set `key`; without `phase` if it does not have the task of
+        `key`."""
         if key not in self._owners:
             return {"phase": "no_slot"} if key in self._held else {}
         return describe_owner(self._owners[key], self._context.now())
@@ -192,7 +193,7 @@ class Server:
     async def _own(self, owner: Owner) -> None:
         """Run `owner` to its end. A failure of one owner does not affect the others."""
         try:
-            with owner.scope:  # shielded: a cancelled server ends its owners through their lifecycles
+            with owner.scope:  # shielded, because a cancelled server ends its owners through their lifecycles
                 await owner.run()
         except Exception:
             owner.log.exception("owner_failed")
@@ -272,7 +273,8 @@ class Server:
                 owner.stop(Reason.TRANSIENT)
 
     def streams_recreated(self, streams: frozenset[str]) -> None:
-        """If the stream of blobs was recreated, make the owners write full checkpoints, as the old ones are lost."""
+        """If the stream of blobs was recreated, make the owners write full checkpoints, because the old ones are
+        lost."""
         context = self._context
         if context.settings.blobs is None and f"OBJ_{context.subjects.blobs_bucket}" in streams:
             for owner in list(self._owners.values()):
@@ -281,7 +283,7 @@ class Server:
     # -- loops -----------------------------------------------------------------------------------------------------
 
     async def _keepalive_loop(self) -> None:
-        """Send progress acks for the tasks of this server. End the owners after a pause longer than `ack_wait`."""
+        """Send progress acks for the tasks of this server. After a pause longer than `ack_wait`, end the owners."""
         context = self._context
         ack_wait = context.settings.ack_wait
         while True:
@@ -359,7 +361,8 @@ class Server:
         for owner in leaving[:waiting]:
             owner.stop(Reason.YIELD)
         if leaving and not waiting and not info.num_waiting:
-            # A task that was given back does not count as pending in NATS. No server is pulling, so request one task.
+            # A task that was given back does not count as pending in NATS. Because no server is pulling, request one
+            # task.
             self._overbooked = 1
             self._fill_slots()
 

@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Process:
-    """The process as the ops port sees it; it has a server once one exists."""
+    """The process from the view of the ops port. It has a server as soon as one exists."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

@@ -20,7 +20,7 @@ from rebaser_core.streams.topology import TopologyOptions
 if TYPE_CHECKING:
     from rebaser_client.jetstream import Access
 
-PREFIX = "rebaser_"  # of environment variables, in upper or lower case
+PREFIX = "rebaser_"  # prefix of environment variables, in upper or lower case
 LIMIT_PREFIX = f"{PREFIX}limits__"
 LOWEST_LIMIT = 8
 DEFAULT_GC_EVERY = 86_400.0  # with blobs in NATS
@@ -50,7 +50,7 @@ class Settings(BaseModel):
     nats_password: SecretStr | None = Field(None, description="Password of the NATS user.")
     nats_token: SecretStr | None = Field(None, description="NATS token.")
     nats_tls_ca: Path | None = Field(
-        None, description="CA certificates that may sign the certificate of NATS (PEM); default: those of the system."
+        None, description="CA certificates that may sign the certificate of NATS (PEM); default: the system's."
     )
     nats_tls_cert: Path | None = Field(None, description="Client certificate for NATS (PEM).")
     nats_tls_key: Path | None = Field(
@@ -67,7 +67,7 @@ class Settings(BaseModel):
     reply_prefix: str | None = Field(
         None,
         description="Prefix of the inboxes that clients may name for their replies; servers refuse all others. Default:"
-        " the inbox prefix of the server. With another one, no client can have a reply sent to the inbox of a server.",
+        " the inbox prefix of the server. With another prefix, clients cannot direct replies to the inbox of a server.",
     )
     spark: str = Field(
         "local[*]",
@@ -106,7 +106,7 @@ class Settings(BaseModel):
         ge=1,
         description="Act as a spare server: take change sets only while all servers together own at least this many.",
     )
-    # Small enough that clients process the answers of one commit while the server makes the next one.
+    # Small enough that clients process the answers of one commit while the server prepares the next one.
     batch_max_requests: int = Field(32, ge=1, le=10_000, description="Maximum number of requests in one commit.")
     batch_max_bytes: int = Field(
         4 * 1024 * 1024, ge=1024, description="Maximum size of the requests in one commit, in bytes."
@@ -174,12 +174,12 @@ class Settings(BaseModel):
         7 * 86_400.0,
         ge=0,
         description="How long the history of a change set is kept; 0: commits do not record what they replaced, and"
-        " servers of the previous release can read all that this one writes.",
+        " servers of the previous release can read everything that this release writes.",
     )
     history_bytes: int = Field(
         256 * 1024 * 1024,
         ge=0,
-        description="Maximum size of the history of a change set, in bytes; the oldest part of a larger one is purged.",
+        description="Maximum size of the history of a change set, in bytes; beyond it, the oldest part is purged.",
     )
     closed_for: float = Field(
         30 * 86_400.0,
@@ -205,7 +205,7 @@ class Settings(BaseModel):
     create_streams: bool = Field(
         True,
         description="Whether servers create missing streams and update existing ones; if not, `rebaser init` does, and"
-        " servers need no right to.",
+        " servers need no permission to do so.",
     )
     durability: Literal["memory", "fast", "safe"] | None = Field(
         None,
@@ -246,7 +246,7 @@ class Settings(BaseModel):
     duplicate_window: float | None = Field(
         None,
         ge=0.1,
-        description="A request sent twice within this time is stored once; this saves traffic and guarantees nothing.",
+        description="A request sent twice within this time is stored once. This saves traffic; no guarantee needs it.",
     )
     ack_sample: int | None = Field(None, ge=0, le=100, description="Percentage of task acks that NATS reports.")
     checkpoint_bytes: int = Field(
@@ -338,7 +338,7 @@ class Settings(BaseModel):
             )
 
     def embedded(self, url: str) -> Self:
-        """Return a copy for the embedded NATS at `url`, which requires no credentials, and has no streams at first."""
+        """Return a copy for the embedded NATS at `url`, which requires no credentials and initially has no streams."""
         return self.model_copy(update=dict.fromkeys(ACCESS) | {"nats_url": url, "create_streams": True})
 
     def retention(self) -> Retention:
@@ -372,7 +372,8 @@ class Settings(BaseModel):
 
 
 def load_settings(**given: object) -> Settings:
-    """Return the settings: from `given` unless None, else from the environment, else defaults.
+    """Return the settings. Each comes from `given` unless it is None there, otherwise from the environment, otherwise
+    from the defaults.
 
     Raises `ConfigError` with a one-line message.
     """

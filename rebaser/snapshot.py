@@ -1,7 +1,7 @@
-"""The state of a server at one moment, as probes, metrics and pings report it. Data only.
+"""The state of a server at one moment, as probes, metrics and pings report it. This module contains only data.
 
-Invariant: a state is read when a probe, a scrape or a ping asks for it. It is never counted along the way, so it cannot
-drift.
+Invariant: a state is read when a probe, a scrape or a ping asks for it. No counter is updated as the state changes, so
+the report cannot drift.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class Snapshot:
     - `stage`: `connecting` until there is a first connection to NATS, `starting` until tasks are pulled, `draining`
       from SIGTERM on.
     - `nats_away`: how long there has been no connection; 0 while there is one. `nats_rtt`: the last round trip.
-    - `progress_silent`: how long ago the loop that sends progress acks last began a round.
+    - `progress_silent`: the time since the loop that sends progress acks last began a round.
     - `missing`: which streams are missing, or why they cannot be checked; empty if all exist.
     - `trouble`: the newest failure that stopped the progress of a change set; empty if there is none.
     - `streams`: by kind. These, `oldest_request_age`, `tasks_waiting` (tasks that no server has) and `tasks_in_hand`
@@ -79,9 +79,9 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """The state that takes a walk through all owners: their number by phase, and by state of their update; the updates
-    that have run for a long time; the age of the oldest update that is due, in seconds; the number of values; the
-    bytes of the longest log after its newest checkpoint."""
+    """The state that requires going through all owners: the number of owners by phase, and by state of their update;
+    the updates that have run for a long time; the age of the oldest update that is due, in seconds; the number of
+    values; the bytes of the longest log after its newest checkpoint."""
 
     phases: Mapping[str, int] = field(default_factory=dict)
     updates: Mapping[str, int] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 `app` is the root of the command line, and `registry` lists its commands. `commands` has a module for each command,
 `sending` reads and sends edits, and `demo` is the tour of `rebaser demo`. The other modules are shared: options,
-output, errors, signals, connections. This package may import everything; nothing else in the product imports it.
+output, errors, signals, connections. This package may import all others; no other package imports it.
 
 Invariant: importing this package imports nothing that a command needs for its work, so that `--help` and shell
 completion answer at once.
@@ -23,7 +23,7 @@ def main() -> None:
     # ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit_at_once)
-    gc.disable()  # off until `runner` runs: imports create many objects, but no garbage
+    gc.disable()  # off until `runner` starts: imports create many objects, but no garbage
     from rebaser.cli import lazy_modules
 
     lazy_modules.install()

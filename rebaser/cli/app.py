@@ -79,6 +79,6 @@ def run(arguments: list[str]) -> int:
         line, code = explained
         console.note(f"rebaser: {line}")
         if isinstance(error, OSError):
-            silence_output()  # do not try to write the rest again when the interpreter exits
+            silence_output()  # otherwise, the interpreter would try to write the rest again at its exit
         return code
     return code if isinstance(code, int) else DONE

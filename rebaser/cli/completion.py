@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rebaser_client import RebaserClient
 
-SECONDS = 2.0  # if there is no answer after this time, a completion offers nothing
+SECONDS = 2.0  # without an answer within this time, a completion offers nothing
 OFFERED = 100  # names
 
 
@@ -81,7 +81,7 @@ def _offered(
             async with connected as client:
                 found.extend(await names(client))
 
-    with suppress(Exception):  # a shell has no place for errors
+    with suppress(Exception):  # a shell cannot show errors here
         anyio.run(ask)
     return sorted({name for name in found if name.startswith(incomplete)})[:OFFERED]
 

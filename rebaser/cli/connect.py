@@ -64,7 +64,8 @@ async def open_stores(settings: "Settings") -> AsyncIterator["Stores"]:
 
 
 async def ping_servers(nats: str, prefix: str, server: str | None, timeout: float) -> list["ServerInfo"]:  # noqa: ASYNC109 - no answer within `timeout` is a result
-    """Return the servers that answer a ping. Waits for the first answer, or for that of `server` if given.
+    """Return the servers that answer a ping. Waits for the first answer or, if `server` is given, for the answer of
+    that server.
 
     Returns an empty list if there is no answer within `timeout` seconds.
     """

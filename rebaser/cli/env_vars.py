@@ -22,12 +22,12 @@ def unknown_variables(environment: Iterable[str], root: Any) -> list[str]:
         return []
     settings = _settings()
     if candidates <= settings:
-        return []  # the usual case, which saves importing the modules of all commands below
+        return []  # the usual case, in which the modules of the commands need not be imported
     known = settings.union(_of_options(root, "REBASER"))
     lines = []
     for name in sorted(candidates - known):
         if name.startswith("REBASER_LIMITS__") or _KUBERNETES.fullmatch(name):
-            continue  # for an unknown limit, loading the settings fails
+            continue  # loading the settings fails for an unknown limit
         close = get_close_matches(name, known, 1, cutoff=0.75)
         lines.append(f"{name} is not a setting and is ignored" + (f"; did you mean {close[0]}?" if close else ""))
     return lines

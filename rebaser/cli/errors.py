@@ -1,6 +1,6 @@
 """Turns expected failures of commands into one line on stderr and an exit code.
 
-Invariant: no other module does this. The line says what is wrong and what to do. An unexpected exception keeps its
+Invariant: only this module does so. The line says what is wrong and what to do. An unexpected exception keeps its
 traceback, because it is a bug.
 """
 
@@ -35,7 +35,7 @@ EXTRAS = {
     "pyspark": "spark",
 }
 
-# What to do about a rejected request, by error code. `name`: the change set that the request is about.
+# Advice for a rejected request, by error code. `name`: the change set that the request concerns.
 _ADVICE = {
     "closed": "`rebaser reopen {workspace} {name}` opens it again",
     "deleted": "`rebaser branches {workspace} --all` lists what is deleted",
@@ -58,8 +58,8 @@ class CommandFailed(Exception):  # noqa: N818 - reads as a sentence where it is 
 def refusal(outcome: str, error: "RequestRejected", key: "ChangeSetKey", advice: Mapping[str, str]) -> CommandFailed:
     """Return the failure of a command whose request was rejected: why, and what to do.
 
-    `outcome`: what was not done ("nothing was rebased"). `key`: the change set that rejected the request, or that the
-    request is about. `advice`: by error code, advice that replaces that in `_ADVICE`.
+    `outcome`: the action that did not happen ("nothing was rebased"). `key`: the change set that rejected the request,
+    or that the request concerns. `advice`: by error code, advice that replaces the entry of `_ADVICE`.
     """
     workspace, name = key.workspace, key.change_set
     what = advice.get(error.code) or _ADVICE.get(error.code, "").format(workspace=workspace, name=name)

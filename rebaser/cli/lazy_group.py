@@ -8,12 +8,12 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-Function: TypeAlias = Callable[..., int]  # a function that typer makes a command of; its parameters are the options
+Function: TypeAlias = Callable[..., int]  # a function that typer turns into a command; its parameters are the options
 Command: TypeAlias = Any  # typer does not export the class
 
 
 class LazyCommands(MutableMapping[str, Command]):
-    """Commands by name. A value is a command, or a function that makes it, which is called when the value is read."""
+    """Commands by name. A value is a command, or a function that creates the command when the value is read."""
 
     def __init__(self, makers: dict[str, Callable[[], Command]]) -> None:
         self._makers = dict(makers)
@@ -40,7 +40,8 @@ class LazyCommands(MutableMapping[str, Command]):
 
 
 class LazyGroup(TyperGroup):
-    """A group of the commands that `command` and `group` registered, followed by those of the application itself.
+    """A group of the commands that `command` and `group` registered, followed by the commands of the application
+    itself.
 
     `summary` is the first sentence of a command's help, which the list of commands and shell completion show.
     """

@@ -1,6 +1,7 @@
-"""Delays the import of large modules that libraries import at once, but that few commands use.
+"""Delays the import of large modules that libraries import eagerly, but that few commands use.
 
-For the process of a command only: a library must not change how the modules of an application are imported.
+Only the process of a command uses this module: a library must not change how the modules of an application are
+imported.
 """
 
 import sys
@@ -12,7 +13,7 @@ from types import ModuleType
 LAZY = frozenset(
     {
         "aiohttp",  # nats-py imports it if it is installed; only ws:// and wss:// need it
-        "nats.js",  # of nats-py, replaced by `rebaser_client.jetstream`
+        "nats.js",  # part of nats-py; `rebaser_client.jetstream` replaces it
     }
 )
 

@@ -59,7 +59,7 @@ def show_errors() -> None:
 
 
 class _FirstError(logging.Handler):
-    """Configures structlog, and passes the event on to it. Later events go to structlog directly."""
+    """Configures structlog, and passes the event to it. Later events go to structlog directly."""
 
     def emit(self, record: logging.LogRecord) -> None:
         import structlog

@@ -86,7 +86,7 @@ ACCESS_OPTIONS = [
     _option(
         "nats_tls_ca",
         Path | None,
-        "CA certificates that may sign the certificate of NATS. Default: those of the system.",
+        "CA certificates that may sign the certificate of NATS. Default: the system's certificates.",
         "FILE",
     ),
     _option("nats_tls_cert", Path | None, "Client certificate for NATS.", "FILE"),
@@ -96,14 +96,14 @@ ACCESS_OPTIONS = [
     _option(
         "nats_tls_hostname", str | None, "Host name in the certificate of NATS, if it differs from the address.", "NAME"
     ),
-    _option("nats_domain", str | None, "Domain of JetStream, where an account imports it from another one.", "NAME"),
+    _option("nats_domain", str | None, "JetStream domain, if this account imports JetStream from another.", "NAME"),
 ]
 ACCESS_VALUES: ContextVar[dict[str, object]] = ContextVar("ACCESS_VALUES", default={})  # noqa: B039 - never mutated
 """The values of `ACCESS_OPTIONS` for the command that runs, by setting."""
 
 
 def with_access(command: Callable[..., int]) -> Callable[..., int]:
-    """Return `command` with `ACCESS_OPTIONS` added: how to log in to NATS, and which certificates to trust."""
+    """Return `command` with `ACCESS_OPTIONS` added: the credentials for NATS, and the certificates to trust."""
     names = [option.name for option in ACCESS_OPTIONS]
 
     @wraps(command)

@@ -3,7 +3,7 @@
 `registry_tools` registers the others.
 
 Invariant: importing this module imports no command. The module of a command is imported when the command is chosen or
-its help is wanted, and imports the rest when the command runs.
+its help is requested. It imports the rest when the command runs.
 """
 
 from rebaser.cli.lazy_group import Function, LazyGroup

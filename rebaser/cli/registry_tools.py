@@ -1,4 +1,4 @@
-"""Registers further commands, as `registry` does: those that show, examine or measure an installation."""
+"""Registers the commands that show, examine or measure an installation, as `registry` does for the others."""
 
 import typer
 

@@ -28,7 +28,7 @@ def run_async(work: Work, *, daemon: bool = False) -> int:
     With `daemon`, SIGTERM is the normal way to stop, and the exit code is 0.
     """
     logs.show_errors()
-    gc.freeze()  # no collection needs to visit imported objects, which stay
+    gc.freeze()  # imported objects stay, so no collection needs to visit them
     gc.enable()  # `rebaser.cli.main` has disabled it
     code = anyio.run(
         partial(_supervised, work), backend="asyncio", backend_options={"use_uvloop": find_spec("uvloop") is not None}
@@ -39,7 +39,7 @@ def run_async(work: Work, *, daemon: bool = False) -> int:
 @contextmanager
 def collector_paused() -> Iterator[None]:
     """Pause Python's cycle collector, which would take a third of the time while many objects without cycles are
-    made."""
+    created."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -73,7 +73,7 @@ async def _supervised(work: Work) -> int:
 
 @asynccontextmanager
 async def best_effort(run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Run `run` beside the body, and cancel it when the body ends. Its `RebaserError`s are ignored."""
+    """Run `run` concurrently with the body, and cancel it when the body ends. Its `RebaserError`s are ignored."""
 
     async def attempt() -> None:
         with suppress(RebaserError):

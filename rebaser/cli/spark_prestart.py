@@ -1,8 +1,7 @@
 """Starts the embedded Spark while the server's modules are imported. Both take seconds, and each uses its own CPU.
 
-Invariant: Spark is stopped when `prestarted_spark` exits, and when a signal ends the process before or after the time
-in which `rebaser.cli.runner` handles signals. Errors (for example, if Java is missing) are not reported here: the
-server gets them when it needs Spark.
+Invariant: Spark is stopped when `prestarted_spark` exits, and when a signal ends the process while `rebaser.cli.runner`
+does not handle signals. Errors, such as missing Java, are not reported here: the server gets them when it needs Spark.
 """
 
 import os
@@ -49,6 +48,6 @@ def prestarted_spark(settings: "Settings") -> Iterator["Jvm | None"]:
     try:
         yield jvm
     finally:
-        handle(dict.fromkeys(before, leave))  # again, because the runner, which handled them meanwhile, has ended
+        handle(dict.fromkeys(before, leave))  # once more, because the runner handled signals meanwhile
         jvm.stop()
         handle(before)

@@ -4,10 +4,10 @@ Only the command line imports this package; servers do not. It may import `rebas
 `rebaser_core`. `log_message` and `history` do no I/O: they classify single messages and fold a damaged log.
 `examination`, `repair` and `rights` do the I/O.
 
-A log that cannot be read stops its change set: readers fail, and owners give its task back again and again. A repair
-appends one commit that names a new checkpoint with everything that can still be read. From then on, no reader needs the
-messages before that commit. The damaged messages remain in the log until a later checkpoint has the log purged up to
-the new one. If they belong to the history that is kept, they remain until that ends.
+A log that cannot be read stops its change set: readers fail, and owners keep giving back its task. A repair appends one
+commit that names a new checkpoint with everything that can still be read. From then on, no reader needs the messages
+before that commit. The damaged messages remain in the log until a later checkpoint causes a purge up to the repair. If
+they belong to the history that is kept, they remain until that history expires.
 
 How the repaired state is built, and why:
 
@@ -22,13 +22,13 @@ How the repaired state is built, and why:
   succeeds on any state, so omitting later acknowledged edits would only lose more. Two kinds of commits are omitted, so
   that nothing is applied twice: copies of earlier commits, and commits that apply requests which were decided before.
 - Derived values may depend on edits that were lost, so all of them are computed again.
-- Whether an unreadable commit decided any request is known from its header `X-Applied`, or from the commit after it: if
-  the highest decided request is the same before and after, the unreadable commit decided none.
+- The header `X-Applied` of an unreadable commit, or the commit after it, shows whether it decided any request: if the
+  highest decided request is the same before and after, it decided none.
 
 Exactly once: `applied`, the highest sequence of a decided request, never decreases. However, the outcomes recorded in a
-lost commit are forgotten, unless nothing was applied for the request. If a request that the lost commit decided is
-still in the queue, the next owner moves it to the dead letters with the code `skipped`: it is neither dropped nor
-applied out of order, and it can be redriven. If a client sends such a request again, it is applied once.
+lost commit are forgotten, except outcomes of requests for which nothing was applied. If a request that the lost commit
+decided is still in the queue, the next owner moves it to the dead letters with the code `skipped`: it is neither
+dropped nor applied out of order, and it can be redriven. If a client sends such a request again, it is applied once.
 
 The fence: the repair commit is appended by compare-and-set on the last message of the log. If another writer appended
 meanwhile, the repair is refused and nothing has changed. An owner that holds the change set is fenced at its next

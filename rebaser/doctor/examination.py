@@ -1,7 +1,7 @@
 """Reads the log of a change set, even if it is damaged, and reports what is wrong with it.
 
-Invariant: nothing is written here. An outage is never reported as damage: an unreachable store raises an error, and a
-blob counts as missing only after several attempts.
+Invariant: this module writes nothing. An outage is never reported as damage: an unreachable store raises an error, and
+a blob counts as missing only after several attempts.
 """
 
 from collections.abc import Awaitable, Callable
@@ -55,11 +55,11 @@ class UnrecordedRequest:
 
 @dataclass(slots=True)
 class Examination:
-    """What the log of `key` contains, read up to its message `last` (0: the log is empty).
+    """The content of the log of `key`, read up to its message `last` (0: the log is empty).
 
-    `newer`: why only a newer version can read the log; there are no findings then. `notes`: harmless
+    `newer`: why only a newer version can read the log; if it is set, there are no findings. `notes`: harmless
     irregularities. `base`: log sequence of the checkpoint from which `state` was built, 0 for none. `intact_until`: log
-    sequence up to which nothing is wrong. `carried`: number of commits after `intact_until` that `state` contains.
+    sequence up to which the log is intact. `carried`: number of commits after `intact_until` that `state` contains.
     `queued`: requests that the next owner will move to the dead letters after a repair. `unreadable`: damaged messages,
     which a repair leaves in place.
     """
@@ -134,7 +134,8 @@ class _Examiner:
         return examination
 
     async def _read(self) -> list[LogMessage]:
-        """Return all messages of the log at one moment; start again if any was purged during the read."""
+        """Return all messages of the log at one moment. If a message is purged during the read, the read starts
+        again."""
         for _ in range(READ_ATTEMPTS):
             first = await self._js.next(self._stream, self._subject, 1)
             last = await self._js.last(self._stream, self._subject)
@@ -145,7 +146,7 @@ class _Examiner:
                 again = await self._js.next(self._stream, self._subject, 1)
                 if again is not None and again.sequence == first.sequence:
                     return messages
-        raise TransientError("the log is purged faster than it can be read; try again")
+        raise TransientError("the log is being purged faster than it can be read; run the command again")
 
     async def _read_to(self, last: int) -> list[LogMessage]:
         messages: list[LogMessage] = []
@@ -267,7 +268,7 @@ class _Examiner:
             )
 
     def _restore_marks(self, newest: LogMessage) -> None:
-        """Restore the protection and the status that a lost `mark` commit set, from the headers of the newest
+        """If a `mark` commit was lost, restore the protection or the status that it set from the headers of the newest
         message."""
         state, notes = self._examination.state, self._examination.notes
         if newest.commit is None or newest.reason:

@@ -34,7 +34,7 @@ class Cost(Enum):
 
     NOTHING = "nothing"
     EDITS = "edits"
-    UNKNOWN = "unknown"  # perhaps edits, perhaps nothing
+    UNKNOWN = "unknown"  # possibly edits, possibly nothing
 
 
 @dataclass(slots=True)
@@ -54,11 +54,12 @@ class Finding:
 class History:
     """Folds a log, message by message, into `state`, which it changes.
 
-    `queue`: creation time and last sequence of the stream of requests; no commit can have decided a later request.
-    `known`: log sequences of the commits that `state` already contains, as far as they can be read.
+    `queue`: creation time and last sequence of the stream of requests, so that later requests in a commit are
+    recognized as wrong. `known`: log sequences of the commits that `state` already contains, as far as they can be
+    read.
 
-    `findings` are in log order. `intact_until`: log sequence up to which nothing is wrong. `carried`: number of commits
-    folded after `intact_until`.
+    `findings` are in log order. `intact_until`: log sequence up to which the log is intact. `carried`: number of
+    commits folded after `intact_until`.
     """
 
     def __init__(self, state: ChangeSetState, queue: Applied, known: Mapping[CommitIdentity, int]) -> None:
@@ -202,7 +203,8 @@ class History:
         self._unsettled.clear()
 
     def _plausible(self, applied: Applied | None) -> bool:
-        """Whether `applied` of a damaged commit can be right. Trusting a wrong one would skip undecided requests."""
+        """Whether `applied` of a damaged commit can be right. A wrong value would cause undecided requests to be
+        skipped."""
         before, queue = self.state.applied, self._queue
         if applied is None or applied == before:
             return applied == before

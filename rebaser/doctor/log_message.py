@@ -57,9 +57,9 @@ class LogMessage:
     """A message of a log, stored at `time_ns` (Unix time).
 
     `commit`: the decoded commit without its delta (`decode_full` includes it); None if the message is not a readable
-    commit. `reason`: why the message is not readable, or what is wrong with its headers. `decode_headers`: headers with
-    which the payload decodes. `unlabelled`: the payload is a commit, but the headers do not say so; readers skip such a
-    message.
+    commit. `reason`: why the message is not readable, or the problem with its headers. `decode_headers`: headers with
+    which the payload can be decoded. `unlabelled`: whether the payload is a commit, but the headers do not say so;
+    readers skip such a message.
     """
 
     sequence: int
@@ -133,7 +133,7 @@ def _without_delta(commit: Commit) -> Commit:
 
 
 def _decode_by_payload(data: bytes) -> tuple[dict[str, str], Commit] | None:
-    """Decode a commit from its payload alone. Return the headers that it should have had, and the commit."""
+    """Decode a commit from its payload alone. Return the headers that it should have, and the commit."""
     for content_type in ContentType:
         for version in range(1, COMMIT.current + 1):
             headers = {CONTENT_TYPE: content_type.value, MESSAGE_TYPE: COMMIT.name, MESSAGE_VERSION: str(version)}

@@ -1,7 +1,7 @@
 """Repairs a damaged log by appending one commit that names a checkpoint of everything still readable.
 
 Invariant: all parts of the checkpoint are stored before the commit names it. The commit is refused if the log has
-changed since it was examined. Nothing else is changed, and nothing is deleted.
+changed since the examination. Nothing else is changed, and nothing is deleted.
 """
 
 import os
@@ -38,6 +38,6 @@ async def repair(stores: Stores, examination: Examination, owner: str, *, histor
     )
     await checkpointer.store(stores.blobs, commits)
     await publish_task(stores.js, stores.subjects, key)
-    # Read the log as any reader does: if that fails, it should fail here and not in the next owner.
+    # Read the log as any reader does: a failure should occur here, not in the next owner.
     await StateLoader(stores.js, stores.subjects, stores.blobs).load(key)
     return commits.state.last

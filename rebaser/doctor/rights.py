@@ -1,8 +1,9 @@
 """Probes whether the NATS user of this command has the permissions that clients and servers need.
 
 Invariant: a probe has no effect. It is a read, or a request that must fail after NATS has checked the permissions: a
-message that its stream has to refuse, an API call without the body it needs, a consumer that does not exist. Operations
-that cannot be requested without taking effect (purging, taking tasks, unpinning, publishing progress) are not probed.
+message that its stream has to refuse, an API call without the required body, or a call about a consumer that does not
+exist. Operations that cannot be requested without taking effect (purging, taking tasks, unpinning, publishing progress)
+are not probed.
 """
 
 from collections.abc import Iterator
@@ -120,7 +121,7 @@ async def missing_rights(connection: Connection, probes: Iterator[Probe]) -> lis
 
 
 async def _publish(connection: Connection, probe: Probe) -> None:
-    subject = probe.subject.replace("$JS.API.", JetStream(connection).prefix)  # it may have a domain
+    subject = probe.subject.replace("$JS.API.", JetStream(connection).prefix)  # the prefix may contain a domain
     try:
         headers = REFUSED if probe.refused else None
         await connection.request(subject, probe.body, headers, timeout=TIMEOUT)

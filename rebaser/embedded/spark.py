@@ -1,12 +1,12 @@
 """The embedded Spark: a JVM that runs a Spark Connect server on a loopback port, as a child process.
 
-Invariant: the JVM never outlives this process, however this process ends, because the JVM exits when a pipe from this
-process breaks. Servers on one machine share nothing: the operating system chooses the port, and each start has a new
-folder and a new token.
+Invariant: the JVM never outlives this process, even if this process is killed, because the JVM exits when a pipe from
+this process breaks. Servers on one machine share nothing: the operating system chooses the port, and each start has a
+new folder and a new token.
 
-This starts the JVM the way PySpark does (`pyspark/java_gateway.py` and `SparkSession._start_connect_server` of 4.3),
-but without touching PySpark's process-wide state. So the JVM can be started again after it died, and it does not write
-to the stderr of this process.
+This module starts the JVM in the same way as PySpark (`pyspark/java_gateway.py` and
+`SparkSession._start_connect_server` of 4.3), but without touching PySpark's process-wide state. So the JVM can be
+restarted after it has died, and it does not write to the stderr of this process.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ _INSTALL_HINT = (
 
 def check_java() -> None:
     """Raise `ConfigError`, with one line that says what to install, unless Spark will find a usable Java."""
-    home = os.environ.get("JAVA_HOME")  # wins over PATH, as in Spark's own scripts
+    home = os.environ.get("JAVA_HOME")  # takes precedence over PATH, as in Spark's own scripts
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     where = f"JAVA_HOME={home}" if home else "PATH"
     if java is None or not os.access(java, os.X_OK):
@@ -79,8 +79,8 @@ def default_parallelism() -> int:
 
 def spark_master(remote: str, tasks: int) -> str:
     """Return Spark's master for `local[*]` and similar settings. `local[*]` gets a task slot for every task that the
-    engine's jobs may have, so that a slow job does not block others. Slots are threads; the operating system
-    distributes the CPUs."""
+    jobs of the engine may have, so that a slow job does not block others. Slots are threads, among which the operating
+    system distributes the CPUs."""
     return f"local[{MAX_CONCURRENT_JOBS * tasks}]" if remote == "local[*]" else remote
 
 
@@ -103,7 +103,7 @@ class Jvm:
         self._lock_file = -1  # descriptor of the lock of the folder
         self._stopped = False
         self._starting: futures.Future[None] | None = None
-        self.url = ""  # the gateway contains the token, so do not log it
+        self.url = ""  # contains the token, so do not log it
 
     @property
     def structures(self) -> Path | None:
@@ -117,7 +117,7 @@ class Jvm:
 
     @property
     def task_slots(self) -> int | None:
-        """The number of tasks that the JVM runs at once; None if its master does not give it."""
+        """The number of tasks that the JVM runs at once; None if its master does not specify it."""
         match = _LOCAL_SLOTS.fullmatch(self._master)
         return int(match[1] or 1) if match is not None else None
 
@@ -195,7 +195,7 @@ class Jvm:
         with self._lock:
             self._stopped = True
             if self._process is not None and self._process.poll() is None:
-                # Kill the whole group: the process may still be the script that starts Java, with children.
+                # Kill the whole group: the process may still be the script that starts Java as a child.
                 with contextlib.suppress(OSError):  # the process may end between the check and this call
                     os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -220,7 +220,7 @@ class Jvm:
 
 def _lock(folder: Path) -> int:
     """Lock `folder` until this process ends, or the descriptor that is returned is closed."""
-    unlocked = folder / f"{_LOCK}.new"  # made under another name, so that no process finds it before it is locked
+    unlocked = folder / f"{_LOCK}.new"  # created under another name, so that no process finds it before it is locked
     descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     unlocked.rename(folder / _LOCK)
@@ -228,7 +228,7 @@ def _lock(folder: Path) -> int:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Remove the folders in `parent` whose servers were killed. They may hold gigabytes."""
+    """Remove the folders in `parent` whose servers were killed. These folders may contain gigabytes."""
     for folder in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):  # the folder belongs to another user, is in use, or has just been removed
             if folder.lstat().st_uid != os.geteuid():
@@ -283,8 +283,8 @@ def _command(master: str, memory: str, folder: Path, sockets: Path | None) -> li
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     # This JVM does little work, so optimizing its code costs more than it saves: without the optimization, the start
-    # takes a third less time. Its objects are short-lived, so a large young generation makes collecting large results
-    # cheap.
+    # takes a third less time. Its objects are short-lived, so a large young generation keeps garbage collection cheap
+    # while large results are collected.
     settings["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:NewRatio=1"
     options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     return [str(_script()), *options, "pyspark-shell"]
@@ -295,7 +295,8 @@ def _structures(folder: Path) -> Path:
 
 
 def _environment(gateway_info: Path, token: str) -> dict[str, str]:
-    """Return the environment of the JVM and its workers. The token is in it, because all users can see arguments."""
+    """Return the environment of the JVM and its workers. It contains the token, because all users of the machine can
+    see command-line arguments."""
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -309,8 +310,8 @@ def _environment(gateway_info: Path, token: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(paths),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        # Workers keep the memory of a large packet for the next packet, because new pages take longer than the
-        # computation.
+        # Workers keep the memory of a large packet for the next packet, because allocating new pages takes longer than
+        # the computation.
         "MALLOC_MMAP_THRESHOLD_": str(256 * 1024 * 1024),
         "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -366,5 +367,6 @@ def _start_server(gateway_info: Path) -> int:
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
-    """A log filter that drops records of Py4J, which logs each error that it raises, although it is handled here."""
+    """A log filter that drops the records of Py4J, which logs each error that it raises, even though this module
+    handles these errors."""
     return "py4j" not in record.pathname

@@ -1,7 +1,7 @@
-"""Makes a run of the garbage collection.
+"""Carries out a run of the garbage collection.
 
 Each run is a commit of the kind `gc` in the log of the reserved change set `GC_KEY`. If two runs happen at once, one
-appends its commit, and the other is fenced and deletes nothing. The log shows what each run did, and the blob that the
+appends its commit, and the other is fenced and deletes nothing. The log is a record of all runs. The blob that the
 newest commit names lists the candidates for the next run.
 
 Invariant: nothing is deleted before the commit of the run is stored. A run that dies afterwards leaves the rest of its
@@ -41,9 +41,9 @@ log = structlog.get_logger(__name__)
 
 CONCURRENT = 8  # blobs that are moved or erased concurrently
 RUNS_KEPT = 100  # commits in the log of the collection
-MANY = 100  # if messages need none of this many blobs, something is wrong
+MANY = 100  # if none of at least this many blobs is needed, something is wrong
 LOST = (
-    "no message needs any of the {} blobs: the logs may be lost, or not restored yet, or the blob store may be that of "
+    "no message needs any of the {} blobs: the logs may be lost, or not restored yet, or the blob store may belong to "
     "another installation; nothing was deleted; if no blob is to be kept, empty the blob store by other means"
 )
 MISREAD = (
@@ -55,8 +55,8 @@ MISREAD = (
 
 @record
 class Run:
-    """What a run found and did. `sequence`: its commit, 0 for a dry run. `trashed`, `erased`, `restored`: how many
-    blobs it moved to the trash, erased and brought back, or would have moved and so on in a dry run."""
+    """The result of a run. `sequence`: its commit, 0 for a dry run. `trashed`, `erased`, `restored`: how many blobs it
+    moved to the trash, erased and brought back; in a dry run, how many it would have."""
 
     sequence: int
     found: Found
@@ -89,7 +89,7 @@ class Collector:
         self._grace_ms = int(grace * 1000)
 
     async def run(self, *, dry: bool = False) -> Run:
-        """Find the garbage and delete what is due. `dry`: only find it, and record nothing.
+        """Find the garbage, and delete the blobs that are due. `dry`: only find the garbage, and record nothing.
 
         Raises `FencedError` if another run was recorded meanwhile; this run has then deleted nothing. Raises
         `TransientError` if NATS or the blob store is not available, and `DvuError` if Spark is not; some of the due
@@ -133,26 +133,26 @@ class Collector:
         return Run(sequence, found, collection, trashed, erased, restored)
 
     async def _checked_now_ms(self, *, register: bool) -> int:
-        """Return the time by the clock of NATS, from which the times of stored messages come, too.
+        """Return the time by the clock of NATS, which also sets the times of stored messages.
 
-        Raises `TransientError` if the clock of this machine differs too much, because one of the two is wrong. Raises
-        `ConfigError` if another installation uses the blob store. `register`: leave a note in the store that this
-        installation uses it.
+        Raises `TransientError` if the clock of this machine differs too much, because one of the two clocks is wrong.
+        Raises `ConfigError` if another installation uses the blob store. `register`: leave a note in the store that
+        this installation uses it.
         """
         info = await self._js.stream_info(self._subjects.commits_stream)
         if not info.now:
-            raise TransientError("NATS does not tell its time: garbage collection needs nats-server 2.10 or newer")
+            raise TransientError("NATS does not report its time: garbage collection needs nats-server 2.10 or newer")
         await check_alone(self._blobs, info, register=register)
         now = datetime.fromisoformat(info.now).timestamp()
         if abs(now - time.time()) > MAX_SKEW:
-            text = f"the clocks of NATS and of this machine differ by {abs(now - time.time()):.0f} s: set them right"
+            text = f"the clocks of NATS and of this machine differ by {abs(now - time.time()):.0f} s: synchronize them"
             raise TransientError(f"{text}; until then nothing is deleted", code="clocks_differ")
         return int(now * 1000)
 
     async def _candidates(self, headers: Mapping[str, str], data: bytes) -> tuple[str, dict[str, int]]:
-        """Return the address of the list of the last run, and the candidates in it.
+        """Return the address of the list of the last run, and the candidates in that list.
 
-        If the list cannot be read, there are no candidates, and the grace period of every blob begins anew.
+        If the list cannot be read, there are no candidates, and the grace period of every blob starts again.
         """
         address = ""
         try:
@@ -198,7 +198,7 @@ class Collector:
         except ApiError as error:
             if error.err_code == WRONG_LAST_SEQUENCE:
                 raise FencedError(
-                    "another run of the garbage collection was recorded meanwhile; this one deleted nothing"
+                    "another run of the garbage collection was recorded meanwhile; this run deleted nothing"
                 ) from None
             raise
         return ack.sequence

@@ -43,7 +43,8 @@ class Tables(Protocol[T]):
         ...
 
     async def commits(self, after: int, *, split: bool) -> T:
-        """Return the references of the commits after log sequence `after`. `split`: they may be read in any order."""
+        """Return the references of the commits after log sequence `after`. `split`: whether the commits may be read in
+        any order."""
         ...
 
     async def join(self, stored: T, needed: Sequence[T]) -> Found:
@@ -53,7 +54,7 @@ class Tables(Protocol[T]):
 
 
 async def find_garbage(tables: Tables[T]) -> Found:
-    """Return the blobs that no message needs, and the needed ones in the trash. Raises the errors of `Tables`."""
+    """Return the blobs that no message needs, and the needed blobs in the trash. Raises the errors of `Tables`."""
     stored = await tables.stored()
     queued = await tables.queued()
     newest = await tables.newest()

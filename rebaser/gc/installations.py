@@ -1,11 +1,11 @@
 """Records and checks which installations use a blob store.
 
 A collection knows only the messages of its own installation. If another installation used the same bucket or folder,
-all blobs of that installation would count as garbage. So each server and each collection leaves a note in the store,
-and a collection deletes nothing if it finds the note of another installation.
+all of its blobs would count as garbage. So each server and each collection leaves a note in the store, and a collection
+deletes nothing if it finds the note of another installation.
 
-Invariant: an installation is identified by its stream of commits. If that stream is deleted and created anew, this is
-another installation.
+Invariant: an installation is identified by its stream of commits. If that stream is deleted and created again, the
+installation counts as another one.
 """
 
 import anyio
@@ -22,7 +22,8 @@ PAUSE = 60.0  # seconds before another attempt to leave the note
 
 
 async def check_alone(blobs: CollectableBlobs, info: StreamInfo, *, register: bool) -> None:
-    """Raise `ConfigError` if another installation uses the store. `info`: describes the stream of commits of this one.
+    """Raise `ConfigError` if another installation uses the store. `info`: describes the stream of commits of this
+    installation.
 
     `register`: leave the note of this installation.
     """
@@ -33,15 +34,15 @@ async def check_alone(blobs: CollectableBlobs, info: StreamInfo, *, register: bo
     if others:
         place, other = min(others.items())
         raise ConfigError(
-            f"another installation uses this blob store, too ({other[:200]}), and its blobs would be deleted: give "
-            f"each installation a store of its own (REBASER_BLOBS); if that one does not exist any more, delete "
+            f"another installation also uses this blob store ({other[:200]}), and its blobs would be deleted: give "
+            f"each installation its own store (REBASER_BLOBS); if that installation does not exist any more, delete "
             f"{place} in the store",
             code="blob_store_shared",
         )
 
 
 async def leave_note(context: Context) -> None:
-    """Leave the note of this installation in its blob store. Try again until that succeeds."""
+    """Leave the note of this installation in its blob store. Retry until that succeeds."""
     if context.settings.blobs is None:  # the bucket in NATS has the prefix of the installation
         return None
     blobs = open_collectable(context.settings.blobs, context.js, context.subjects.blobs_bucket)

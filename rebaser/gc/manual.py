@@ -1,4 +1,4 @@
-"""A single run, outside of a server: for `rebaser gc`."""
+"""A single run of the garbage collection outside of a server, for `rebaser gc`."""
 
 import os
 import time
@@ -21,7 +21,7 @@ def new_id() -> str:
 
 
 async def collect_once(settings: Settings, grace: float, *, dry: bool = False) -> Run:
-    """Make a run on the Spark that `settings` name; an embedded Spark is started for the run.
+    """Carry out a run on the Spark that `settings` name. An embedded Spark is started for the run.
 
     Raises the errors of `Collector.run`, `ConfigError`, `NotConnectedError`, and `NotReadyError` if the streams do not
     exist.

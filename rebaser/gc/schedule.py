@@ -1,6 +1,6 @@
 """Starts runs of the garbage collection, on the sweeper.
 
-Invariant: whether a run is due follows from the log of the collection and the clock of NATS, so it does not matter
+Invariant: the log of the collection and the clock of NATS alone determine whether a run is due. So it does not matter
 which server is the sweeper, or how often servers are restarted.
 """
 
@@ -25,15 +25,15 @@ MAX_PAUSE = 600.0  # seconds between two checks
 
 
 class CollectionSchedule:
-    """Makes a run every `every` seconds; never if that is 0."""
+    """Starts a run every `every` seconds; never if `every` is 0."""
 
     def __init__(self, context: Context, every: float) -> None:
         self._context = context
         self._every = every
 
     async def run(self, is_sweeper: Callable[[], bool]) -> None:
-        """Make a run whenever one is due and this server is the sweeper, until cancelled."""
-        # even if this schedule never makes a run (`every` is 0), because another installation may make one
+        """Carry out a run whenever one is due and this server is the sweeper, until cancelled."""
+        # even if this schedule never starts a run (`every` is 0), because another installation may
         await leave_note(self._context)
         while self._every:
             await anyio.sleep(min(self._every / CHECKS, MAX_PAUSE))
@@ -48,7 +48,7 @@ class CollectionSchedule:
                 log.warning("gc_failed", code=error.code, reason=error.message)
 
     async def is_due(self) -> bool:
-        """Whether the last run (if there is none, the creation of the log) is long enough ago."""
+        """Whether the last run (or the creation of the log, if there was no run) is long enough ago."""
         js, subjects = self._context.js, self._context.subjects
         info = await js.stream_info(subjects.commits_stream)
         last = await js.last(subjects.commits_stream, subjects.commits(GC_KEY))
@@ -61,7 +61,7 @@ class CollectionSchedule:
         context = self._context
         await context.engine.available()
         blobs = open_collectable(context.settings.blobs, context.js, context.subjects.blobs_bucket)
-        # One Spark task at a time: the other slots are left to updates.
+        # One Spark task at a time, to leave the other slots to updates.
         tables = SparkTables(context.engine.url, context.js, context.subjects, context.settings, tasks=1)
         try:
             owner, new_id = context.settings.server_id, context.new_id

@@ -14,7 +14,7 @@ _process = ProcessCollector(registry=None)
 
 
 class _Scrape:
-    """Stands in for a registry, which the encoders expect."""
+    """Takes the place of a registry, which the encoders expect."""
 
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = families
@@ -25,7 +25,8 @@ class _Scrape:
 
 
 def render(families: Sequence[Family], accept: str) -> tuple[bytes, str]:
-    """Return the text of a scrape, and its content type, which the header `accept` chooses. Call it in a thread."""
+    """Return the text of a scrape, and its content type, which depends on the header `accept`. Call this in a
+    thread."""
     encode, content_type = choose_encoder(accept)
     return encode(_Scrape(families)), content_type
 

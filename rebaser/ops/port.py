@@ -1,6 +1,6 @@
 """Opens the ops port, in the event loop of the server. So if the loop is blocked, probes get no answer.
 
-Invariant: the port is open before NATS is reached, and until the server has given back its tasks.
+Invariant: the port opens before the server connects to NATS, and stays open until the server has given back its tasks.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ BACKLOG = 64  # connections that wait to be accepted
 
 @contextlib.asynccontextmanager
 async def ops_port(address: str | None, state: Observed) -> AsyncIterator[int]:
-    """Serve HTTP at `address` (`HOST:PORT`; None: nowhere) until the context is left, also after a cancellation.
+    """Serve HTTP at `address` (`HOST:PORT`; None: nowhere) until the context is left, even after a cancellation.
 
     Yields the port; 0: none.
 

@@ -1,7 +1,7 @@
-"""Decides what `/livez` and `/readyz` answer, as a pure function of a snapshot.
+"""Decides the answers of `/livez` and `/readyz`, as a pure function of a snapshot.
 
-Liveness asks whether a restart would help, readiness whether a rollout may go on. So a problem that a restart does not
-fix never makes a server dead: otherwise, the whole fleet would restart at once when NATS is lost.
+Liveness means that a restart would not help; readiness means that a rollout may continue. So a problem that a restart
+does not fix never makes the liveness probe fail: otherwise, the whole fleet would restart at once when NATS is lost.
 """
 
 from collections.abc import Collection, Mapping
@@ -56,14 +56,15 @@ class Answer:
 
 
 def judge(probe: Probe, snapshot: Snapshot, *, require: Collection[str] = (), exclude: Collection[str] = ()) -> Answer:
-    """Judge `snapshot`. `require`: `spark`, if a server is not ready without Spark. `exclude`: some of `CHECKS`."""
+    """Judge `snapshot`. `require`: `spark` if a server without Spark counts as not ready. `exclude`: names of `CHECKS`
+    to leave out."""
     checks = (
         _stage(snapshot),
         _nats(snapshot),
         _progress(snapshot),
         Check("streams", snapshot.missing or "all exist", ready=not snapshot.missing),
         Check("spark", snapshot.spark, ready="spark" not in require or snapshot.spark == SPARK_READY),
-        Check("trouble", snapshot.trouble or "none"),  # only reported, because other change sets make progress
+        Check("trouble", snapshot.trouble or "none"),  # only reported, because other change sets still make progress
     )
     return Answer(probe, tuple(check for check in checks if check.name not in exclude))
 

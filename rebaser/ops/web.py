@@ -1,7 +1,7 @@
 """The HTTP server of the ops port: Starlette on uvicorn.
 
-Invariants: there are at most `MAX_CONNECTIONS`, each for at most `LIFETIME` and for one request of at most
-`MAX_REQUEST` bytes. Only GET and HEAD are answered.
+Invariants: there are at most `MAX_CONNECTIONS` connections. Each lasts for at most `LIFETIME` seconds, and serves one
+request of at most `MAX_REQUEST` bytes. Only GET and HEAD are answered.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ def make_server(state: Observed) -> Any:
         lifespan="off",
         loop="none",
         log_config=None,
-        log_level="critical",  # any client can cause what uvicorn logs; `_failed` logs failures
+        log_level="critical",  # any client can cause uvicorn's log messages; `_failed` logs failures
         access_log=False,
         proxy_headers=False,
         server_header=False,

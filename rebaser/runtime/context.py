@@ -113,8 +113,8 @@ def _spark(settings: Settings, blobs: BlobStore, jvm: Jvm | None) -> Engine:
             driver_memory=settings.spark_driver_memory,
             # The JVM has its own working folder, so a relative path would name a different folder there.
             scratch=settings.scratch.absolute() if settings.scratch else None,
-            # Half of `dvu_timeout`: if a DVU is too slow, the DVUs that share its job still have time left when
-            # this is noticed.
+            # Half of `dvu_timeout`: when a DVU turns out to be too slow, the DVUs that share its job still have time
+            # left.
             job_timeout=settings.dvu_timeout / 2,
             blobs=blobs,
             blobs_url=settings.blobs or "",
@@ -124,7 +124,8 @@ def _spark(settings: Settings, blobs: BlobStore, jvm: Jvm | None) -> Engine:
 
 
 async def _connect(stack: AsyncExitStack, settings: Settings, deadline: float) -> Connection:
-    """Connect to NATS. While NATS cannot be reached, try again until `deadline`. If NATS refuses, raise the error."""
+    """Connect to NATS. While NATS cannot be reached, retry until `deadline`. If NATS refuses the connection, raise the
+    error."""
     backoff = Backoff(RETRY_NATS, RETRY_NATS_MAX)
     while True:
         connecting = Connection.connect(
@@ -144,8 +145,8 @@ async def _connect(stack: AsyncExitStack, settings: Settings, deadline: float) -
 
 
 async def _ensure_streams(stream_watch: StreamWatch, deadline: float) -> None:
-    """Create missing streams, or check that they exist. While JetStream is not available, try again until `deadline`,
-    and also while streams are missing that this server may not create."""
+    """Create missing streams, or check that they exist. Retry until `deadline` while JetStream is not available, or
+    while streams are missing that this server may not create."""
     backoff = Backoff(RETRY_NATS, RETRY_NATS_MAX)
     while True:
         try:

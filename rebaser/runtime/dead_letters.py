@@ -1,8 +1,8 @@
 """Publishes dead letters: copies of requests that cannot be processed, with the reason in their headers.
 
 Invariant: the copy is confirmed before the original is answered and deleted, so a dead request is always in at least
-one of the two streams. In the copy, the `Nats-*` headers of the original have other names, because the stream could
-refuse a copy with the original names.
+one of the two streams. In the copy, the `Nats-*` headers of the original are renamed, because the stream could refuse a
+copy with the original names.
 """
 
 import anyio
@@ -14,7 +14,7 @@ from rebaser_core.dead_letter import HEADER_ROOM, PAYLOAD_ADDRESS, dead_headers
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 
-MAX_CONCURRENT = 64  # copies in flight; with more, all of them would time out in a flood of bad requests
+MAX_CONCURRENT = 64  # copies in flight; with more, a flood of bad requests would make all of them time out
 
 
 class DeadLetterPublisher:

@@ -1,9 +1,9 @@
-"""Keeps the pauses of Python's garbage collector short, however many change sets a server owns.
+"""Keeps the pauses of Python's garbage collector short, even if a server owns many change sets.
 
 An owner consists of some two hundred objects, and a full collection visits all objects. With ten thousand owners, that
 would block the event loop for a second. So objects that survived two collections are frozen: no collection visits them
-again. An owner that ends breaks its reference cycles, so that its memory is freed at once. Other cycles that become
-garbage after they were frozen, such as those of errors, are collected by `FrozenGarbage`, more often while the server
+again. An owner that ends breaks its reference cycles, so that its memory is freed at once. `FrozenGarbage` collects
+other cycles that become garbage after they were frozen, such as those of errors. It does so more often while the server
 has few owners.
 """
 
@@ -11,7 +11,7 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-YOUNG = 20_000  # collect the youngest generation after this many new objects; requests make few cycles
+YOUNG = 20_000  # collect the youngest generation after this many new objects; requests create few cycles
 SECOND = 4  # collect the second generation, too, after this many collections of the youngest
 NEVER = 1_000_000  # run a full collection after this many collections of the second generation
 FEW_OWNERS = 500
@@ -41,7 +41,7 @@ class FrozenGarbage:
     def collect_if_due(self, owned: int) -> None:
         """Collect all objects if enough owners have ended. `owned`: the number of owners now.
 
-        The more owners there are, the longer a collection takes, and the less often this runs one.
+        The more owners there are, the longer a collection takes, and the less often one runs.
         """
         if self.owners_ended >= (COLLECT_WITH_FEW if owned <= FEW_OWNERS else COLLECT_WITH_MANY):
             self.owners_ended = 0

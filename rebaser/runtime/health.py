@@ -1,6 +1,6 @@
-"""Keeps the last failure of this server for `rebaser status`: it is logged, too, but few people read the log.
+"""Keeps the last failure of this server for `rebaser status`, because few people read the log.
 
-Also keeps the last failure of each change set, for `rebaser explain`.
+It also keeps the last failure of each change set, for `rebaser explain`.
 """
 
 from collections import OrderedDict
@@ -9,7 +9,7 @@ from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 
 SHOWN_FOR = 60.0  # seconds; if a failure does not recur for this long, it counts as over
-MAX_KEPT = 1000  # change sets whose last failure is kept, those that failed last
+MAX_KEPT = 1000  # change sets whose last failure is kept: those that failed most recently
 
 
 class HealthStatus:
@@ -22,7 +22,8 @@ class HealthStatus:
     def record(
         self, now: float, error: RebaserError, lasts: float = SHOWN_FOR, key: ChangeSetKey | None = None
     ) -> None:
-        """Record `error`, which will last for `lasts` seconds. It is shown for that time, but at least `SHOWN_FOR`.
+        """Record `error`, which will last for `lasts` seconds. It is shown for that time, but at least for `SHOWN_FOR`
+        seconds.
 
         `key`: the change set that failed.
         """
@@ -38,12 +39,12 @@ class HealthStatus:
             self._of.popitem(last=False)
 
     def current(self, now: float) -> str:
-        """Return the message of the newest failure as long as it is to be shown, then an empty string."""
+        """Return the message of the newest failure; empty once the failure is no longer to be shown."""
         if self._newest is None or now > self._newest[0]:
             return ""
         return self._newest[1]
 
     def of(self, key: ChangeSetKey, now: float) -> tuple[float, RebaserError] | None:
-        """Return the age (seconds) and the newest failure of the change set while it is to be shown, else None."""
+        """Return the age (seconds) and the newest failure of the change set; None once it is no longer to be shown."""
         recorded = self._of.get(key)
         return None if recorded is None or now > recorded[1] else (now - recorded[0], recorded[2])

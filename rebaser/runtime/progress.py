@@ -1,7 +1,6 @@
 """Reports the progress of slow updates: in the log, to `rebaser status`, and to clients that watch.
 
-Invariant: an update that ends within `progress_every` is not reported. Reporting is best effort and does not delay
-updates.
+Invariant: an update that ends within `progress_every` is not reported. Reports may be lost, and do not delay updates.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +22,8 @@ MAX_LOGGED = 10  # updates in one report that are logged; while Spark is down, e
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of one update, started at `started` (server's clock) and planned at log sequence `covers`.
+    """The progress of one update, which was started at `started` (the server's clock) and planned at log sequence
+    `covers`.
 
     `done` of `total` values are processed; `total` is None until it is known.
     """

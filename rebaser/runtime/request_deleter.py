@@ -16,7 +16,7 @@ from rebaser_core.errors import RebaserError
 log = structlog.get_logger(__name__)
 
 GROUP = 256  # deletes sent at once
-GATHER = 0.05  # seconds for which deletes are collected, because many together cost as much as one
+GATHER = 0.05  # seconds for which deletes are collected, because many deletes together cost as much as one
 RETRY = 1.0  # seconds until failed deletes are sent again
 
 
@@ -40,8 +40,8 @@ class RequestDeleter:
         self._wake.set()
 
     def clear(self) -> None:
-        """Forget the added sequences, because the stream was recreated, and the old one was lost with their
-        messages."""
+        """Forget the added sequences, because the old stream was lost with their messages, and a new one was
+        created."""
         self._queue.clear()
 
     async def run(self) -> None:

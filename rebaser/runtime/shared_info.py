@@ -12,8 +12,8 @@ MAX_SHARED = 128  # callers that share one call, so that thousands of owners tha
 
 
 class SharedStreamInfo:
-    """Describes `stream` to callers, which share calls of `stream_info`. A caller never gets the answer to a call that
-    was sent before the caller asked."""
+    """Describes `stream` to callers, which share calls of `stream_info`. A caller gets only the answer to a call that
+    was sent after the caller asked."""
 
     def __init__(self, js: JetStream, stream: str) -> None:
         self._js = js

@@ -7,9 +7,9 @@ from pathlib import Path
 KIB, MIB = 1024, 1024 * 1024
 SHARE = 3  # a third of the memory is for owned change sets; the rest is for Spark, NATS, requests and reserves
 OWNER_BYTES = 64 * KIB  # an owner without its values: measured, rounded up
-MIN_SLOTS = 16  # even with little memory, so that a few large change sets do not prevent work on all others
+MIN_SLOTS = 16  # even with little memory, so that a few large change sets do not block all others
 MAX_SLOTS = 100_000
-UNKNOWN_MEMORY = 2 * 1024 * MIB  # assumed if the system does not say how much memory it has
+UNKNOWN_MEMORY = 2 * 1024 * MIB  # assumed if the system does not report its memory
 UNLIMITED = 2**60  # cgroup v1 shows "no limit" as a number above this one
 
 
@@ -59,8 +59,8 @@ def _cgroup_limits(root: Path) -> Iterator[int]:
             base, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
         else:
             continue
-        # The limits of all groups above a group apply to it. In a container, the path may be that of the host, which
-        # does not exist there; then the limit of the container is at the base.
+        # The limits of all groups above a group also apply to it. In a container, the path may be a path of the host
+        # that does not exist in the container; then the limit of the container is at the base.
         group = base / path.strip("/")
         while True:
             limit = _read_limit(group / name)

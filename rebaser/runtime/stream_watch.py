@@ -56,7 +56,7 @@ class StreamLossListener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamSnapshot:
-    """A stream at the time of a check, `time` (UTC): when it was created, its number of messages, its last sequence.
+    """A stream at the time of a check, `time` (UTC): its creation time, its number of messages, and its last sequence.
 
     `first_age`: how many seconds ago its oldest message was stored; 0 if the stream is empty.
     """
@@ -75,9 +75,9 @@ NEVER = StreamSnapshot("", 0, 0, "no time", StreamUsage(0, 0, 0.0))
 class StreamWatch:
     """Watches the streams of one installation: call `ensure` to create them, then `run` in a task group.
 
-    With `create` false, it only checks them: `rebaser init` creates and updates them, and servers need no right to.
-    `problem`: why the server is not ready; empty if it is. `losses`: descriptions of the data that was lost while this
-    server ran. `tasks`: the numbers of tasks that no server has, and of tasks that servers have.
+    With `create` false, it only checks them: `rebaser init` creates and updates them, and servers need no permission to
+    do so. `problem`: why the server is not ready; empty if it is. `losses`: descriptions of the data that was lost
+    while this server ran. `tasks`: the numbers of tasks that no server has, and of tasks that servers have.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class StreamWatch:
         self._create = create
         self._names = [config["name"] for config in topology.streams(subjects, options)]
         self._seen: dict[str, StreamSnapshot] = {}
-        self._lost: frozenset[str] = frozenset()  # lost and not recreated yet
+        self._lost: frozenset[str] = frozenset()  # lost streams that are not recreated yet
         self._check_wanted = anyio.Event()
         self.problem = ""
         self.tasks = (0, 0)
@@ -98,7 +98,8 @@ class StreamWatch:
     async def ensure(self) -> None:
         """Create missing streams and consumers, and update the others; raises the errors of `ensure_topology`.
 
-        With `create` false, raises `TransientError` if any is missing, and `ConfigError` if any differs.
+        With `create` false, raises `TransientError` if a stream or consumer is missing, and `ConfigError` if one
+        differs.
         """
         if self._create:
             await ensure_topology(self._js, self._subjects, self._options)

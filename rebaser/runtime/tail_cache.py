@@ -1,4 +1,4 @@
-"""Keeps the copied commits of a few positions, so that many change sets created from one position cost one read.
+"""Keeps the copied commits of a few positions, so that many change sets created from one position cost only one read.
 
 If there are too many commits to copy, the cache remembers the checkpoint that was made instead.
 
@@ -19,12 +19,12 @@ from rebaser_core.commit import CheckpointRef, TailRow
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.record import record
 
-ROWS_FACTOR = 12  # how many times the memory of their encoded form decoded rows take
+ROWS_FACTOR = 12  # ratio of the memory of decoded rows to that of their encoded form
 ADDRESS = 200  # bytes of memory that the address of a blob takes
 OVERHEAD = 2000  # bytes of memory that a tail takes in addition to its parts
 MAX_MADE = 64  # checkpoints
 # Seconds to wait for another task that reads the same tail. After that, the caller reads the tail itself, so that no
-# task waits long in an outage.
+# task waits for a long time in an outage.
 PATIENCE = 1.0
 
 
@@ -33,7 +33,7 @@ class Tail:
     """The commits of a log after sequence `after`, up to the message `newest`, as a `create` commit copies them.
 
     `first`: sequence of the oldest message that was copied. `size`: bytes of the payloads of the messages. `data`: the
-    encoded rows. `rows`: these rows decoded; None if they are too many to be kept. `needed`: the addresses of the blobs
+    encoded rows. `rows`: the decoded rows; None if there are too many to keep. `needed`: the addresses of the blobs
     that the commits need.
     """
 
@@ -56,8 +56,8 @@ class Tail:
 class MadeCheckpoint:
     """A checkpoint of a parent up to the message `newest`, which was made because the tail was too large to be copied.
 
-    `instead_of`: the parent's own checkpoint at that time; the tail after that checkpoint can only have grown.
-    `needed`: the addresses of the blobs that the checkpoint needs.
+    `instead_of`: the parent's own checkpoint at that time, whose tail can only have grown since. `needed`: the
+    addresses of the blobs that the checkpoint needs.
     """
 
     newest: StoredMessage
@@ -83,7 +83,7 @@ class TailCache:
     async def reading(self, parent: ChangeSetKey, newest: StoredMessage) -> AsyncIterator[Tail | None]:
         """Let only one caller at a time read the tail up to `newest`; the others wait for that caller.
 
-        Yield the tail if it is in the cache by now, or None if the caller has to read it. No caller waits longer than
+        Yield the tail if it is now in the cache; None if the caller has to read it. No caller waits longer than
         `PATIENCE`, or more than once.
         """
         position = parent, newest.sequence
@@ -101,9 +101,9 @@ class TailCache:
             done.set()
 
     def made(self, parent: ChangeSetKey, with_changes: bool, instead_of: CheckpointRef | None) -> MadeCheckpoint | None:
-        """Return the checkpoint that was made of `parent` for a new change set; None if there is none.
+        """Return the checkpoint of `parent` that was made for a new change set; None if there is none.
 
-        `with_changes`: whether it also contains what `parent`, itself a branch, changed.
+        `with_changes`: whether the checkpoint also contains the changes of `parent`, which is itself a branch.
         """
         found = self._made.get((parent, with_changes))
         return found if found is not None and found.instead_of == instead_of else None

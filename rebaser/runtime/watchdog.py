@@ -17,7 +17,7 @@ from rebaser.telemetry.feeds import loop_was_late
 
 log = structlog.get_logger(__name__)
 
-MIN_PAUSE = 30.0  # seconds between reports: code that blocks again and again is a single bug
+MIN_PAUSE = 30.0  # seconds between reports: code that blocks repeatedly is a single bug
 MAX_FRAMES = 30  # innermost frames of a stack
 
 
@@ -38,7 +38,7 @@ class _Watch(threading.Thread):
         used = time.process_time()
         while not self.done.wait(pause):
             beat, now, used_before, used = self.beat, time.monotonic(), used, time.process_time()
-            # This thread may have been delayed, too: by the loop, which holds the interpreter's lock while it computes,
+            # This thread may also have been delayed: by the loop, which holds the interpreter lock while it computes,
             # or because the whole process was paused or got no CPU time. In the second case, the loop is not at fault.
             gap, checked_at = now - checked_at, now
             paused = gap > self._threshold and used - used_before < gap / 2

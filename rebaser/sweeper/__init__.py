@@ -2,8 +2,8 @@
 
 `sweeper` publishes missing tasks, `debts` finds change sets that owe an update, `unroutable` moves requests whose
 subject names no change set to the dead letters, `old_history` purges logs that no owner purges, and `closed` sends
-requests to delete change sets that were closed long ago. `starting` makes the sweeper of a server.
+requests to delete change sets that were closed long ago. `starting` creates the sweeper of a server.
 
-Used by `rebaser.server`. This package may import `known_functions` and `checkpointer` of `rebaser.change_set`,
+`rebaser.server` uses this package. It may import `known_functions` and `checkpointer` of `rebaser.change_set`,
 `rebaser.runtime`, `rebaser_client` and `rebaser_core`.
 """

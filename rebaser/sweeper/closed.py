@@ -1,9 +1,9 @@
 """Sends requests to delete change sets that were closed long ago.
 
-The request is the same as that of any client. So the owner decides it, in order with all other requests.
+Such a request is the same as a client would send. So the owner decides it in order, like all other requests.
 
 Invariant: a change set is deleted only if its log has no commit after the one that the sweeper saw. So a change set
-that somebody reopens in time is kept.
+that is reopened in time is kept.
 """
 
 from collections.abc import Mapping
@@ -26,24 +26,24 @@ from rebaser_core.streams.subjects import Subjects
 log = structlog.get_logger(__name__)
 
 CONCURRENT = 8  # requests sent at once
-ASK_AGAIN = 3600.0  # seconds without a deletion until it is asked for again: the request may be lost with its stream
+ASK_AGAIN = 3600.0  # seconds until a deletion is requested again: the first request may be lost with its stream
 AUTHOR = "rebaser"
 
 
 class ClosedChangeSets:
-    """Sends the requests. `closed_for`: seconds from the newest commit of a closed change set on; 0: never."""
+    """Sends the requests. `closed_for`: seconds after the newest commit of a closed change set; 0: never."""
 
     def __init__(self, js: JetStream, subjects: Subjects, closed_for: float) -> None:
         self._js = js
         self._subjects = subjects
         self._closed_for = closed_for
-        self._asked: dict[str, tuple[int, float]] = {}  # by name: after which commit a deletion was asked for, and when
+        self._asked: dict[str, tuple[int, float]] = {}  # by name: the newest commit at the last request, and its time
 
     async def delete(self, closed: Mapping[str, ClosedSince], now_ns: int) -> int:
         """Request the deletion of those of `closed` that are old enough at `now_ns`; returns their number.
 
-        If NATS refuses a request, because the queue is full or servers may not send requests, the next sweep tries
-        again. Raises `TransientError`.
+        If NATS refuses a request, because the queue is full or servers may not send requests, the next sweep retries.
+        Raises `TransientError`.
         """
         if not self._closed_for:
             return 0

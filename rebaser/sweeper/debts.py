@@ -73,7 +73,7 @@ class DebtTracker:
                 with anyio.move_on_after(SILENCE):
                     await consumer.wait()
                 if not consumer.pending and await self._at_end():
-                    self._read = last  # the remaining commits were deleted
+                    self._read = last  # the remaining commits have been deleted
                 for message in consumer.take(CHUNK):
                     self._record(message)
                     self._read = message.stream_sequence

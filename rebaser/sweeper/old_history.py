@@ -7,9 +7,9 @@ While the stream has room, a round through all logs purges commits that are olde
 the stream is crowded (see `rebaser.change_set.log.checkpointer`), all history is purged, beginning with the logs that
 have the most commits, until the stream is no longer crowded.
 
-Invariants: which messages are purged depends only on the streams, not on any server's clock. The checkpoint before the
-newest one and the log after it always remain, so purging cannot interfere with an owner that is starting, or with
-another server that sweeps.
+Invariants: the choice of messages to purge depends only on the streams, not on any server's clock. The checkpoint
+before the newest one and the log after it always remain, so purging cannot interfere with an owner that is starting, or
+with another server that sweeps.
 """
 
 from collections import deque
@@ -52,8 +52,8 @@ class OldHistory:
         interval = timedelta(seconds=min(history_for, 1e6)) / ROUNDS
         self._interval = min(interval, MAX_INTERVAL) if interval else MAX_INTERVAL
         self._created = ""
-        self._crowded = False  # whether the current round is one for a crowded stream
-        self._warned = False  # whether a log event has said that the stream is crowded and no history is left
+        self._crowded = False  # whether the current round is for a crowded stream
+        self._warned = False  # whether a log event has reported that the stream is crowded and no history is left
         self._queue: deque[tuple[str, int]] = deque()  # logs that this round has yet to examine: `ws.cs`, messages
         self._next_round: datetime | None = None
         self._settled: dict[str, int] = {}  # logs without history to purge, until they grow: `ws.cs`, messages
@@ -61,7 +61,7 @@ class OldHistory:
     async def purge(self) -> int:
         """Continue the current round, or begin one that is due. Return the number of purged messages.
 
-        The cost of a call is bounded, however many logs there are. Raises `TransientError`.
+        The cost of a call is bounded, even if there are many logs. Raises `TransientError`.
         """
         info = await self._info()
         if not info.last_time:
@@ -138,10 +138,11 @@ class OldHistory:
         return await self._js.purge(stream, subject, sequence=through + 1), settled
 
     async def _unneeded(self, key: ChangeSetKey, message: StoredMessage | None) -> int:
-        """Return the log sequence up to which no message is needed if no history is kept. `message`: the newest one.
+        """Return the log sequence up to which no message is needed if no history is kept. `message`: the newest
+        message.
 
-        The checkpoint before the newest one remains, for readers that started from it. If the change set was created by
-        a request, or deleted, no reader needs older messages than that commit.
+        The checkpoint before the newest one remains, for readers that started from it. If a commit created or deleted
+        the change set, no reader needs messages older than that commit.
         """
         newest = self._commit(key, message)
         if newest is None or message is None:
@@ -156,8 +157,8 @@ class OldHistory:
     async def _needed_since(self, key: ChangeSetKey, begin: datetime) -> int:
         """Return the log sequence of the checkpoint from which the state at `begin` is read.
 
-        Return 0 if that checkpoint is unknown, so that nothing is purged. Return `MAX_SEQUENCE` if no commit was stored
-        since `begin`, because the newest checkpoint suffices then.
+        Return 0 if that checkpoint is unknown, so that nothing is purged. If no commit was stored since `begin`, the
+        newest checkpoint suffices, and the result is `MAX_SEQUENCE`.
         """
         stream = self._subjects.commits_stream
         following = await self._js.next_since(stream, self._subjects.commits(key), begin)
@@ -170,7 +171,7 @@ class OldHistory:
         return 0 if commit is None else read_after(commit.checkpoint, commit.created_by)
 
     def _commit(self, key: ChangeSetKey, message: StoredMessage | None) -> Commit | None:
-        """Return the commit in `message`; None if it is not a readable commit of `key`: nothing is purged then."""
+        """Return the commit in `message`; None if it is not a readable commit of `key`, so that nothing is purged."""
         if message is None or message.subject != self._subjects.commits(key):
             return None
         try:

@@ -1,4 +1,4 @@
-"""Makes the sweeper of a server from the shared parts of the server."""
+"""Creates the sweeper of a server from the shared parts of the server."""
 
 from rebaser.runtime.context import Context
 from rebaser.sweeper.old_history import OldHistory

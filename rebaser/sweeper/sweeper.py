@@ -1,4 +1,4 @@
-"""The sweeper: publishes the task of every change set that needs an owner and has none.
+"""The sweeper: publishes the task of every change set that needs an owner but has no task.
 
 A request is stranded if its client died after it published the request and before it published the task. A dependent
 values update is stranded if its owner died during its recheck. The streams show both cases: the change set has queued
@@ -48,7 +48,7 @@ class Sweeper:
 
     Change sets that were closed for `closed_for` seconds are deleted; 0: none.
 
-    `seen` has the numbers of the last sweep; None unless this server is pinned.
+    `seen`: the numbers of the last sweep; None unless this server is pinned.
 
     `on_stream_error` is called when a call fails and a missing stream may be the cause.
     """
@@ -80,7 +80,7 @@ class Sweeper:
     async def run(self) -> None:
         """Sweep whenever this server is pinned, until cancelled.
 
-        On cancellation it gives up the pin, so that another server is pinned at once.
+        On cancellation, it gives up the pin, so that another server is pinned at once.
         """
         consumer = PullConsumer(
             self._js,
@@ -109,7 +109,7 @@ class Sweeper:
     async def sweep(self) -> int:
         """Publish the missing tasks; returns their number. Raises `TransientError`."""
         subjects = self._subjects
-        # Requests are read before tasks, so that no task is published for a change set that gets one in between.
+        # Requests are read before tasks, so that no task is published for a change set that gets a task in between.
         waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")
         has_unroutable = not all(map(is_key, waiting))
         owing = await self._debts.read()
@@ -129,7 +129,7 @@ class Sweeper:
         return published
 
     async def _names(self, stream: str, head: str, tail: str) -> set[str]:
-        """Return `ws.cs` of all subjects `<head>ws.cs<tail>` in `stream`; not parsed, as there may be 100,000."""
+        """Return `ws.cs` of all subjects `<head>ws.cs<tail>` in `stream`; not parsed, because there may be 100,000."""
         counts = await self._js.subject_counts(stream, f"{head}*.*{tail}")
         await lowlevel.checkpoint()
         return {subject[len(head) : len(subject) - len(tail)] for subject in counts}
@@ -156,7 +156,7 @@ class Sweeper:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._progress, message)
                 for part in (self.sweep, self._history.purge, self._delete_closed, self._retire_old):
-                    try:  # a part that fails each time must not keep the others from their turn
+                    try:  # a part that always fails must not prevent the others
                         await part()
                     except RebaserError as error:
                         self._on_stream_error()

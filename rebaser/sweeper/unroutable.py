@@ -1,10 +1,11 @@
 """Moves unroutable messages to the dead letters: requests whose subject names no change set, so no owner reads them.
 
-NATS stores every message that matches the subjects of the stream, whatever its tokens are: a wildcard, bytes that are
-not text, too many characters. The sweeper moves such a message to the dead letters of the change set `UNROUTABLE_KEY`,
-with the reason why the subject names no change set, and deletes it.
+NATS stores every message that matches the subjects of the stream, even if its tokens are wildcards, too long, or not
+text. The sweeper moves such a message to the dead letters of the change set `UNROUTABLE_KEY`, with the reason why the
+subject names no change set, and deletes it.
 
-Invariant: the copy is confirmed before the message is deleted. Each message is examined once, unless moving it failed.
+Invariant: the copy is confirmed before the message is deleted. Each message is examined once, or again if moving it
+failed.
 """
 
 from collections.abc import Callable
@@ -73,7 +74,7 @@ class UnroutableMessages:
         return moved
 
     def _problem(self, message: Message) -> UnprocessableError | None:
-        """Return what is wrong with the subject of `message`, or None."""
+        """Return the problem with the subject of `message`; None if there is none."""
         try:
             self._subjects.parse(message.subject)
         except UnprocessableError as error:

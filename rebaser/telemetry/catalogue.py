@@ -39,7 +39,7 @@ COUNTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A state. `read` returns its value, or the values of its series by label; a series that it leaves out is 0."""
+    """A state. `read` returns its value, or the values of its series by label; a missing series is 0."""
 
     name: str
     meaning: str
@@ -64,10 +64,10 @@ REQUESTS_REPEATED = Counter(
 REQUESTS_DEAD = Counter("requests_dead_total", "Requests that were copied to the dead letters.", code=CODES)
 REQUESTS_HELD = Counter("requests_held_total", "Attempts at a request that could not be decided yet.", code=CODES)
 QUEUE_SECONDS = Histogram(
-    "request_queue_seconds", "Time from when NATS stored a request until an owner took it, by two clocks.", FAST
+    "request_queue_seconds", "Time from storing a request in NATS until an owner takes it, by two clocks.", FAST
 )
 REQUEST_SECONDS = Histogram(
-    "request_seconds", "Time from when NATS stored a request until its answer was sent, by two clocks.", FAST
+    "request_seconds", "Time from storing a request in NATS until its answer is sent, by two clocks.", FAST
 )
 BATCH_REQUESTS = Histogram("batch_requests", "Requests decided in one commit.", COUNTS)
 APPEND_SECONDS = Histogram(
@@ -103,7 +103,7 @@ OWNERSHIP_ENDED = Counter(
 )
 OWNERS_FENCED = Counter(
     "owners_fenced_total",
-    "Owners that another owner fenced, and leases that were lost, by where it was noticed.",
+    "Owners that another owner fenced, and leases that were lost, by the place where this was noticed.",
     where=("decide", "dvu", "checkpoint", "lease"),
 )
 DVU_SECONDS = Histogram(
@@ -162,10 +162,10 @@ FRESHNESS_SECONDS = Histogram(
     "Time from when an update became due, or its owner loaded the log, until an update was committed.",
     SLOW,
 )
-LOOP_LAG_SECONDS = Histogram("loop_lag_seconds", "How late a timer of the event loop was.", FAST[:13])
+LOOP_LAG_SECONDS = Histogram("loop_lag_seconds", "Delay of a timer of the event loop.", FAST[:13])
 LOG_EVENTS = Counter(
     "log_events_total",
-    "Log events of level info and above, also those that --log-level hides.",
+    "Log events of level info and above, including those that --log-level hides.",
     only=[*EVENTS, *((OTHER, level) for level in LEVELS)],
     event=(),
     level=LEVELS,
@@ -229,7 +229,7 @@ GAUGES = (
     ),
     _gauge(
         "ack_wait_seconds",
-        "The lease age at which other servers may take the change sets over.",
+        "The lease age at which other servers may take over the change sets.",
         lambda seen, _: seen.ack_wait,
     ),
     _gauge("spark_up", "Whether Spark is ready.", lambda seen, _: seen.spark == "ready"),
@@ -265,21 +265,23 @@ GAUGES = (
         lambda seen, _: seen.oldest_request_age,
     ),
     _gauge("tasks_waiting", "Tasks that no server has.", lambda seen, _: seen.tasks_waiting),
-    _gauge("tasks_in_hand", "Tasks that servers hold, or gave back for later.", lambda seen, _: seen.tasks_in_hand),
+    _gauge(
+        "tasks_in_hand", "Tasks that servers hold, or that NATS delivers later.", lambda seen, _: seen.tasks_in_hand
+    ),
     _gauge("sweeper", "Whether the server is the sweeper.", lambda seen, _: seen.sweeper),
     _gauge(
         "last_sweep_timestamp_seconds",
-        "When the sweeper last looked (Unix time); 0 on other servers.",
+        "Time of the last sweep (Unix time); 0 on servers other than the sweeper.",
         lambda seen, _: seen.sweep.at if seen.sweep else 0.0,
     ),
     _gauge(
         "change_sets_waiting",
-        "Change sets with queued requests, as the sweeper last saw; 0 on other servers.",
+        "Change sets with queued requests at the last sweep; 0 on servers other than the sweeper.",
         lambda seen, _: seen.sweep.waiting if seen.sweep else 0.0,
     ),
     _gauge(
         "change_sets_in_debt",
-        "Change sets whose update is due, as the sweeper last saw; 0 on other servers.",
+        "Change sets whose update is due at the last sweep; 0 on servers other than the sweeper.",
         lambda seen, _: seen.sweep.owing if seen.sweep else 0.0,
     ),
 )

@@ -42,7 +42,7 @@ class Counter:
 
 
 class Histogram:
-    """Counts observations in buckets. `bounds`: the upper bound of each bucket but the last, which has none."""
+    """Counts observations in buckets. `bounds`: the upper bounds of the buckets; the last bucket has none."""
 
     kind = "histogram"
 
@@ -57,9 +57,10 @@ class Histogram:
         self._sums[labels] += value
 
     def observe_ages(self, now: int, stored: Iterable[int]) -> None:
-        """Observe the age of each time in `stored`, in seconds; all times are in nanoseconds. A clock may be behind.
+        """Observe the age of each time in `stored`, in seconds; all times are in nanoseconds. A time may be in the
+        future, because clocks differ.
 
-        This takes half the time of calls of `observe`, which matters because each request is observed twice.
+        This takes half the time of single calls of `observe`, which matters because each request is observed twice.
         """
         counts, bounds, total = self._counts[()], self._bounds_ns, 0
         for at in stored:

@@ -1,4 +1,4 @@
-"""Counts log events, as a processor of structlog in front of all others."""
+"""Counts log events, as the first processor of structlog."""
 
 import threading
 from collections.abc import Callable, MutableMapping
@@ -57,7 +57,7 @@ def _session(fields: Fields) -> str | None:
     return why if why in SPARK_SESSIONS.labels["why"] else None
 
 
-# Events that have a counter of their own, with its label; None: this occurrence does not count.
+# Events that have their own counter, with its label; None: this occurrence is not counted.
 COUNTED: dict[str, tuple[Counter, Callable[[Fields], str | None]]] = {
     "request_dead": (REQUESTS_DEAD, _code),
     "request_held": (REQUESTS_HELD, _code),
@@ -75,7 +75,7 @@ COUNTED: dict[str, tuple[Counter, Callable[[Fields], str | None]]] = {
     "spark_ready": (SPARK_SESSIONS, _session),
 }
 _NOTHING: tuple[None, Callable[[Fields], None]] = (None, lambda _: None)
-_lock = threading.Lock()  # because threads also log
+_lock = threading.Lock()  # needed because threads also log
 
 
 class EventCounter:

@@ -183,7 +183,7 @@ async def test_a_clock_that_jumped(
         return found
 
     monkeypatch.setattr(js, "stream_info", jumped)
-    with pytest.raises(TransientError, match="set them right") as raised:
+    with pytest.raises(TransientError, match="synchronize them") as raised:
         await collector(js, subjects, blobs).run()
     assert raised.value.code == "clocks_differ"
     assert await is_untouched(blobs, garbage)

@@ -1,4 +1,4 @@
-"""The commands, one module each: options, help, and what they print.
+"""The commands, one module each: their options, help and output.
 
 `rebaser.cli.registry` and `rebaser.cli.registry_tools` register them; nothing else imports this package. They import
 all of its modules whenever `rebaser` starts, even for `--help` and completion. So the top-level imports of these

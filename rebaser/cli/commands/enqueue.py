@@ -101,9 +101,9 @@ def enqueue(
 ) -> int:
     """Edit a change set.
 
-    The edits of all options are one request: either all of them are applied or none. The edits of a file follow, in
-    order, in batches; each batch is applied completely or not at all. A regular file is checked to its end before
-    anything is sent. With --wait derived, the command ends with the number of values in each state and the first
+    The edits of all options form one request: either all of them are applied, or none. The edits of a file follow, in
+    order, in batches. Each batch is applied completely or not at all. A regular file is checked to its end before
+    anything is sent. With --wait derived, the command finally prints the number of values in each state and the first
     errors.
     """
     from rebaser.cli.runner import run_async

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rebaser_core.values import Fault, State
     from rebaser_core.values import Json as JsonValue
 
-MAX_ROWS = 500  # in a table on a terminal: rich takes minutes for very long tables
+MAX_ROWS = 500  # the most in a table on a terminal, because rich takes minutes for very long tables
 
 
 def get(
@@ -98,7 +98,7 @@ async def _load(
 def _select(state: "ChangeSetState", requested: list[str]) -> tuple[list[str] | None, list[str]]:
     """Return the ids that `requested` selects (None: all), and the items of `requested` that select nothing.
 
-    Items are ids or patterns. An item that is the id of a value is not read as a pattern.
+    Items are ids or patterns. If an item is the id of a value, it is not taken as a pattern.
     """
     from rebaser_core.state.selection import select_ids
 
@@ -162,7 +162,7 @@ def _selected_rows(state: "ChangeSetState", ids: list[str]) -> "Iterator[Row]":
 def _object_line(id_: str, value: "JsonValue", state: "State", fault: "Fault | None", fields: dict[str, Any]) -> str:
     """Return a value as a line of JSON, with `fields` at its end.
 
-    The line is assembled here, because the JSON encoder takes several times as long for an object as for its parts.
+    The line is assembled from parts, because the JSON encoder takes several times as long for the whole object.
     """
     text = console.json_text
     error = "null"
@@ -173,7 +173,8 @@ def _object_line(id_: str, value: "JsonValue", state: "State", fault: "Fault | N
 
 
 def _definition(state: "ChangeSetState", id_: str) -> dict[str, Any]:
-    """Return function, inputs and parameters of a derived value, with the keys of an update; else an empty object."""
+    """Return the function, inputs and parameters of a derived value, with the keys of an update; an empty object for
+    any other value."""
     definition = state.cells[id_].definition
     if definition is None:
         return {}

@@ -33,8 +33,8 @@ def recompute(
     """Compute the derived values of a change set again.
 
     Use it after the code of a function has changed: otherwise, values that are up to date are not computed again. Until
-    they are computed, the values are shown as stale. If a result differs from before, the values that depend on it are
-    computed again.
+    they are computed, the values are shown as stale. If a result differs from the earlier one, the values that depend
+    on it are also computed again.
     """
     from rebaser.cli.runner import run_async
 

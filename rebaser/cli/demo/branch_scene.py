@@ -1,5 +1,5 @@
-"""The last scene of the demo: edits a branch, shows what follows, settles a conflict, applies the branch, and undoes
-that.
+"""The last scene of the demo: edits a branch, shows the derived values that change, settles a conflict, applies the
+branch, and takes the apply back.
 
 Invariant: the change set of the demo has its own values, not those of the branch, before the apply and after the undo.
 """
@@ -17,7 +17,7 @@ from rebaser_core.messages import EnqueueUpdatesResponse, Success
 IN_BRANCH, MEANWHILE = 100_000_000, 50_000_000  # bytes that the distribution grows by, on each side
 
 Check = Callable[[str, str, Environment], Awaitable[dict[str, str]]]
-"""Compares all values of a change set with independently computed ones, and returns texts of some, by id.
+"""Compares all values of a change set with independently computed values, and returns texts of some of them, by id.
 
 Its arguments are a description of the change set for messages, the name of the change set, and the environment that its
 values should show.

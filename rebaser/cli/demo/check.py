@@ -45,7 +45,8 @@ class Facts:
         return Facts({**self.sizes, **sizes}, {**self.requires, **requires})
 
     def reachable(self, start: str) -> set[str]:
-        """Return what `start` requires, directly or not. That includes `start` itself only if it is on a cycle."""
+        """Return the distributions that `start` requires, directly or indirectly. `start` itself is included only if it
+        is on a cycle."""
         if start not in self._reach:
             reached: set[str] = set()
             frontier = set(self.requires.get(start, ()))

@@ -90,6 +90,6 @@ class Player:
             {name: set(dist.requires) for name, dist in changed.items()},
         )
         self._checked += len(values)
-        # In a thread: the server runs on this event loop.
+        # This runs in a thread, because the server runs on this event loop.
         lines = await to_thread.run_sync(differences, values, facts)
         self._differences += [f"{title}: {line}" for line in lines]

@@ -51,9 +51,9 @@ async def play(data: Path, settings: Settings, jvm: Jvm | None, screen: Screen) 
 
 
 async def read_inputs() -> tuple[dict[str, Distribution], Facts]:
-    """Return the installed distributions, for the system and independently for the check.
+    """Return the installed distributions twice: as the demo sends them, and read independently for the check.
 
-    Both read thousands of files, in threads: a server runs on this event loop.
+    Each read opens thousands of files, and runs in a thread, because a server runs on this event loop.
     """
     return await to_thread.run_sync(read_environment), await to_thread.run_sync(Facts.read)
 

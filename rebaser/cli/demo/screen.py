@@ -139,7 +139,7 @@ class Screen:
         self._line(f"All {checked:,} values equal those computed directly from importlib.metadata.", "bold green")
 
     def closing(self, data: Path, workspace: str, change_set: str, name: str, seconds: float) -> None:
-        """Print what to try next, with distribution `name` as the example."""
+        """Print commands to try next, with the distribution `name` as the example."""
         self.stop()
         self._line(f"Everything that the demo started has stopped; it took {seconds:.0f} s.", "dim")
         self._line("Its data is kept. To look at it:", "bold")

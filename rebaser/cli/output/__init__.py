@@ -1,1 +1,1 @@
-"""How commands print: tables and colours on a terminal, plain lines and JSON elsewhere."""
+"""The output of commands: tables and colours on a terminal, plain lines and JSON elsewhere."""

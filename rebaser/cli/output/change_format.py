@@ -97,14 +97,14 @@ def reverts_json(reverts: "Reverts | None") -> dict[str, Any] | None:
 
 
 def reverts_text(reverts: "Reverts") -> str:
-    """Return what a revert takes back, in a few words."""
+    """Return a short text that names the edits that a revert takes back."""
     span = f"{reverts.first}" if reverts.first == reverts.last else f"{reverts.first}..{reverts.last}"
     span += "" if reverts.of is None else f" of {reverts.of}"
     return f"reverts {span}" + (f" (request {reverts.request})" if reverts.request else "")
 
 
 def origin_json(commit: "Commit") -> dict[str, Any] | None:
-    """Return what a change set was created from, or which branch a commit applied, as an object."""
+    """Return the parent from which a change set was created, or the branch that a commit applied, as an object."""
     origin = commit.origin or commit.source
     return None if origin is None else {"changeSetId": origin.change_set, "position": origin.sequence}
 
@@ -142,7 +142,8 @@ def authors_text(entry: "LogEntry") -> str:
 
 
 def entry_text(entry: "LogEntry") -> str:
-    """Return a summary of a commit in a few words: its requests, what it reverts or applies, and the first message."""
+    """Return a short summary of a commit: its requests, the commits that it reverts, the branch that it applies, and
+    the first message."""
     parts = []
     if entry.kind == "create":
         origin = entry.commit.origin

@@ -34,7 +34,8 @@ def err() -> "Console":
 
 
 def is_terminal() -> bool:
-    """Whether stdout is a terminal, or the environment says so. rich is imported only if it may be one."""
+    """Whether stdout is a terminal, or the environment says that it is. rich is imported only if it may be a
+    terminal."""
     return (sys.stdout.isatty() or not TERMINAL_VARIABLES.isdisjoint(os.environ)) and out().is_terminal
 
 
@@ -54,8 +55,8 @@ def prepare_streams() -> None:
     """Set the encoding of the standard streams, and replace those that the caller closed (`>&-`).
 
     Files and pipes get UTF-8, as JSON requires (RFC 8259). On a terminal, a character that it cannot show is written as
-    an escape. A closed stream is opened on the null device in the wrong direction. So its descriptor is not given to a
-    socket or a file, and using stdin or stdout still fails.
+    an escape. A closed stream is opened on the null device in the wrong direction. So its descriptor cannot be reused
+    for a socket or a file, and using stdin or stdout still fails.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -111,7 +112,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 
 def json_text(value: Any) -> str:
     """Return `value` as compact JSON (RFC 8259)."""
-    kind = type(value)  # for these kinds, the encoder would return the same, at ten times the cost
+    kind = type(value)  # for these kinds, the encoder would return the same text at ten times the cost
     if kind is str:
         return encode_basestring(value)
     if kind is int or (kind is float and isfinite(value)):
@@ -125,7 +126,7 @@ def write_json(value: Any) -> None:
 
 
 def write_line(text: str = "") -> None:
-    """Write one line to stdout and flush it, because a program may be waiting for it at the other end of a pipe."""
+    """Write one line to stdout and flush it, because a program at the other end of a pipe may be waiting for it."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
@@ -194,7 +195,8 @@ def table(
 class _QuickRows:
     """Formats the rows of a long table as rich would, at a hundredth of the cost: rich takes 0.2 ms for each row.
 
-    `fits`: whether it can, because each row is one line, and no wider than the terminal. `widths`: of the columns.
+    `fits`: whether this is possible: each row is one line that is no wider than the terminal. `widths`: the widths of
+    the columns.
     """
 
     def __init__(

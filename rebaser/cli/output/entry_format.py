@@ -136,7 +136,8 @@ def _commit(commit: Commit) -> dict[str, Any]:
 
 
 def _authorship(who: Authorship) -> dict[str, str]:
-    """Return who sent a request, and why. `message` would be ambiguous: a decision has the message of its error."""
+    """Return who sent a request, and why. The key is not `message`, because a decision also has the message of its
+    error."""
     return {"author": _short(who.author), "authorMessage": _short(who.message)}
 
 
@@ -218,7 +219,8 @@ def _create(create: Create) -> dict[str, Any]:
 
 
 def _action(action: Action | None) -> dict[str, Any]:
-    """Return what a request asks for instead of edits, as an object under its name; null under the other names."""
+    """Return the action of a request, as an object under the name of the action; null under the names of all other
+    actions."""
     out: dict[str, Any] = dict.fromkeys(("revert", "create", "apply", "mark"))
     match action:
         case Reverts():

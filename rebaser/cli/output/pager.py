@@ -16,17 +16,17 @@ from contextlib import contextmanager, suppress
 
 from rebaser.cli.output import console
 
-# As git does: show colours, end at once if all output fits on the screen, and leave it on the screen.
+# The same as in git: show colours, end at once if the output fits on the screen, and leave it there.
 LESS = "FRX"
 
 
 @contextmanager
 def paged(wanted: bool = True) -> Iterator[None]:
-    """Collect what the body writes to stdout, and show it in a pager when the body ends.
+    """Collect the output of the body, and show it in a pager when the body ends.
 
-    If the body fails, what it has written is shown without the pager. The body writes to stdout as usual if `wanted`
-    is false, if stdout is not a terminal, or if there is no pager. The variable `PAGER` names the pager (default:
-    less); empty or `cat` means none.
+    If the body fails, its output is shown without the pager. The body writes to stdout as usual if `wanted` is false,
+    if stdout is not a terminal, or if there is no pager. The variable `PAGER` names the pager (default: less); empty or
+    `cat` means no pager.
     """
     command = _command() if wanted and console.is_terminal() and sys.stdout.isatty() else []
     if not command:
@@ -47,7 +47,7 @@ def paged(wanted: bool = True) -> Iterator[None]:
 
 
 class _Terminal(io.StringIO):
-    """Collects output, and claims to be a terminal, so that writers format for one."""
+    """Collects output, and claims to be a terminal, so that writers format their output for a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -72,7 +72,7 @@ def _show(command: list[str], text: bytes) -> bool:
     # The pager handles Ctrl-C; the command ignores it meanwhile.
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with suppress(BrokenPipeError):  # the user has seen enough
+        with suppress(BrokenPipeError):  # the user has closed the pager
             pager.communicate(text)
         pager.wait()
     finally:

@@ -11,5 +11,5 @@ def progress_text(done: int, total: int | None, seconds: float) -> str:
 
 
 def recompute_text(function: str | None) -> str:
-    """Return what a recompute applies to, for people: the values of `function`, or all derived values."""
+    """Return the values to which a recompute applies, for people: those of `function`, or all derived values."""
     return "all derived values" if function is None else f"values of {console.safe(function)}"

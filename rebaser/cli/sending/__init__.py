@@ -2,6 +2,6 @@
 
 `edits` and `formulas` parse options. `source` reads files, `jsonl` and `json_block` parse their lines, and `batches`
 collects the updates. `sender` sends requests, and `outcome` describes the result. Only `rebaser.cli.commands` imports
-this package. At the top, its modules import nothing but the standard library, msgspec, `rebaser_core` and
+this package. The top-level imports of its modules are only the standard library, msgspec, `rebaser_core` and
 `rebaser.cli`.
 """

@@ -17,7 +17,7 @@ SPOOL_MEMORY = 64 * 1024 * 1024  # bytes of batches that are kept in memory
 
 @dataclass(slots=True)
 class UpdateBatch:
-    """Updates of consecutive lines, bounded in number and bytes. A line above the byte limit is a batch of its own."""
+    """Updates of consecutive lines, bounded in number and bytes. A line above the byte limit forms its own batch."""
 
     max_count: int
     max_bytes: int
@@ -81,7 +81,8 @@ class BatchBuilder:
 
 
 class BatchSpool:
-    """Keeps batches between the check of a file and its sending: in memory, and in a temporary file if they are many.
+    """Keeps batches after a file was checked and until it is sent: in memory, and in a temporary file if there are
+    many.
 
     Use it as a context manager.
     """

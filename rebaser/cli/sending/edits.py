@@ -27,7 +27,7 @@ def parse_edits(
 ) -> list[Update]:
     """Return the updates that the options describe. `free_names` returns the names that a formula uses.
 
-    Raises a usage error that names the option and says how to write it.
+    Raises a usage error that names the option and shows its correct form.
     """
     from rebaser.settings import load_settings
 

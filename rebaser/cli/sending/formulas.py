@@ -14,7 +14,8 @@ from rebaser_core.updates import Derive, Input, Match
 FreeNames = Callable[[str], Sequence[str]]
 NamedInputs = Mapping[str, Input | tuple[Input, ...]]
 
-# The alternatives are: a comment, raw text, text, a quoted field (`a.`b-c``, which is CEL syntax), an id in backticks.
+# The alternatives, in order: a comment, raw text, text, a quoted field (`a.`b-c``, which is CEL syntax), an id in
+# backticks.
 _QUOTED_ID = re.compile(
     r"""//[^\n]*
     | \b[bB]?[rR] (?: '''.*?''' | \"{3}.*?\"{3} | '[^'\n]*' | "[^"\n]*" )
@@ -74,7 +75,7 @@ class TypedFormula:
         return cls(expression, {name: _input(id_) for id_, name in names.items()})
 
     def derive(self, id_: str, free_names: FreeNames, named_inputs: NamedInputs) -> Derive:
-        """Return the update. A name that comes neither from backticks nor from `named_inputs` is the id of a value."""
+        """Return the update. Any name that is neither from backticks nor from `named_inputs` is the id of a value."""
         try:
             names = free_names(self.expression)
         except UnprocessableError as error:

@@ -1,8 +1,8 @@
 """Parses updates from JSON Lines (one object a line, as `rebaser get --updates` writes them) and from CSV.
 
-Invariant: memory is bounded by one line and one chunk, whatever the size of the input. Every line becomes an update, or
-causes an error with its number, except blank lines and the header of CSV. No update after a bad line is returned.
-There is no I/O here: callers pass bytes to `feed`.
+Invariant: memory is bounded by one line and one chunk, whatever the size of the input. Every line, except blank lines
+and the header of CSV, becomes an update or causes an error with its line number. No update after a bad line is
+returned. This module does no I/O: callers pass bytes to `feed`.
 """
 
 import csv
@@ -43,7 +43,7 @@ class JsonLinesParser:
         """Return the updates whose lines `chunk` completes."""
         start = 0
         end = chunk.rfind(b"\n")
-        if end >= 0 and self._buffered + end <= self._limits.max_request_bytes:  # short enough that no line is too long
+        if end >= 0 and self._buffered + end <= self._limits.max_request_bytes:  # so short that no line can be too long
             block = b"".join([*self._parts, chunk[:end]])
             lines = self._read_block(block)
             if lines is not None:
@@ -58,7 +58,7 @@ class JsonLinesParser:
         self._buffer(chunk[start:])
 
     def finish(self) -> Iterator[UpdateLine]:
-        """Return the update of the last line if that line has no line end."""
+        """Return the update of the last line if no line end follows it."""
         yield from self._complete(0)
 
     def _buffer(self, part: bytes) -> None:
@@ -96,7 +96,7 @@ class JsonLinesParser:
     def _read_block(self, block: bytes) -> list[UpdateLine] | None:
         """Return the updates of complete lines, read all at once; None if they have to be read one by one.
 
-        That is the case if a line is blank or bad; reading each line by itself then gives the error.
+        That is necessary if a line is blank or bad; reading each line alone then gives the error.
         """
         texts = block.split(b"\n")
         raws = loads_each(texts)

@@ -1,7 +1,7 @@
 """Sends the edits of `rebaser enqueue` and the request of `rebaser recompute`, and reports the result.
 
-Invariant: requests are sent strictly one after the other, a batch only after the previous one was accepted. If one
-fails, the message says which lines it contained and which lines were sent before it, and no later line is sent.
+Invariant: requests are sent strictly one after the other, each only after the previous one was accepted. If a request
+fails, the message names its lines and the lines that were sent before, and no later line is sent.
 
 If the queue is full while a file is sent, the next batch waits for room, for as long as `--timeout` allows.
 """
@@ -45,8 +45,9 @@ class EditSender:
     """Sends the edits of one command and records the result.
 
     `timeout`: seconds to wait for each answer. `batch`: maximum number of updates of a file in one request.
-    `recompute`: what to recompute, instead of edits. `request_id`: id of the only request; None for a new id.
-    `fail_on_error`: fail if any value of the change set is an error. `author`, `message`: those of all requests.
+    `recompute`: the values to recompute, instead of edits. `request_id`: the id of the only request; None for a new id.
+    `fail_on_error`: fail if any value of the change set is an error. `author`, `message`: the author and the message of
+    all requests.
     """
 
     key: ChangeSetKey
@@ -96,7 +97,7 @@ class EditSender:
                     await self._wait_derived(client, self.commit)
                     await self._count_values(await self._load_state(client, edits))
                 elif self.wait is WaitUntil.APPLIED and any(isinstance(edit, Derive) for edit in edits):
-                    with suppress(RebaserError):  # the edits are applied all the same; only the warnings are missing
+                    with suppress(RebaserError):  # the edits are applied anyway; only the warnings are missing
                         await self._load_state(client, edits)
             except RebaserError as error:
                 self.error = error
@@ -239,7 +240,7 @@ class EditSender:
             raise CommandFailed(f"{count:,} value{' is an error' if count == 1 else 's are errors'}")
 
     def error_line(self) -> str:
-        """Return the error, its place in the input, and what was sent before it."""
+        """Return the error, its place in the input, and the lines that were sent before it."""
         assert self.error is not None  # noqa: S101 - called only after a failure
         line = self._location + self.error.message
         if self._last_line:
@@ -249,7 +250,8 @@ class EditSender:
         return with_advice(f"{line}; nothing after that was sent" if self._location else line, self.error)
 
     def interrupted_line(self) -> str:
-        """Return which lines of a file were or may have been sent before the interruption; empty if none."""
+        """Return the lines of a file that were sent, or may have been sent, before the interruption; empty if there are
+        none."""
         parts = [f"lines 1 to {self._last_line} were {self._verb}"] if self._last_line else []
         if self._in_flight:
             parts.append(f"{self._in_flight} may have been {self._verb}")
@@ -300,7 +302,7 @@ class EditSender:
 
 
 async def _show_progress(client: "RebaserClient", key: ChangeSetKey) -> None:
-    """On a terminal, show the progress of the update as a bar. Short updates report none."""
+    """On a terminal, show the progress of the update as a bar. Short updates report no progress."""
     with console.progress("computing", None, counted=True) as bar:
         async with aclosing(client.watch_progress(key.workspace, key.change_set)) as reports:
             async for progress in reports:

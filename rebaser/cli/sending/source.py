@@ -1,4 +1,5 @@
-"""Reads the input of `--file`: a regular file, checked before anything is sent, or a pipe, read as data arrives.
+"""Reads the input of `--file`: a regular file, which is checked before anything is sent, or a pipe, which is read as
+data arrives.
 
 Invariant: the input is read, parsed and checked once. Reading never blocks the event loop.
 """
@@ -41,7 +42,8 @@ class UpdateSource:
     def check(self, max_updates: int) -> None:
         """Read a regular file to its end, to find a bad line before anything is sent. A pipe is not checked.
 
-        `batches` then returns what was read here. Raises `CommandFailed` with the number of the bad line.
+        `batches` then returns the batches that this call has read. Raises `CommandFailed` with the number of the bad
+        line.
         """
         if self.size is None:
             return
@@ -81,7 +83,7 @@ class UpdateSource:
         self._resources.close()
 
     def _builder(self, max_updates: int) -> "BatchBuilder":
-        """Return a builder for this input, chosen by the name: CSV if it ends in `.csv`, else JSON Lines."""
+        """Return a builder for this input: for CSV if the name ends in `.csv`, otherwise for JSON Lines."""
         from rebaser.cli.sending.batches import BatchBuilder
         from rebaser.cli.sending.jsonl import CsvParser, JsonLinesParser
         from rebaser.settings import load_settings
@@ -100,7 +102,7 @@ class UpdateSource:
         while True:
             if self.size is None:
                 # A thread that reads an idle pipe could not be interrupted, so wait for data first. A device that is
-                # always ready (/dev/null) does not support this and does not need it.
+                # always ready (/dev/null) supports no such wait, and needs none.
                 with suppress(PermissionError):
                     await anyio.wait_readable(self.descriptor)
             chunk = await to_thread.run_sync(os.read, self.descriptor, CHUNK)

@@ -32,14 +32,14 @@ _MAX_BYTES = 1 << 30  # upper bound for the values that a formula may build, see
 # contain one.
 _DIVIDE, _REPLACE = "#/#", "#eplace"
 _NAMES = {cel_syntax.DIVIDE: _DIVIDE, cel_syntax.REPLACE: _REPLACE}
-_REPLACED_MAX = 32 * 1024  # characters of all results of `replace` in one evaluation together
+_REPLACED_MAX = 32 * 1024  # total characters of all results of `replace` in one evaluation
 
 _INT, _DOUBLE, _DYN = cel.Type.INT, cel.Type.DOUBLE, cel.Type.DYN
 _MIXED = ((_INT, _DOUBLE), (_DOUBLE, _INT))
 
 
 class FormulaError(Exception):
-    """A formula has no value. `code` and the message are those of the fault."""
+    """A formula has no value. `code` and the message become those of the fault."""
 
     def __init__(self, message: str, code: str = faults.FAILED) -> None:
         super().__init__(message)
@@ -174,7 +174,7 @@ def _divide(left: float, right: float) -> int | float:
     if not right:
         raise ZeroDivisionError(
             "divide by zero"
-        )  # also for doubles: an infinity would fail later, with a vaguer message
+        )  # also for doubles, because an infinity would fail later with a less specific message
     if isinstance(left, int) and isinstance(right, int) and not left % right:
         quotient = left // right
         if quotient > INT64_MAX:
@@ -186,7 +186,7 @@ def _divide(left: float, right: float) -> int | float:
 def _remainder(left: float, right: float) -> float:
     if not right:
         raise ZeroDivisionError("modulus by zero")
-    return math.fmod(left, right)  # the sign is that of `left`, as for CEL's integers
+    return math.fmod(left, right)  # the result has the sign of `left`, as for CEL's integers
 
 
 class _Room(threading.local):

@@ -4,11 +4,8 @@
 loops with this package. This package imports `rebaser_core`, `rebaser.dvu.wire`, `cel` and `functions`; Numba is
 imported only where compiled code is loaded.
 
-    instructions the instructions of compiled code, and programs made of them
-    translate      definitions as programs
-    formulas       formulas as programs
-    linker         the programs of a packet, put together for the kernel
-    phases         an order of a packet that groups nodes of the same kind
-    loader         loads compiled code, and keeps it on disk
+    instructions the instructions of compiled code, and programs made of them translate      definitions as programs
+    formulas       formulas as programs linker         combines the programs of a packet for the kernel phases
+    an order of a packet that groups nodes of the same kind loader         loads compiled code, and keeps it on disk
     kernel/        the compiled code
 """

@@ -156,8 +156,8 @@ def _typed(
     type_of_result: Callable[[int, int | None, int | None], int | None],
     convert: Callable[[Any], int | float],
 ) -> Program | None:
-    """`program` with its constants converted by `convert`. None unless `type_of_result` knows the type of every result,
-    and every register always has the same type.
+    """Return `program` with its constants converted by `convert`; None unless `type_of_result` knows the type of every
+    result, and every register always has the same type.
 
     `types` maps operands to their types; this function adds the registers that the program writes.
     """

@@ -1,7 +1,7 @@
-"""Puts the programs of a packet together for the kernel, and calls it.
+"""Combines the programs of a packet for the kernel, and calls the kernel.
 
 Invariant: compiled code and Python give the same results, to the bit. So linking never changes a result, and a packet
-is linked only where that saves time.
+is linked only if that saves time.
 """
 
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ from rebaser_core.values import Json
 
 
 class SweepArrays(Protocol):
-    """The arrays of a packet that compiled code works on, which are in `rebaser.dvu.worker.evaluator.Evaluator`."""
+    """The arrays of a packet on which compiled code works. `rebaser.dvu.worker.evaluator.Evaluator` contains them."""
 
     packet: Packet
     base: int
@@ -54,9 +54,9 @@ def link(packet: Packet, functions: FunctionRegistry, max_inputs: int) -> "Linke
 
 
 class LinkedPrograms:
-    """The programs of a packet in one array of instructions, and the registers they run on.
+    """The programs of a packet in one array of instructions, and their registers.
 
-    `covers` says for each template of the packet whether it has a program.
+    `covers`: for each template of the packet, whether it has a program.
     """
 
     def __init__(self, programs: list[Program | None], max_inputs: int) -> None:

@@ -1,7 +1,7 @@
-"""Loads compiled code, compiles code that is missing, and keeps it on disk for later processes.
+"""Loads compiled code, compiles missing code, and keeps it on disk for later processes.
 
-Invariant: compiled code and Python give the same results, to the bit. So compiled code is loaded only where that saves
-time (importing Numba takes a second, and compiling takes longer, once for each machine and release), and it is no error
+Invariant: compiled code and Python give the same results, to the bit. So compiled code is loaded only if that saves
+time: importing Numba takes a second, and compiling takes longer, once for each machine and release. It is not an error
 if a machine cannot load it.
 """
 
@@ -81,13 +81,12 @@ def compile_module(functions: Any) -> Any:
 def _prune(own: Path) -> None:
     """Remove the compiled code of other releases that has not been used for two weeks.
 
-    A process that still runs such a release is not harmed: Numba treats a removed file as one that never existed, and
-    creates its folder again. Each folder is renamed first, so that no other process finds a folder that is half
-    removed.
+    This does not harm a process that still runs such a release: Numba treats a removed file as one that never existed,
+    and creates its folder again. Each folder is renamed first, so that no other process finds a partly removed folder.
     """
     oldest = time.time() - _UNUSED_MAX
     for other in own.parent.glob("kernel-*"):
-        with contextlib.suppress(OSError):  # another process removes the folder, too, or this one lacks permission
+        with contextlib.suppress(OSError):  # another process is removing the folder, or this process lacks permission
             if other != own and other.stat().st_mtime < oldest:
                 doomed = other.with_name(f"{other.name}-{os.getpid()}")
                 other.rename(doomed)
@@ -95,7 +94,8 @@ def _prune(own: Path) -> None:
 
 
 def _cache_folder() -> str:
-    """The folder for compiled code of this release, marked as used just now; empty if nothing can be written."""
+    """The folder for compiled code of this release, with its time of last use set to now; empty if no folder can be
+    written."""
     caches = os.environ.get("XDG_CACHE_HOME") or ("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
     root = Path(os.environ[_FOLDER]) if os.environ.get(_FOLDER) else Path(caches, "rebaser")
     with contextlib.suppress(OSError, RuntimeError):
@@ -109,7 +109,7 @@ def _cache_folder() -> str:
 
 @contextlib.contextmanager
 def _caching_in(folder: str) -> Iterator[None]:
-    """Within this context, Numba stores what it compiles in `folder`. Numba has one folder for all threads, so they
+    """Within this context, Numba stores compiled code in `folder`. Numba has one folder for all threads, so threads
     take turns."""
     from numba import config  # noqa: PLC0415 - takes a second to load
 

@@ -1,10 +1,10 @@
-"""Reorders a packet into phases: numbers in long stretches for compiled code, everything else in batches.
+"""Reorders a packet into phases: long stretches of numbers for compiled code, and batches of everything else.
 
 A *Python node* is one that compiled code cannot compute: it has no program, or it has text among its inputs. Odd phases
 contain the Python nodes, even phases all other nodes. Phase 0 contains the nodes that depend on no Python node, phase 1
-the Python nodes that depend on no other Python node, phase 2 the other nodes that depend on phase 1, and so on. So a
-chain of numbers is one stretch, however long, and texts computed from the values of that chain are one batch. Nodes of
-the same odd phase do not depend on each other.
+the Python nodes that depend on no other Python node, phase 2 the other nodes that depend on phase 1, and so on. So even
+a long chain of numbers is one stretch, and texts computed from the values of that chain are one batch. Nodes of the
+same odd phase do not depend on each other.
 
 Invariant: inputs come before dependents, as in the order of the packet. So the results do not change by a byte.
 """
@@ -34,8 +34,8 @@ def sort_into_phases(
     many phases there are. Phase `i` is `order[begin[i]:begin[i + 1]]`.
 
     `template` is the template of each node, and `flags` the flags of each template. `base`, `starts`, `refs` and
-    `kinds` are those of `rebaser.dvu.worker.evaluator.Evaluator`. `phase` and `text` are scratch by node. Before the
-    call, `begin` is all 0; it has two more items than twice the number of nodes.
+    `kinds` are as in `rebaser.dvu.worker.evaluator.Evaluator`. `phase` and `text` are scratch by node. Before the call,
+    `begin` is all 0; it has two more items than twice the number of nodes.
 
     For a node that was never computed, the function guesses whether it is text. A wrong guess costs only time.
     """

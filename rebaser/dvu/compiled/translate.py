@@ -1,7 +1,8 @@
 """Translates definitions over numbers into programs that compiled code can run.
 
 Invariant: a program either gives the result of the function, with the same type and bits, or stops
-(`rebaser.dvu.compiled.kernel`). A program never gives a fault. A definition that is not translated only costs time.
+(`rebaser.dvu.compiled.kernel`). A program never gives a fault. A definition that is not translated only takes longer to
+compute.
 """
 
 from collections.abc import Callable, Mapping

@@ -20,7 +20,7 @@ ScalarForm: TypeAlias = Callable[[Any, Params], Any]
 
 
 class FunctionError(Exception):
-    """A function has no result. The message becomes that of the fault, so it must not name machines or times."""
+    """A function has no result. Its message becomes the message of the fault, so it must not name machines or times."""
 
     def __init__(self, message: str, code: str = faults.FAILED) -> None:
         super().__init__(message)
@@ -50,8 +50,8 @@ class Function:
         discounted = Function(name="discounted", vector=_discounted, doc="The price less a discount.")
 
     `inputs` and `params` list the names that the function knows; None means that it takes any. `text` declares that the
-    function returns text if an input is text; Rebaser uses this only to save time. `doc` is shown to users.
-    `fingerprint` identifies the code of a plug-in, and is empty for a built-in function.
+    function returns text if an input is text; this only saves time. `doc` is shown to users. `fingerprint` identifies
+    the code of a plug-in, and is empty for a built-in function.
 
     Raises `TypeError` if neither form is given.
     """

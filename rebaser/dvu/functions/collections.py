@@ -1,4 +1,4 @@
-"""Built-in functions over lists and maps, and those that choose between values.
+"""Built-in functions over lists and maps, and functions that choose between values.
 
 Invariant: the order of every result follows from the declared order of the inputs or from sorted keys, never from the
 order in which a map was built.
@@ -68,7 +68,7 @@ def object_(inputs: Inputs, params: Params) -> Json:
 @builtin(BY_ID, "names")
 def by_id(_: Inputs, __: Params) -> Json:
     """A map of all inputs by their ids. At least one must be a pattern, which stands for all values that it matches."""
-    raise FunctionError(NO_PATTERN)  # not called with a pattern: `planning.patterns` then calls `object`
+    raise FunctionError(NO_PATTERN)  # with a pattern, this is not called: `planning.patterns` calls `object` instead
 
 
 @builtin("list")

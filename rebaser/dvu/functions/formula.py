@@ -1,6 +1,6 @@
 """The function `cel`: a formula over the inputs.
 
-Invariant: `rebaser.dvu.cel.evaluate` decides what a formula may do; this module only makes a function of it.
+Invariant: `rebaser.dvu.cel.evaluate` decides what a formula may do; this module only wraps it as a function.
 """
 
 from rebaser.dvu.cel import evaluate

@@ -1,7 +1,7 @@
 """Built-in functions over numbers.
 
-Invariant: results of integers are exact integers; if one input is a double, the result is a double. A sum of doubles
-is exactly rounded, so that neither the Python version nor a later vectorised form can change it.
+Invariant: results of integers are exact integers; if one input is a double, the result is a double. A sum of doubles is
+exactly rounded, so that neither another Python version nor a vectorised form can change the result.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ def product(values: list[Json], _: Params) -> Json:
         exact_product: int | float = 1
         for number in numbers:
             exact_product *= number
-            if abs(exact_product) > INT64_MAX + 1:  # further factors only make it larger: stop before it is huge
+            if abs(exact_product) > INT64_MAX + 1:  # further factors cannot make it smaller, so stop before it is huge
                 raise FunctionError("the result does not fit in 64 bits", faults.OVERFLOW)
         return exact_product
     result = 1.0
@@ -121,7 +121,7 @@ def round_(values: list[Json], params: Params) -> Json:
         return numbers[0] if numbers else None
     with decimal.localcontext() as context:
         context.prec = 400  # more digits than any double has, so nothing is lost
-        # `repr` is what the user wrote: 1.005 rounds to 1.01, though the double is slightly less.
+        # `repr` gives the number as the user wrote it: 1.005 rounds to 1.01, although the double is slightly less.
         rounded = decimal.Decimal(repr(numbers[0])).quantize(
             decimal.Decimal(1).scaleb(-digits), rounding=decimal.ROUND_HALF_UP
         )

@@ -1,7 +1,7 @@
 """Wraps the functions of plug-ins, so that they can be called safely.
 
-Invariant: if a plug-in modifies its inputs, or later its results, no other value changes. A plug-in can raise nothing
-but an `Exception`.
+Invariant: if a plug-in modifies its inputs, or later its results, no other value changes. Whatever a plug-in raises
+reaches the caller as an `Exception`.
 """
 
 import functools
@@ -34,7 +34,7 @@ def _wrap(form: ScalarForm, copy_result: Callable[[Any], Any]) -> ScalarForm:
         try:
             try:
                 return once(inputs, params)
-            except KeyboardInterrupt:  # the first may be a signal from outside; the second comes from the function
+            except KeyboardInterrupt:  # the first may be a signal; a second one comes from the function
                 return once(inputs, params)
         except BaseException as error:  # noqa: BLE001 - else it would end the worker and the jobs of other change sets
             raise _storable_error(error) from None

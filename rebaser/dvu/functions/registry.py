@@ -1,6 +1,6 @@
 """All functions by name: the built-in ones and those of installed plug-ins.
 
-Invariant: a plug-in can neither replace a built-in function nor stop the server. A plug-in that does not load is
+Invariant: a plug-in can neither replace a built-in function nor stop the server. A plug-in that cannot be loaded is
 reported, and its function does not exist.
 """
 
@@ -91,7 +91,7 @@ def _load_one(entry: importlib.metadata.EntryPoint, taken: Container[str]) -> Fu
 
 def _fingerprint(entry: importlib.metadata.EntryPoint, function: Function) -> str:
     """A hash of the entry point, the version of its distribution, and the source files that define the entry point and
-    the function. So it also changes when a source is edited without a new version."""
+    the function. So the hash also changes when a source is edited without a new version."""
     version = f"{entry.dist.name} {entry.dist.version}" if entry.dist else ""
     names = [entry.module, *(getattr(form, "__module__", None) for form in (function.call, function.vector) if form)]
     files = [getattr(sys.modules.get(name or ""), "__file__", None) for name in dict.fromkeys(names)]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rebaser_core.values import Json
 
-# One input of many values: an array if all are doubles, all integers or all booleans, otherwise a list of JSON values.
+# One input of many values: an array if all items are doubles, integers or booleans; otherwise a list of JSON values.
 InputColumn: TypeAlias = NDArray[Any] | list[Json]
 VectorForm: TypeAlias = Callable[[Any, Mapping[str, Json]], Any]
 

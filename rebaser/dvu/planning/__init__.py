@@ -1,4 +1,4 @@
-"""Plans an update, on the owner: finds the values that the roots reach, divides them into packets, and finds out which
+"""Plans an update, on the owner: finds the values that the roots reach, divides them into packets, and determines which
 values the results change.
 
 Only `rebaser.dvu.update`, benchmarks, and `rebaser.dvu.spark` (which loads compiled loops in the background) import

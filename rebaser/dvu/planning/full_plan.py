@@ -33,12 +33,12 @@ from rebaser_core.state.kinds import ABSENT, ERROR, OK
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Fault, same
 
-# How workers get the structure. `_CACHED`: they have it from an earlier update. `_UNSENT`: they may not have it, and it
-# goes with the packet unless `mark_shared` is called first. `_SHARED`: they read it from a folder or a blob store.
-# `_ATTACHED`: they did not find it there, so it goes with the packet.
+# How workers get the structure. `_CACHED`: they have it from an earlier update. `_UNSENT`: they may not have it, so it
+# is sent with the packet unless `mark_shared` is called first. `_SHARED`: they read it from a folder or a blob store.
+# `_ATTACHED`: they did not find it there, so it is sent with the packet.
 _CACHED, _UNSENT, _SHARED, _ATTACHED = range(4)
 _PACKET_NUMBER = 1
-_REACHED, _READ = 1, 2  # marks of a slot: computed; or only read, by slots that are computed
+_REACHED, _READ = 1, 2  # marks of a slot: it is computed, or it is only read by slots that are computed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +101,7 @@ class FullGraphPlan:
     """The plan of an update that is computed as one packet. It is used like a `PacketPlan`.
 
     If a worker reports that it does not have the structure, `next_wave` returns the packet again, with the structure or
-    the place where it was put. `mark` is `_REACHED`, `_READ` or 0 for each slot of `layout`.
+    the place where it is stored. `mark` is `_REACHED`, `_READ` or 0 for each slot of `layout`.
     """
 
     def __init__(
@@ -141,13 +141,13 @@ class FullGraphPlan:
 
     @property
     def unsent_structure(self) -> Structure | None:
-        """The structure if workers may not have it; None if they have it. The structure goes with the packet unless
+        """The structure if workers may not have it; None if they have it. It is sent with the packet unless
         `mark_shared` is called first."""
         return self._structure if self._delivery == _UNSENT else None
 
     @property
     def structure_too_large(self) -> bool:
-        """Whether the structure has to go with the packet, but is too large for that."""
+        """Whether the structure has to be sent with the packet, but is too large for that."""
         return self._attaches_structure and len(self._structure.data) > self._limits.structure_in_packet_max_bytes
 
     @property
@@ -204,7 +204,7 @@ class FullGraphPlan:
         return [packet.encode()]
 
     def absorb(self, results: Sequence[Encoded]) -> None:
-        """Take in the results, in any order. Raises `DvuError` if they are incomplete or do not match the packet."""
+        """Absorb the results, in any order. Raises `DvuError` if they are incomplete or do not match the packet."""
         nodes = len(self._structure.template)
         parts = sorted([Results.decode(data, nodes) for data in results], key=lambda part: part.part)
         self._in_flight = False
@@ -220,7 +220,7 @@ class FullGraphPlan:
         self._delivery = _CACHED
 
     def _prepare_resend(self) -> None:
-        """A worker did not find the structure: make the next packet contain it, or say where it is. Raises `DvuError`
+        """A worker did not find the structure, so make the next packet contain it, or name its place. Raises `DvuError`
         if the last packet contained it."""
         self._layout.sent = False
         if self._attaches_structure:
@@ -300,7 +300,7 @@ class FullGraphPlan:
 
     @property
     def done_after(self) -> list[int]:
-        """Two numbers of values that are done: before the packet is computed, and afterwards."""
+        """Two numbers: how many values are done before the packet is computed, and how many afterwards."""
         return [0, self.size]
 
     def computed(self) -> ComputedTable:

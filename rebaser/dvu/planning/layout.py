@@ -1,4 +1,4 @@
-"""Puts the whole graph of a change set in topological order, and keeps that order until a definition changes.
+"""Sorts the whole graph of a change set topologically, and keeps that order until a definition changes.
 
 Invariant: a cached layout is returned only if it fits the current definitions and the values that their patterns match.
 """

@@ -21,7 +21,7 @@ from rebaser_core import thresholds
 
 @dataclass(slots=True)
 class _Deferral:
-    """Whether `load` is deferred in this process, and whether a graph was interpreted because of that."""
+    """Whether `load` is deferred in this process, and whether a graph was interpreted for that reason."""
 
     active: bool = False
     missed: bool = False

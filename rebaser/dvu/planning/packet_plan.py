@@ -1,8 +1,8 @@
 """Plans an update as packets of the affected subgraph.
 
 A wave is a set of packets that can be computed at the same time. Usually there is one wave of one packet. If an island
-(a part of the subgraph with no edge to any other part) does not fit into one packet, it is divided over several, level
-by level; nodes that have to wait for a packet of this wave go into a later wave.
+(a part of the subgraph with no edge to any other part) does not fit into one packet, it is divided over several
+packets, level by level. Nodes that have to wait for a packet of this wave go into a later wave.
 
 The values of the subgraph are numbered by position. A position is settled once its value is known. A code is a
 position, or `-k - 1` for constant `k` of the subgraph.
@@ -35,7 +35,7 @@ from rebaser_core.state.templates import Template
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Fault
 
-_SETTLED, _WAITING = 0, -1  # in `_where`, instead of the number of a packet
+_SETTLED, _WAITING = 0, -1  # values in `_where`, instead of the number of a packet
 _TEMPLATE_BYTES = 64
 
 
@@ -226,7 +226,7 @@ class PacketPlan:
 
     def _too_large(self, position: int) -> Fault:
         """The fault of the value at `position`, whose inputs are all known and together too large to send. As in a
-        worker, the faults of an unknown function and of an input that failed take precedence over `too_large`.
+        worker, the faults of an unknown function and of a failed input take precedence over `too_large`.
         """
         columns, graph = self._columns, self._graph
         row = graph.rows[position]
@@ -244,7 +244,7 @@ class PacketPlan:
     # -- reading results -------------------------------------------------------------------------------------------
 
     def absorb(self, results: Sequence[Encoded]) -> None:
-        """Take in the results of the last wave, in any order. Raises `DvuError` if they are incomplete or do not match
+        """Absorb the results of the last wave, in any order. Raises `DvuError` if they are incomplete or do not match
         its packets."""
         if results and not self._in_flight:
             raise DvuError("a worker returned results for a packet that was not sent")
@@ -321,7 +321,7 @@ class PacketPlan:
             self._mark_dependents(np.array([position], np.int32))
 
     def _mark_dependents(self, changed: subgraph.Ints) -> None:
-        if len(self._remaining):  # without positions left, all dependents are in packets, and workers see the changes
+        if len(self._remaining):  # if no positions remain, all dependents are in packets, so workers see the changes
             self._loops.mark_dependents(changed, self._graph.sptr, self._graph.sidx, self._graph.dirty)
 
 

@@ -1,5 +1,5 @@
-"""Loops over arrays that cut a graph into packets. See `rebaser.dvu.planning.loops` for the form of a graph and the
-rules.
+"""Loops over arrays that divide a graph into packets. See `rebaser.dvu.planning.loops` for the form of a graph and the
+rules for these functions.
 
 A position is settled once its value is known. Both modules are compiled in the same way, and
 `rebaser.dvu.planning.loop_loader` offers their functions together.
@@ -18,7 +18,7 @@ def _work_of(positions, start, end, ptr):
 
 
 def _measure_inputs(node, packet, ptr, idx, where, constant_weight, weight, constant_seen, seen, counted):
-    """Measure what the position `node` would add to the packet with the number `packet`.
+    """Measure how much the position `node` would add to the packet with the number `packet`.
 
     Returns four results: whether every input is known (a constant or a settled position) or computed by this packet;
     whether at least one input is computed by this packet; how many bytes the node adds; and how many inputs were
@@ -123,8 +123,8 @@ def fill(islands, graph, weights, limits, packing, out):
                 work += 1 + ptr[node + 1] - ptr[node]
                 continue
             _forget_inputs(counted, fresh, constant_seen, seen)
-            # If the inputs are too large, but this packet computes some of them, the position has to wait for these:
-            # the fault of an input takes precedence over the fault `too_large`.
+            # If the inputs are too large, but this packet computes some of them, the position has to wait for these
+            # inputs: the fault of an input takes precedence over the fault `too_large`.
             if not ready or (size > largest and inside):
                 later[deferred] = node
                 deferred += 1
@@ -138,7 +138,7 @@ def fill(islands, graph, weights, limits, packing, out):
                     ends[packet - first] = filled
                     return packet - first + 1, islands_left, oversized_count, True
                 index -= 1
-                if shares_packet:  # take the island out of the packet of the islands before it, and begin a new one
+                if shares_packet:  # move the island from the shared packet to a new one
                     _take_back(taken, filled_before, filled, where)
                     filled, deferred, index, shares_packet = filled_before, deferred_before, begin[island], False
                 ends[packet - first] = filled

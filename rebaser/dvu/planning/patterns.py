@@ -1,7 +1,7 @@
 """Replaces patterns among the inputs of definitions by the values that they match, when an update is planned.
 
 Invariant: the cost grows with the affected definitions and the values that their patterns match. If no definition of a
-change set has a pattern, nothing here runs.
+change set has a pattern, none of this code runs.
 """
 
 from collections.abc import Iterable
@@ -24,8 +24,8 @@ Longs: TypeAlias = npt.NDArray[np.int64]
 # Maximum inputs of a value; each value that a pattern matches counts as one. No setting changes this limit, because all
 # servers must agree on it.
 MAX_INPUTS = DEFAULT_LIMITS.max_inputs
-MAX_ALL = 50_000_000  # maximum inputs of all values of an update together; each takes 30 bytes of memory
-_INPUTS_PER_ID = 3  # an input that is sent with its id takes as much room as three inputs without ids
+MAX_ALL = 50_000_000  # maximum total inputs of all values of an update; each takes 30 bytes of memory
+_INPUTS_PER_ID = 3  # an input that is sent with its id counts as three inputs without ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,8 @@ def _name_inputs(columns: Columns, rows: Ints, positions: list[int], expansion: 
 
 
 def _input_rows(row: int, expansion: Expansion) -> list[int]:
-    """The rows that the input `row` stands for: those that a pattern matches if it is the row of a pattern, otherwise
-    `row` itself."""
+    """The rows that the input `row` stands for: the rows that a pattern matches if `row` belongs to a pattern,
+    otherwise `row` itself."""
     number = -1 - int(expansion.pattern_of[row])
     if number < 0:
         return [row]

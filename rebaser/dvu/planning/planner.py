@@ -23,7 +23,7 @@ def plan(
         return PacketPlan(view, limits, functions)
     roots = subgraph.root_rows(view)
     graph = layout.cached_layout(columns)
-    # Building a layout costs more than using one, so it pays only for a larger share of the graph. The search stops
+    # Building a layout costs more than using one, so it pays off only for a larger share of the graph. The search stops
     # once it exceeds that share, so detecting a large update costs no more than searching a small one. With a cached
     # layout, `plan_full_graph` counts the reached values faster than the search does, and decides by that count. So the
     # search stops at half the share from which a full plan is made.

@@ -1,7 +1,7 @@
-"""Finds the subgraph that the roots of an update reach, and puts it in topological order.
+"""Finds the subgraph that the roots of an update reach, and sorts it topologically.
 
 Invariant: the cost grows with the affected values and their edges, not with the size of the change set. (Some arrays
-have an item for each row of the change set, but unused items are never read or written.) Nothing here recurses, so a
+have an item for each row of the change set, but unused items are never read or written.) No function recurses, so a
 chain of a million values costs no more than a flat graph.
 """
 

@@ -17,7 +17,7 @@ class DeadlineExceeded(Exception):  # noqa: N818 - an event; the caller decides 
 
 
 async def run_shielded(call: Callable[[], object]) -> None:
-    """Run `call()`, which blocks for a moment, in a thread of its own, even if this task is cancelled."""
+    """Run `call()`, which blocks briefly, in its own thread, even if this task is cancelled."""
     with anyio.CancelScope(shield=True):
         await to_thread.run_sync(call, limiter=anyio.CapacityLimiter(1))
 
@@ -56,7 +56,7 @@ async def run_interruptible(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch)
         try:
-            # A thread cannot be cancelled: this waits for it, even if this task is cancelled.
+            # A thread cannot be cancelled, so wait for it, even if this task is cancelled.
             result.append(await to_thread.run_sync(call, limiter=limiter))
         except Exception as error:  # noqa: BLE001 - raised below, outside the task group, which would wrap it
             errors.append(error)

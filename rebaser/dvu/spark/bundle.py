@@ -1,7 +1,7 @@
-"""Packs what a remote Spark's workers need to run the code of this server: the evaluator, and plug-ins.
+"""Packs the code that the workers of a remote Spark need: the evaluator and the plug-ins of this server.
 
-The archive is an artifact of the session: Spark copies it to every executor, including those that start later. So our
-code need not be installed on executors, and servers of two releases can share a cluster. Packages with native code
+The archive is an artifact of the session: Spark copies it to every executor, including those that start later. So
+Rebaser need not be installed on executors, and servers of two releases can share a cluster. Packages with native code
 cannot be sent and must be installed on executors (see `requirements`). Invariant: the name of the archive is the hash
 of its contents, and equal sources make equal archives.
 """
@@ -112,7 +112,7 @@ def _archive(files: dict[str, bytes]) -> bytes:
 
 
 def _map_function(name: str, wanted: str, modules: frozenset[str]) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Make the function that workers run. It works on workers that lack our code, because a function that is defined
+    """Create the function that workers run. It works on workers that lack Rebaser, because a function that is defined
     inside another function is pickled by value.
 
     The function unpacks the archive once per machine and user, into a folder that is kept, so that Python and Numba
@@ -139,7 +139,7 @@ def _map_function(name: str, wanted: str, modules: frozenset[str]) -> Callable[[
                 Path(fresh).rename(target)
             except OSError:
                 shutil.rmtree(fresh, ignore_errors=True)
-                if not target.is_dir():  # otherwise another worker was faster
+                if not target.is_dir():  # if it is, another worker was faster
                     raise
         return str(target)
 

@@ -1,12 +1,12 @@
 """The engine of a process: computes packets on Spark for all change sets.
 
-Invariant: every `evaluate` ends, with results, a `DvuError` or a cancellation.
+Invariant: every call of `evaluate` ends with results, a `DvuError` or a cancellation.
 
 Small calls that are ready at the same time share a job; a large call has a job of its own (see `scheduler`). An
 embedded Spark has task slots for all jobs that run at once. A job of several callers that fails or takes too long is
-split. So a bad packet makes only the call of its own caller fail, and a slow packet delays the other callers only once.
-If a worker dies, its job is repeated with plug-ins in child processes: if a plug-in then ends its process, only its
-value fails.
+split. So a bad packet makes only its own call fail, and a slow packet delays the other callers only once. If a worker
+dies, its job is repeated with plug-ins in child processes: if a plug-in then ends its process, only the value that
+called it fails.
 """
 
 import math
@@ -64,7 +64,7 @@ class Engine:
 
     @property
     def state(self) -> str:
-        """The state of Spark, to show to people: starting, ready, restarting, stopped, or down with the reason."""
+        """The state of Spark, for people: starting, ready, restarting, stopped, or down with the reason."""
         return self._sessions.state
 
     @property
@@ -111,9 +111,9 @@ class Engine:
         """The results of each packet, in the order of the packets.
 
         `arrived` is called with the number of packets that have results, and the number of nodes visited in the others,
-        computed or not. `timeout` (seconds; default: a setting) bounds a job, but not the wait for Spark to start; to
-        stop waiting, cancel the call. Raises `DvuError` if Spark is not available, the job failed or took too long, or
-        the workers run other code.
+        computed or not. `timeout` (seconds; default: a setting) bounds a job, but not the wait for the start of Spark;
+        to stop waiting, cancel the call. Raises `DvuError` if Spark is not available, if the job failed or took too
+        long, or if the workers run other code.
         """
         results: list[list[Encoded]] = []
         for part in _shares(packets, self._settings.job_bytes):
@@ -190,7 +190,7 @@ class Engine:
                 await self._changed.wait()
 
     async def _run_to_end(self, active: ActiveSession, job: Job) -> None:
-        """Run a job, and clean up however it ends."""
+        """Run a job, and always clean up after it."""
         self._running[job.tag] = active, job
         try:
             await self._run(active, job)
@@ -269,7 +269,7 @@ class Engine:
         return min(self._settings.parallelism, self._scheduler.large_job_tasks, len(job.calls[0].packets))
 
     def _handle_failure(self, active: ActiveSession, job: Job, error: DvuError) -> None:
-        """Fail the callers of `job`, or queue them again where that may help."""
+        """Fail the callers of `job`, or queue them again if that may help."""
         if job.stop.is_set():
             return  # the job was interrupted because no caller waits for it any more
         _log.warning("dvu_job_failed", labels=_labels(job), callers=len(job.calls), reason=error.message)
@@ -279,7 +279,7 @@ class Engine:
             active.mark_lost()
         calls = [call for call in job.calls if not call.abandoned]
         if isinstance(error, WorkerDied) and not job.calls[0].isolate:
-            for call in calls:  # then a plug-in that ends its process can be named
+            for call in calls:  # so that the error can name a plug-in that ends its process
                 call.isolate = True
             self._scheduler.split(calls, 1)
             return
@@ -291,12 +291,13 @@ class Engine:
         if single:
             job.calls[0].retried = True
         # Halving finds a bad packet in a few jobs. If a failed job costs a session or the whole timeout, each call gets
-        # a job of its own instead.
+        # its own job instead.
         late = any(anyio.current_time() - job.started_at >= call.timeout for call in calls)
         self._scheduler.split(calls, len(calls) if session_lost or late else 2)
 
     async def _interrupt(self, active: ActiveSession, job: Job, returned: anyio.Event) -> None:
-        """Make a job end: ask the server to interrupt it, repeatedly because it may not have begun; then disconnect."""
+        """Make a job end: ask the server to interrupt it, several times, because it may not have begun; then
+        disconnect."""
         with anyio.move_on_after(_GRACE):
             while not returned.is_set():
                 try:

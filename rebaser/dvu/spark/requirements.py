@@ -1,7 +1,7 @@
 """Finds all third-party packages that the workers of a remote Spark lack.
 
-Invariant: the function that probes a worker needs only Python on the machine of the worker, no package and none of our
-code.
+Invariant: the function that probes a worker needs only Python on the machine of the worker, without packages or code of
+Rebaser.
 """
 
 import importlib.metadata
@@ -29,7 +29,7 @@ class WorkerPackages:
 
 
 def probe(names: Iterable[str]) -> Callable[[int], str]:
-    """A function for a worker that looks up the packages `names`; `parse_reply` reads what it returns.
+    """A function for a worker that looks up the packages `names`; `parse_reply` reads its result.
 
     The returned function is defined inside this one, so that it is pickled by value.
     """
@@ -53,7 +53,7 @@ def parse_reply(text: str) -> WorkerPackages:
 
 
 def required(*, store: bool) -> tuple[list[Requirement], list[Requirement]]:
-    """Two sets of packages for workers: those that our code requires, and those that it uses if they are installed.
+    """Two sets of packages for workers: those that Rebaser requires, and those that it uses if they are installed.
     `store`: whether the workers read a blob store."""
     declared = importlib.metadata.requires("rebaser")
     ours = {requirement.name: requirement for requirement in _applicable(declared, ("", "blobs", "server"))}

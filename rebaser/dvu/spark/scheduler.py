@@ -1,12 +1,12 @@
-"""Decides which calls share the next Spark job, and when it may start. Pure: no clock, no I/O.
+"""Decides which calls share the next Spark job, and when it may start. This module has no clock and no I/O.
 
 Invariants: a call that is large, or whose label was slow, never shares a job and never takes the place of a small call.
-While fewer than `MAX_CONCURRENT_JOBS` jobs run, a small job waits for no running jobs except small ones that are not
-slow yet. Calls of a split job never share a job with others again. Large jobs leave one of Spark's task slots to small
-ones, if there are at least two.
+While fewer than `MAX_CONCURRENT_JOBS` jobs run, the only running jobs for which a small job waits are small jobs that
+are not slow yet. Calls of a split job never share a job with other calls again. Large jobs leave one of Spark's task
+slots to small jobs, if there are at least two slots.
 
 A job costs Spark as much as a hundred small calls. So when many calls arrive, those that arrive during a job wait for
-its end and share the next job: the busier the engine, the more calls share a job.
+its end and share the next job: the more calls arrive, the more calls share a job.
 """
 
 import itertools
@@ -25,7 +25,7 @@ from rebaser_core.errors import DvuError
 SLOW_AFTER = 1.0  # seconds; a small job is slow if it takes longer than this plus four times the usual time
 MAX_FAST_JOBS = 2  # small jobs that run at once and are not slow yet
 MAX_LARGE_JOBS = 2  # large jobs that run at once
-MAX_SHARED_BYTES = 4 * 1024 * 1024  # of all packets that share a job
+MAX_SHARED_BYTES = 4 * 1024 * 1024  # total bytes of the packets that share a job
 BURST_CALLS = 8  # if this many calls wait, or share a job, there is a burst: more calls are expected soon
 SECOND_JOB_CALLS = 128  # if this many calls wait while a burst shares a job, they start a second job
 BURST_PAUSE = 0.02  # seconds without a new call after which a burst is over; about one turn of the event loop
@@ -123,7 +123,7 @@ class JobScheduler:
                 yield queue.popleft()
 
     def split(self, calls: Sequence[EvaluateCall], parts: int) -> None:
-        """Queue `calls`, which shared a job, again, ahead of all other calls and as `parts` jobs."""
+        """Queue `calls`, which shared a job, again: ahead of all other calls, and as `parts` jobs."""
         size = -(-len(calls) // parts)
         for start in reversed(range(0, len(calls), size)):
             group = next(self._share_groups)
@@ -142,7 +142,7 @@ class JobScheduler:
         return None
 
     def wake_at(self, now: float) -> float:
-        """The time at which to call `next_job` again if no call arrives and no job ends before."""
+        """The time at which to call `next_job` again, unless a call arrives or a job ends before."""
         if not self._small or len(self._running) >= MAX_CONCURRENT_JOBS:
             return math.inf
         return self._small_job_due(now)
@@ -157,7 +157,7 @@ class JobScheduler:
         return max(1, min(MAX_LARGE_JOBS, self.task_slots - 1))
 
     def job_ended(self, job: Job, now: float) -> None:
-        """Note that `job` has ended.
+        """Record that `job` has ended.
 
         If the job had a single call, the label of this call counts as slow from now on if the job was slow or its
         results were large; otherwise it no longer counts as slow.
@@ -188,7 +188,7 @@ class JobScheduler:
         return [job for job in self._running if not job.large and now - job.started_at < self._slow_after]
 
     def _small_job_due(self, now: float) -> float:
-        """The time at which the next small job should start if no other job ends before; `-inf` for at once."""
+        """The time at which the next small job should start, unless another job ends before; `-inf` means at once."""
         first, last, waiting = self._small[0], self._small[-1], len(self._small)
         from_split = first.share_group != 0  # calls of a split job share no job, so they wait for no other calls
         fast = self._fast_jobs(now)
@@ -199,7 +199,8 @@ class JobScheduler:
         if len(fast) >= MAX_FAST_JOBS or (beside_burst and not worth_second_job):
             return min(job.started_at for job in fast) + self._slow_after
 
-        # During a burst, calls wait for more calls. Without a burst, or if a job is full already, it starts at once.
+        # During a burst, calls wait for more calls. Without a burst, or if the job is full already, the job starts at
+        # once.
         full = waiting >= thresholds.now.shared_job_max_calls
         in_burst = waiting >= BURST_CALLS or now < self._burst_ends_at
         if from_split or full or not in_burst:

@@ -1,4 +1,4 @@
-"""One Spark Connect session. Its calls block, so they run in threads, never on the event loop.
+"""A Spark Connect session. Its calls block, so they must run in threads, never on the event loop.
 
 Invariant: every exception that leaves this module is a `SessionError` (the session or the server is no longer usable)
 or another `DvuError` (only this job failed). Exceptions of PySpark do not leave it.
@@ -26,17 +26,17 @@ from rebaser_core.errors import ConfigError, DvuError
 _ROWS = pa.schema([("index", pa.int32()), ("packet", pa.binary()), ("folder", pa.string()), ("isolate", pa.bool_())])
 _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
-    # A job has few rows, so generating Java for it costs more than it saves. So does making the text of its plan for a
-    # UI.
+    # A job has few rows, so generating Java code for it costs more than it saves. The same holds for the text of its
+    # plan, which only a UI shows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "0",
-    # A row is a packet. Some are large, but most are small, and a batch for each small one would cost more than all
-    # other work.
+    # A row is a packet. Some packets are large, but most are small, and a batch for each small packet would cost more
+    # than all other work.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * 1024 * 1024),
 }
-# A fork of this process executes another program at once. So gRPC need not support forks, or warn on stderr that it
+# A fork of this process immediately executes another program. So gRPC need not support forks, or warn on stderr that it
 # cannot. gRPC reads this variable once, when its first channel is opened.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
@@ -65,12 +65,12 @@ class Session:
     """
 
     def __init__(self, url: str, *, mailboxes: Path | None = None, task_slots: int | None = None) -> None:
-        """Make the client; nothing is sent yet. Raises `ConfigError` for an invalid URL."""
+        """Create the client, without sending anything. Raises `ConfigError` for an invalid URL."""
         from pyspark.errors import PySparkException  # noqa: PLC0415 - takes a second; the command line does not need it
         from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
         from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
 
-        # PySpark would also issue a warning about an error that it raises.
+        # PySpark would also issue a warning for an error that it raises.
         warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)
         self._spark_errors: tuple[type[Exception], ...] = (PySparkException, *_grpc_errors())
         self._map_function: Callable[..., Any] | None = None
@@ -82,7 +82,7 @@ class Session:
             self._spark: Any = SparkSession(connection=url)
         except PySparkException as error:
             raise ConfigError(f"the Spark URL is not valid: {reason(error)}") from None
-        # By default, PySpark retries for 10 minutes if the server is dead, and the thread would hang for that time.
+        # By default, PySpark retries for 10 minutes if the server is dead, so the thread would hang for that time.
         self._spark.client.set_retry_policies([DefaultPolicy(max_retries=3, initial_backoff=50, max_backoff=1000)])
         if mailboxes is not None:  # a reattachable job makes half a dozen more calls, in further threads
             self._spark.client.disable_reattachable_execute()
@@ -119,7 +119,8 @@ class Session:
         self._map_function = bundle.map_function()
 
     def call_workers(self, function: Callable[[int], str], *, tasks: int) -> list[str]:
-        """Call `function` in each of `tasks` tasks, without Arrow and without our code. Raises the errors of `run`."""
+        """Call `function` in each of `tasks` tasks, without Arrow and without code of Rebaser. Raises the errors of
+        `run`."""
         from pyspark.sql.connect.functions import col, udf  # noqa: PLC0415
         from pyspark.sql.types import StringType  # noqa: PLC0415
 
@@ -189,7 +190,7 @@ class Session:
                 return DvuError(f"Spark's workers lack a package ({message[:200]}): {_HOW}", code="other_code")
             return DvuError(message if name == "DvuError" else f"a Spark worker failed: {reason(error)}")
         with contextlib.suppress(*self._spark_errors):
-            self._spark.conf.get("spark.sql.adaptive.enabled")  # the server answers: only the job is lost
+            self._spark.conf.get("spark.sql.adaptive.enabled")  # if the server answers, only the job is lost
             text, why = str(error), reason(error)
             return (WorkerDied if _DIED in text else DvuError)(f"the Spark job failed: {why}")
         return SessionError(f"Spark is lost: {reason(error)}")
@@ -214,7 +215,7 @@ class Session:
     def disconnect(self) -> None:
         """Close the connection at once. Every call that waits for the server raises.
 
-        This waits for a moment for threads of gRPC, so it must not be called on the event loop.
+        This waits briefly for threads of gRPC, so it must not be called on the event loop.
         """
         self._spark.client._channel.close()  # noqa: SLF001 - `close()` would wait for the server first
 

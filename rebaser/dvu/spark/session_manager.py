@@ -1,6 +1,7 @@
-"""Keeps a Spark session open: opens it, hands it out, and replaces it when it is lost or has received enough data.
+"""Keeps a Spark session open: opens it, gives it to callers, and replaces it when it is lost or has received enough
+data.
 
-Invariant: a session is handed out only after a job has succeeded on it. A replaced session gets no more jobs, and is
+Invariant: callers get a session only after a job has succeeded on it. A replaced session gets no more jobs, and is
 closed when its running jobs have ended.
 """
 
@@ -69,7 +70,7 @@ class EngineSettings:
 
 @dataclass(slots=True, eq=False)
 class ActiveSession:
-    """A session that is or was handed out, and its jobs."""
+    """A session that callers use or have used, and its jobs."""
 
     session: Session
     retired: anyio.Event = field(default_factory=anyio.Event)  # whether it gets no more jobs
@@ -87,7 +88,7 @@ class SessionManager:
     """Keeps a Spark session open: `run` opens and replaces it, and `session` returns it.
 
     `on_down` is called with the reason whenever a session cannot be opened. `ready` is set once a job has succeeded on
-    the first session. `state` is the state of Spark, to show to people.
+    the first session. `state` is the state of Spark, for people.
     """
 
     def __init__(self, remote: str, settings: EngineSettings, on_down: Callable[[str], None]) -> None:
@@ -138,7 +139,7 @@ class SessionManager:
             try:
                 active = ActiveSession(await self._open())
             except Exception as error:  # noqa: BLE001 - requests are applied even without Spark, so try again
-                await anyio.lowlevel.checkpoint_if_cancelled()  # after a cancellation, Spark is stopped, not down
+                await anyio.lowlevel.checkpoint_if_cancelled()  # after a cancellation, the state is stopped, not down
                 reason = self._reason(error)
                 self.state = f"down: {reason}"
                 self._on_down(reason)
@@ -184,7 +185,7 @@ class SessionManager:
                 await to_thread.run_sync(loop_loader.load)
 
     async def close(self) -> None:
-        """End the session and the embedded Spark. It takes a bounded time; the caller must shield it."""
+        """End the session and the embedded Spark, in bounded time. The caller must shield this call."""
         self.state = "stopped"
         if self._active is not None:
             await self._end(self._active)
@@ -260,7 +261,8 @@ class SessionManager:
 
 
 def _prepare_workers(session: Session, tasks: int, *, store: bool) -> None:
-    """Send our code and plug-ins to the workers, and check that the workers have the packages that cannot be sent.
+    """Send Rebaser's code and plug-ins to the workers, and check that the workers have the packages that cannot be
+    sent.
 
     If packages are missing that every update needs, this raises a `DvuError` that names them; missing optional packages
     are named in a warning.
@@ -279,7 +281,7 @@ def _prepare_workers(session: Session, tasks: int, *, store: bool) -> None:
 
 
 def _run_first_job(session: Session, tasks: int) -> None:
-    """Connect, and make every worker load its modules, so that the first caller need not wait for that."""
+    """Connect, and make every worker load its modules, so that the first caller does not have to wait for that."""
     session.open()
     for result in session.run([_warm_up()] * tasks, tag="rebaser-warm-up", tasks=tasks):
         if Results.decode(result[0], 1).values.tolist() != [3]:

@@ -1,4 +1,5 @@
-"""A column of values as arrays: the form in which the owner and workers exchange values, and compiled code reads them.
+"""A column of values as arrays: the form in which the owner and workers exchange values, and in which compiled code
+reads them.
 
 Invariant: a value is its kind and, if it is a number, its 8 bytes. Other values are kept separately, by position. So a
 million numbers are two arrays, and never a list.
@@ -195,7 +196,7 @@ class Column(Sequence[Item]):
         numbers: Bits = row[f"{name}_bits"]
         if kinds.dtype != np.uint8 or numbers.dtype != np.int64:
             raise ValueError("kinds or numbers have the wrong type")
-        sent_kinds = kinds  # a single one, if all are equal
+        sent_kinds = kinds  # a single kind, if all are equal
         if len(kinds) != count:
             kinds = np.full(count, kinds, np.uint8)
         bits = spread_numbers(kinds, numbers)

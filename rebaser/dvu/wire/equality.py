@@ -23,7 +23,7 @@ def unchanged(old: Item, value: Json) -> bool:
 
 
 def baseline(value: Json) -> Item:
-    """The form of `value` that `unchanged` takes as `old`: a small value itself, the digest of any other."""
+    """The form of `value` that `unchanged` takes as `old`: a small value itself, or the digest of a larger one."""
     if value is None or isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= _SHORT):
         return value
     return Digest(digest(canonical(value)))

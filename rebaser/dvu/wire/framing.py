@@ -3,10 +3,10 @@
     "RBC1" | length of the head, 4 bytes | head | column | column ...
 
 The head is CBOR: the sender's metadata, then name, type and length of each column. A column is a little-endian array or
-a byte string, and begins at a multiple of 8. Arrow IPC could encode this, too, but takes ten times as long for small
+a byte string, and begins at a multiple of 8. Arrow IPC could also encode this, but takes ten times as long for small
 messages, and most updates are small.
 
-Invariant: no length is trusted. A length that exceeds the bytes at hand is refused before anything is allocated.
+Invariant: no length is trusted. A length that exceeds the available bytes is refused before memory is allocated.
 """
 
 import struct
@@ -28,7 +28,7 @@ _BYTES: Final = -1
 
 
 def pack(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> bytes:
-    """Encode `columns` (arrays of one dimension, or bytes) and `meta` (whatever CBOR can hold)."""
+    """Encode `columns` (arrays of one dimension, or bytes) and `meta` (any value that CBOR supports)."""
     headers: list[tuple[str, int, int]] = []
     parts: list[Any] = []
     for name, value in columns.items():

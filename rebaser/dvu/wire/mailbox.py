@@ -4,8 +4,8 @@ report their progress in the same folder.
 Through Spark, a megabyte takes 8 ms to a worker and 8 ms back, because each step copies it. Through a file, it takes 1
 ms.
 
-Invariant: the owner makes the folder before the job and removes it afterwards, so a late worker leaves no file behind.
-A message that cannot be written travels through Spark instead.
+Invariant: the owner creates the folder before the job and removes it afterwards, so a late worker leaves no file
+behind. A message that cannot be written is sent through Spark instead.
 """
 
 import contextlib
@@ -27,7 +27,8 @@ _PROGRESS = "done-"
 
 @contextlib.contextmanager
 def job_folder(tag: str, parent: Path | None) -> Iterator[str]:
-    """The mailbox of the job with `tag`, a folder in `parent`; "" if there is no parent or it cannot be made."""
+    """The mailbox of the job with `tag`, a folder in `parent`; "" if there is no parent, or if the folder cannot be
+    created."""
     if parent is None:
         yield ""
         return
@@ -40,8 +41,8 @@ def job_folder(tag: str, parent: Path | None) -> Iterator[str]:
     try:
         yield str(folder)
     finally:
-        # Renamed first: otherwise a worker could still write into the folder while it is being removed, and the folder
-        # would remain.
+        # Rename the folder first: otherwise, a worker could still write into it while it is being removed, and it would
+        # remain.
         removed = folder.with_name(f"{tag}.gone")
         with contextlib.suppress(OSError):
             folder.rename(removed)
@@ -56,7 +57,7 @@ def put(folder: str, name: str, data: Encoded) -> bool:
 
 
 def _write(folder: str, name: str, data: Encoded) -> bool:
-    unfinished = Path(folder, f"{name}.{os.getpid()}")  # if Spark runs a task twice, the id keeps its files apart
+    unfinished = Path(folder, f"{name}.{os.getpid()}")  # unique even if Spark runs a task twice
     try:
         unfinished.write_bytes(data)
         unfinished.replace(Path(folder, name))

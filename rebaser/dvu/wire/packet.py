@@ -2,8 +2,8 @@
 
 Invariant: a packet is self-contained. Its nodes are in topological order. Its constants are the inputs of its nodes
 that it does not compute itself. An input is a slot number; slots number the constants first, then the nodes. Results
-name nodes, and faults name the slots of inputs; the planner maps both back to ids. So ids do not travel, except as
-names of the inputs of definitions that call `by_id`.
+name nodes, and faults name the slots of inputs; the planner maps both back to ids. So ids are not sent, except as names
+of the inputs of definitions that call `by_id`.
 """
 
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ Encoded: TypeAlias = bytes | pa.Buffer  # an encoded message; a large one may be
 
 @dataclass(slots=True)
 class Packet:
-    """A part of an update that a worker computes in one pass: nodes, their inputs, and the values to start from.
+    """A part of an update that a worker computes in one pass: nodes, their inputs, and the initial values.
 
     By node: `template` (index into `templates`), `dirty` (compute it even if no input changes), `old` (the previous
     value). `refs` holds the input slots of all nodes, one node after another. `functions` gives the fingerprint of each
@@ -115,8 +115,8 @@ class Packet:
 
 @dataclass(slots=True)
 class PacketBuilder:
-    """Builds a packet node by node. Fields are those of `Packet`, as lists; a ref is `~k` for constant k, otherwise the
-    number of a node."""
+    """Builds a packet node by node. Its fields are those of `Packet`, as lists. A ref is `~k` for constant k; otherwise
+    it is the number of a node."""
 
     number: int
     code: str
@@ -176,7 +176,7 @@ class Results:
             meta["missing"] = True
         if span == len(nodes):  # no gaps
             nodes = nodes[:0]
-        elif span < 32 * len(nodes):  # a bit per node takes fewer bytes
+        elif span < 32 * len(nodes):  # one bit per node takes fewer bytes
             present = np.zeros(span, np.bool_)
             present[nodes - first] = True
             nodes = np.packbits(present)
@@ -230,7 +230,7 @@ def _require(consistent: bool) -> None:
 
 
 def _finite(values: Column) -> bool:
-    numbers = values.bits.view(np.float64)  # integers are included, whose bits rarely look like an infinite double
+    numbers = values.bits.view(np.float64)  # this includes integers, whose bits rarely look like an infinite double
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(numbers.sum()) or np.isfinite(numbers[values.kinds == FLOAT]).all())
 

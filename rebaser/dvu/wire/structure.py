@@ -1,6 +1,6 @@
-"""The graph of a whole change set as a message. It is sent once, and later packets refer to it by its hash.
+"""The graph of a whole change set as a message, which is sent once. Later packets refer to it by its hash.
 
-An update of the graph is a `StructurePacket`: it names the nodes to compute, and has the values to start from. So an
+An update of the graph is a `StructurePacket`: it names the nodes to compute, and contains the initial values. So an
 update of most of a large graph sends values, but no edges. Invariant: a `Structure` never changes. It holds no values,
 and no ids except those of inputs that are part of a result (`by_id`).
 """
@@ -120,8 +120,8 @@ class StructurePacket:
         )
 
     def with_structure(self, structure: Structure) -> Packet:
-        """This packet as a self-contained `Packet`, which shares the arrays of `structure`. Raises `DvuError` if the
-        packet does not fit `structure`."""
+        """Return this packet as a self-contained `Packet`, which shares the arrays of `structure`. Raises `DvuError` if
+        the packet does not fit `structure`."""
         base, count = structure.base, len(structure.template)
         lengths = [mask if mask is None else len(mask) for mask in (self.nodes, self.value_slots)]
         sent = base if self.value_slots is None else int(self.value_slots.sum())

@@ -39,8 +39,8 @@ class BatchState(linker.SweepArrays, Protocol):
 
 
 def compute(state: BatchState, nodes: Any, functions: Sequence[Function | None]) -> None:
-    """Compute those of `nodes` that are dirty or have a changed input, nodes of one definition together where that
-    pays. `nodes` must not depend on each other. `functions` holds the function of each template."""
+    """Compute those of `nodes` that are dirty or have a changed input. Nodes of one definition are computed together if
+    that pays off. `nodes` must not depend on each other. `functions` holds the function of each template."""
     templates = state.packet.template[nodes]
     if templates[0] == templates[-1] and (templates == templates[0]).all():
         _compute_template(state, nodes, int(templates[0]), functions)

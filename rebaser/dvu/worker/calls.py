@@ -1,6 +1,6 @@
 """Calls a function: arranges its inputs, and checks its result.
 
-Invariant: every result that leaves this module can be stored. If a function does anything else, that is a fault.
+Invariant: every result that this module returns can be stored. Any other outcome of a function becomes a fault.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Calls functions in a child process, because they may end the process that they run in.
 
-Invariant: whatever a function does to its process, the caller gets a value or a fault for each call. If the function
-returns, the outcome is that of a call in this process.
+Invariant: the caller gets a value or a fault for each call, even if the function ends its process. If the function
+returns, the outcome is the same as for a call in this process.
 """
 
 import contextlib
@@ -90,7 +90,7 @@ class ChildProcess:
                 _write(replies, cbor2.dumps(self._handle(number, values)))
 
     def _reap(self) -> str:
-        """Wait until the child, which is dead or dying, has ended. Returns how it ended."""
+        """Wait until the child, which is dead or dying, has ended. Return a text that says how it ended."""
         os.close(self._requests)
         os.close(self._replies)
         _, status = os.waitpid(self._pid, 0)

@@ -1,7 +1,7 @@
 """Spark's Python daemon (`spark.python.daemon.module`). It loads what workers need before it forks them.
 
-Invariant: nothing here affects a result. With this daemon, a worker starts in a tenth of a second instead of seconds.
-That also matters after the first job, because Spark ends a worker that has been idle for a minute.
+Invariant: this module does not affect results. With this daemon, a worker starts in a tenth of a second instead of
+seconds. That also matters after the first job, because Spark ends a worker that has been idle for a minute.
 """
 
 import contextlib
@@ -15,8 +15,8 @@ from pyspark.daemon import manager
 
 
 def preload() -> None:
-    """Load the modules of a worker, and compiled code if this machine has it cached. Failures are ignored: they recur
-    in the worker, which reports them to the sender of the job."""
+    """Load the modules of a worker, and compiled code if this machine has it cached. Failures are ignored, because they
+    recur in the worker, which reports them to the sender of the job."""
     with contextlib.suppress(Exception):
         import pyarrow as pa  # noqa: PLC0415
         import pyspark.worker  # noqa: F401, PLC0415
@@ -42,8 +42,7 @@ class _NoPandas(MetaPathFinder):
 
 @contextlib.contextmanager
 def without_pandas() -> Iterator[None]:
-    """Hide pandas from Arrow, which looks for it once. Loading pandas takes a second, and nothing but plug-ins uses
-    it."""
+    """Hide pandas from Arrow, which looks for it once. Loading pandas takes a second, and only plug-ins use it."""
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:
@@ -54,8 +53,8 @@ def without_pandas() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Redirect stdout to stderr. Spark takes the first bytes on stdout for the daemon's address, and would wait for
-    ever if a log event or a plug-in printed there first."""
+    """Redirect stdout to stderr. Spark takes the first bytes on stdout for the daemon's address, and would wait forever
+    if a log event or a plug-in printed there first."""
     stdout = os.dup(1)
     os.dup2(2, 1)
     try:

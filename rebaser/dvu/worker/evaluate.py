@@ -1,4 +1,4 @@
-"""Entry point of a Spark worker: packets in, results out.
+"""The entry point of a Spark worker, which turns packets into results.
 
 Invariant: a packet is computed only by a worker that runs the same code as its planner; any other worker refuses it.
 """

@@ -3,14 +3,14 @@
 Invariant: early cutoff. A node is computed if it is dirty or one of its inputs changed. It counts as changed only if
 its value or state differs from the previous one (`rebaser_core.values.same`). No other node is computed.
 
-There are two exceptions, which change no result. A fault that names another value always counts as changed; the planner
-compares it, because only the planner knows the ids. A skipped node is computed after all if another node needs its
-value and the packet has only a digest of it.
+There are two exceptions, which do not change any result. A fault that names another value always counts as changed; the
+planner compares it, because only the planner knows the ids. A skipped node is still computed if another node needs its
+value and the packet has only a digest of the value.
 
-Compiled code (`rebaser.dvu.compiled.kernel`) computes numbers where that saves time. It runs over the same arrays,
-stops at a node that it cannot compute bit for bit, and continues after Python has computed that node. Other nodes of
-one definition that do not depend on each other are computed together (`rebaser.dvu.worker.batching`). Only this module
-decides what a call's result or exception means, and produces faults.
+Compiled code (`rebaser.dvu.compiled.kernel`) computes numbers if that saves time. It runs over the same arrays, stops
+at a node that it cannot compute exactly, and continues after Python has computed that node. Other nodes of one
+definition that do not depend on each other are computed together (`rebaser.dvu.worker.batching`). Only this module
+interprets the result or exception of a call, and produces faults.
 """
 
 import math
@@ -34,7 +34,7 @@ from rebaser_core.errors import DvuError
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import Json
 
-MAX_INPUT_BYTES = 64 * 1024 * 1024  # all inputs of one value together
+MAX_INPUT_BYTES = 64 * 1024 * 1024  # total bytes of all inputs of one value
 _MANY_INPUTS = MAX_INPUT_BYTES // DEFAULT_LIMITS.max_value_bytes  # fewer inputs cannot exceed MAX_INPUT_BYTES
 
 _PACKET_ORDER = np.empty(0, np.int32)  # stands for the nodes in the order of the packet
@@ -147,7 +147,7 @@ class Evaluator:
         return (by_python * BY_PYTHON + text * TEXT).astype(np.uint8)
 
     def _compute_range(self, linked: "linker.LinkedPrograms | None", order: Any, start: int, end: int) -> None:
-        """Compute the nodes from index `start` to before `end` in `order`, with compiled code where that pays."""
+        """Compute the nodes from index `start` to before `end` in `order`, with compiled code if that pays off."""
         stride, limits = 1, thresholds.now
         while start < end:
             stopped = start if linked is None else linked.sweep(self, order, start, end)

@@ -1,7 +1,7 @@
 """A cache of structures: in the memory of a worker, and in a folder that the workers of a machine share.
 
-Invariant: a structure that the cache returns for an address has the hash that the address names. A faulty folder only
-costs time, because the owner sends the structure again.
+Invariant: a structure that the cache returns for an address has the hash that the address names. Errors of the folder
+only cost time, because the owner sends the structure again.
 """
 
 import contextlib
@@ -115,7 +115,7 @@ def process_cache() -> StructureCache:
 
 
 def cache_folder() -> Path | None:
-    """The folder to use. None unless it belongs to this user and nobody else can write to it."""
+    """The folder to use; None unless it belongs to this user and no other user can write to it."""
     with contextlib.suppress(OSError):
         user = os.geteuid() if hasattr(os, "geteuid") else 0
         path = Path(os.environ.get(FOLDER_VARIABLE) or Path(tempfile.gettempdir(), f"rebaser-structures-{user}"))

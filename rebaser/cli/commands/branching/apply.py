@@ -89,14 +89,15 @@ def apply(
     First, the branch is rebased if its target was edited after its base. If a value was edited on both sides, to
     different definitions, that is a conflict: the command shows it, applies nothing, and ends with the exit code 1.
     `rebaser resolve` settles conflicts. Without conflicts, the command shows the changes and asks for confirmation. It
-    applies exactly what it has shown; if the target is edited meanwhile, it rebases and asks again.
+    applies exactly the changes that it has shown. If the target is edited meanwhile, it rebases the branch and asks
+    again.
 
     The command waits until the derived values of the branch are up to date. They are not applied: the target computes
     its own. Then the branch is closed, unless it was edited meanwhile, or --keep is given. `rebaser revert` takes an
     applied branch back. With --at, the branch is applied as it was at a position, and is not rebased.
 
     With --check, nothing is applied if a value is an error in the branch, but not in the target. The check reads all
-    values of both. Together with --strict it is exact, because the target then becomes equal to the branch.
+    values of both change sets. With --strict, it is exact, because the target then becomes equal to the branch.
     """
     if check and allow_stale:
         raise usage_error("needs derived values that are up to date: leave out --allow-stale", "--check")
@@ -150,7 +151,8 @@ class _Apply:
         raise refused(self.refused, self.info, self.target)
 
     def _attempt(self, nats: str, prefix: str) -> int | None:
-        """Rebase, show, ask and apply. Return the exit code; None if the target was edited meanwhile."""
+        """Rebase the branch, show its changes, ask for confirmation, and apply it. Return the exit code; None if the
+        target was edited meanwhile."""
         from rebaser.cli.runner import run_async
         from rebaser_client import RequestConflicts
 
@@ -162,7 +164,7 @@ class _Apply:
         if self.found is None or not self.found.changes:
             console.note(nothing_to_apply(self.info))
             return 0
-        # Asked while no event loop runs: in a thread beside a running one, Ctrl-C would not end the question.
+        # Ask while no event loop runs: in a thread next to a running loop, Ctrl-C would not end the question.
         if not self.yes and not typer.confirm(f"apply this to {self.target}?", err=True):
             raise CommandFailed("not confirmed: nothing was applied")
         code = run_async(partial(self._apply, nats, prefix))
@@ -207,7 +209,7 @@ class _Apply:
             show_changes(self.found, self.json)
 
     async def _rebase(self, client: "RebaserClient") -> None:
-        """Rebase the branch, unless it was closed meanwhile; the steps after this one report that."""
+        """Rebase the branch, unless it was closed meanwhile. The steps after this one report a closed branch."""
         from rebaser_client import RequestRejected
 
         workspace, name = self.key.workspace, self.key.change_set

@@ -1,4 +1,4 @@
-"""What `rebaser apply` shows: the changes of a branch, what prevents the apply, and what to do about it."""
+"""The output of `rebaser apply`: the changes of a branch, the reasons against the apply, and advice."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ STYLES = {1: "red", 2: "green"}
 
 
 def show_changes(found: "BranchDiff", json: bool) -> None:
-    """Show what the branch would change in its target."""
+    """Show the changes that the branch would make in its target."""
     from rebaser.cli.output.change_format import definition_text
 
     info = found.info
@@ -50,7 +50,7 @@ def nothing_to_apply(info: "BranchInfo") -> str:
 
 
 def show_refused_conflicts(info: "BranchInfo", target: str, conflicts: "Sequence[Conflict]", json: bool) -> None:
-    """Show the conflicts because of which `target` refused the branch. Their `theirs` is the definition in the
+    """Show the conflicts that made `target` refuse the branch. In these conflicts, `theirs` is the definition in the
     branch."""
     from rebaser.cli.commands.branching.conflicts import conflict_json, show_rows
 
@@ -101,7 +101,7 @@ def show_success(info: "BranchInfo", target: str, response: "EnqueueUpdatesRespo
 
 
 def refused(error: "RequestRejected", info: "BranchInfo", target: str) -> CommandFailed:
-    """Return why nothing was applied, and what to do."""
+    """Return an error that says why nothing was applied, and what to do."""
     workspace, name = info.workspace, info.change_set
     again = f"create another branch from {target} (`rebaser branch {workspace} NAME --from {target}`)"
     rebased = f"apply {name} again, without --at: that rebases it first"

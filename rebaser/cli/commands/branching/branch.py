@@ -68,12 +68,12 @@ def branch(
 ) -> int:
     """Create a change set with all values of another one. Both can then be edited independently.
 
-    This takes the same time for any number of values. Without --from, the parent is main.
+    The time for this does not depend on the number of values. Without --from, the parent is main.
 
     A branch follows its target: a server that has loaded the branch, or decided requests to it, also brings in the
     edits that the target got meanwhile, as `rebaser rebase` does. If a value was edited on both sides, that is a
-    conflict. A branch that nobody uses stays as it is until its next request. With --follow manual, only `rebaser
-    rebase` and `rebaser apply` bring in the edits of the target.
+    conflict. An unused branch stays as it is until its next request. With --follow manual, only `rebaser rebase` and
+    `rebaser apply` bring in the edits of the target.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
@@ -134,7 +134,7 @@ def _show(info: "BranchInfo", json: bool) -> None:
 
 
 def _refused(error: "RequestRejected", key: "ChangeSetKey", parent: str) -> CommandFailed:
-    """Return why nothing was created, and what to do."""
+    """Return an error that says why nothing was created, and what to do."""
     advice = {
         "exists": f"use another name, or --or-use if it was created from {parent}",
         "no_such_change_set": f"name another parent with --from; `rebaser list {key.workspace}` shows those that exist",

@@ -1,4 +1,4 @@
-"""`rebaser branches`: lists change sets with what they branch from."""
+"""`rebaser branches`: lists change sets and their targets."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +27,7 @@ def branches(
 
     The base is shown as TARGET@POSITION: the branch contains the edits of the target up to this position. A branch is
     behind if the target was edited after its base. A value that was edited back to its definition at the base may still
-    count as changed. The base of a branch that was applied is the commit of the target that applied it.
+    count as changed. The base of an applied branch is the commit with which the target applied it.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async

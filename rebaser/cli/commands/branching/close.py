@@ -46,8 +46,8 @@ def close(
 ) -> int:
     """Make a change set refuse all edits, until it is reopened.
 
-    It also refuses reverts, recomputes and the changes of branches, and cannot itself be applied. Its values can still
-    be read, and change sets can be created from it.
+    It also refuses reverts, recomputes and applied branches, and cannot itself be applied. Its values can still be
+    read, and change sets can be created from it.
     """
     key = checked_key(workspace, change_set)
     status: Literal["abandoned", "applied"] = "applied" if applied else "abandoned"
@@ -91,8 +91,8 @@ def send_mark(
     *,
     json: bool,
 ) -> int:
-    """Send the request of `mark` to NATS at `place` (URL and prefix), and print the new state of `key`: `shown`, or
-    `state` as JSON. Returns the exit code.
+    """Send the request that `mark` makes to NATS at `place` (URL and prefix), and print the new state of `key`:
+    `shown`, or `state` as JSON. Returns the exit code.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async

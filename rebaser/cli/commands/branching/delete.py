@@ -1,4 +1,4 @@
-"""`rebaser delete`: deletes a change set; it can be brought back as long as its history is kept."""
+"""`rebaser delete`: deletes a change set, which can be brought back as long as its history is kept."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -42,7 +42,7 @@ def delete(
     """Delete a change set: it loses its values, and refuses all requests.
 
     Change sets that were created from it keep their values. As long as the history is kept, `rebaser reopen` brings the
-    change set back. Its name can be given to a new one.
+    change set back. A new change set can be created under its name.
     """
     key = checked_key(workspace, change_set)
     if not yes:

@@ -54,7 +54,7 @@ def rebase(
     edited meanwhile, and its derived values are computed, but it cannot be applied. Conflicts do not make this command
     fail: the exit code is 0.
 
-    `rebaser apply` rebases by itself. Unless the branch was created with --follow manual, a server also rebases it,
+    `rebaser apply` also rebases the branch. Unless the branch was created with --follow manual, a server rebases it
     after loading it and after requests to it. At any other time, use this command to bring the branch up to date.
     """
     from rebaser.cli.connect import connect_client
@@ -101,7 +101,7 @@ def checked_strategy(text: str) -> "StrategyName":
 
 
 def rebase_refused(error: "RequestRejected", key: "ChangeSetKey") -> CommandFailed:
-    """Return why nothing was rebased, and what to do."""
+    """Return an error that says why nothing was rebased, and what to do."""
     branch = f"`rebaser branch {key.workspace} NAME`"
     advice = {"moved": f"give it another target with --onto, or create a new branch: {branch}"}
     return refusal("nothing was rebased", error, key, advice)

@@ -41,9 +41,10 @@ def diff(
 ) -> int:
     """Show what a branch changed, or how two positions of a change set, or two change sets, differ.
 
-    With one change set and no position, it shows what this branch changed since its base. If the target edited one of
-    these values, its present definition is shown, too; "landed" means that it is that of the branch. With --derived, it
-    also shows the derived values that the edits of the branch changed, at the base and in the branch.
+    With one change set and no position, it shows what this branch changed since its base. If the target also edited one
+    of these values, the present definition in the target is shown; "landed" means that it equals the definition in the
+    branch. With --derived, it also shows the derived values that the edits of the branch changed, at the base and in
+    the branch.
 
     Each line has an id, and its value or formula on the first side and on the second; - means that the value does not
     exist there. Derived values are compared by their formulas; with --derived, also by their results. With --json, it
@@ -84,7 +85,7 @@ def diff(
 
 
 def _diff_branch(key: "ChangeSetKey", nats: str, prefix: str, *, derived: bool, json: bool, page: bool) -> int:
-    """Show what the branch `key` changed since its base."""
+    """Show the changes of the branch `key` since its base."""
     from rebaser.cli.connect import connect_client
     from rebaser.cli.output.change_format import branch_change_json, branch_change_row
     from rebaser.cli.output.pager import paged

@@ -109,7 +109,7 @@ def _say_rest(key: "ChangeSetKey", query: "_Query", id_: str | None, all_: bool)
 
 @dataclass(slots=True)
 class _Query:
-    """Collects the lines. `rest`: the position at which older commits begin, if there are more."""
+    """Collects the lines. `rest`: if there are more commits, the position at which they begin."""
 
     key: "ChangeSetKey"
     at: "At | None"

@@ -64,8 +64,8 @@ def revert(
     nothing is taken back. The command then shows the definition that the commits left (base), the current one (ours)
     and the one that the revert would restore (theirs), and the exit code is 1.
 
-    With --of, a branch takes back commits of its target that are not newer than its base. Apply the branch then to
-    correct the target, which may be protected.
+    With --of, a branch takes back commits of its target that are not newer than its base. To correct the target, which
+    may be protected, apply the branch afterwards.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
@@ -113,7 +113,7 @@ def revert(
 
 
 def refused(error: "RequestRejected", key: "ChangeSetKey", commits: str, of: str | None) -> CommandFailed:
-    """Return why nothing was taken back, and what to do."""
+    """Return an error that says why nothing was taken back, and what to do."""
     workspace, name = key.workspace, key.change_set
     advice = {
         "before_creation": "to take back commits of the target of a branch, name the target with --of",
@@ -179,7 +179,8 @@ def show_success(response: "EnqueueUpdatesResponse", json: bool) -> None:
 
 
 def show_way_on(key: "ChangeSetKey", source: "Source | None") -> None:
-    """After an apply was taken back, show how to go on with the branch. `source`: the branch that was applied."""
+    """After an apply was taken back, show how to continue with the changes of the branch. `source`: the branch that was
+    applied."""
     if source is not None:
         branch, target = f"{source.change_set}@{source.sequence}", key.change_set
         command = f"rebaser branch {key.workspace} NAME --from {branch} --target {target}"
@@ -187,7 +188,7 @@ def show_way_on(key: "ChangeSetKey", source: "Source | None") -> None:
 
 
 def show_conflicts(error: "RequestConflicts", json: bool) -> None:
-    """Show the values that were edited again, because of which nothing was taken back."""
+    """Show the values that have been edited again, which is why nothing was taken back."""
     from rebaser.cli.output.change_format import definition_json, definition_text
 
     sides = [(one.id, one.sides) for one in error.conflicts if one.sides is not None]

@@ -1,7 +1,7 @@
 """`rebaser undo` and `rebaser redo`: take back the user's newest request, or newest undo.
 
 Invariant: unless `--yes` is given, the request is shown before it is taken back. Exactly that request is taken back,
-even if the user has sent a newer one by then.
+even if the user has sent a newer request meanwhile.
 """
 
 import sys
@@ -99,7 +99,7 @@ class _TakeBack:
         if not self.yes and not sys.stdin.isatty():
             raise usage_error(f"add --yes to {self.verb} without confirmation, because stdin is not a terminal")
         code = run_async(partial(self._find, nats, prefix))
-        # Asked while no event loop runs: in a thread beside a running one, Ctrl-C would not end the question.
+        # Ask while no event loop runs: in a thread next to a running loop, Ctrl-C would not end the question.
         if not code and not self.yes and not typer.confirm("take it back?", err=True):
             raise CommandFailed("not confirmed: nothing was taken back")
         code = code or run_async(partial(self._take_back, nats, prefix))
@@ -116,7 +116,7 @@ class _TakeBack:
         return 0
 
     async def _find(self, nats: str, prefix: str) -> None:
-        """Find the request, and show it if the user is asked or stdout is a terminal."""
+        """Find the request. Show it if the user is asked for confirmation, or if stdout is a terminal."""
         from rebaser.cli.connect import connect_client
 
         async with connect_client(nats, prefix) as client:
@@ -154,7 +154,7 @@ class _TakeBack:
         return f"nothing to {self.verb} in {self.key.workspace}/{self.key.change_set}: no {what} {whose} is left"
 
     async def _show(self, client: "RebaserClient", step: "UndoStep") -> None:
-        """Show the request, and what an undo changes if none of its values has been edited again."""
+        """Show the request, and the changes that an undo makes if none of its values has been edited again."""
         from rebaser.cli.output.change_format import time_text
 
         shown = await client.show(self.key.workspace, self.key.change_set, step.entry.sequence)

@@ -1,8 +1,8 @@
 """Generates the load of `rebaser bench`, and checks afterwards that no request was lost, duplicated or reordered.
 
 Every worker writes its own counter, so the last value of a counter shows whether the requests of its worker were
-applied in order. The log shows that each request was applied once. Nothing is sent after the time limit, and every wait
-has a timeout.
+applied in order. The log shows that each request was applied once. No request is sent after the time limit, and every
+wait has a timeout.
 """
 
 import math
@@ -135,7 +135,7 @@ class LoadRun:
         self._report = LoadReport(plan, f"{plan.workspace} {self._change_sets[0].name}{more}")
 
     async def run(self) -> LoadReport:
-        """Prepare the change sets, apply the load, verify the result."""
+        """Prepare the change sets, apply the load, and verify the result."""
         plan, report = self._plan, self._report
         limiter = anyio.CapacityLimiter(64)
         async with anyio.create_task_group() as group:

@@ -1,7 +1,7 @@
 """`rebaser dlq`: lists dead letters, shows them, sends them again (redrives them) or drops them.
 
-Invariant: without --yes, redrive and drop ask for confirmation if they apply to more than one dead letter. They say
-what they did.
+Invariant: without --yes, redrive and drop ask for confirmation if they apply to more than one dead letter. Both print
+the number of dead letters that they have handled.
 """
 
 import sys
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Act: TypeAlias = Callable[[DeadLetterBox, DeadLetter], Awaitable[bool]]
 
-FULL_TRIES = 20  # how often a redrive waits for room in a full queue, each time as long as `QueueFull` says
+FULL_TRIES = 20  # how often a redrive waits for room in a full queue, each time for `retry_after` of the error
 PREVIEW = 2000  # characters of a payload
 
 dlq = typer.Typer(
@@ -154,7 +154,7 @@ def show(
 ) -> int:
     """Show dead letters in full.
 
-    It prints the reason, the headers, and the request as far as it can be read.
+    It prints the reason, the headers, and as much of the request as can be read.
     """
     selection = LetterSelection(workspace, change_set, code, id_)
     selection.check()
@@ -305,7 +305,7 @@ class BulkAction:
         return len(self.letters)
 
     def run(self, nats: str, prefix: str, act: "Act") -> int:
-        """Find the dead letters, ask for confirmation, perform `act` on each, and say what was done."""
+        """Find the dead letters, ask for confirmation, perform `act` on each, and print the result."""
         code = _run(nats, prefix, self._find)
         if not code and self.matched > 1 and not self.yes:
             self._confirm()
@@ -317,7 +317,7 @@ class BulkAction:
         self.letters = await self.selection.find(box)
 
     def _confirm(self) -> None:
-        """Ask while no event loop runs: in a thread beside a running one, Ctrl-C would not end the question."""
+        """Ask while no event loop runs: in a thread next to a running loop, Ctrl-C would not end the question."""
         if not sys.stdin.isatty():
             raise usage_error(f"{self.matched:,} dead letters match; add --yes to {self.verb} all of them")
         if not typer.confirm(f"{self.verb} {self.matched:,} dead letters?", err=True):

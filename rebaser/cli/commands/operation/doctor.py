@@ -1,6 +1,6 @@
 """`rebaser doctor`: checks the installation, or checks and repairs the log of one change set.
 
-Invariant: nothing is changed without --repair and --yes. What a repair loses is shown before and after it.
+Invariant: nothing is changed without --repair and --yes. The losses of a repair are shown before and after the repair.
 """
 
 from dataclasses import dataclass
@@ -47,9 +47,9 @@ def doctor(
     """Check the installation, or the log of a change set.
 
     Without WS and CS, check Python, package versions, disk, Java, Spark, NATS, the clock, streams, servers and
-    permissions. The exit code is 1 if a check fails. Missing permissions are listed for clients and for servers; those
-    that only servers need are a warning. Permissions to purge, take tasks, unpin and publish progress are not checked,
-    because a check would carry out these operations.
+    permissions. The exit code is 1 if a check fails. Missing permissions are listed for clients and for servers;
+    missing permissions that only servers need are a warning. Permissions to purge, take tasks, unpin and publish
+    progress are not checked, because a check would carry out these operations.
 
     With WS and CS, check the log of that change set. Without --repair, the exit code is 1 if the log is damaged. With
     --repair, show what a repair would do and lose; with --repair --yes, repair it. A repair starts from the newest
@@ -60,7 +60,7 @@ def doctor(
     from rebaser.cli import logs
     from rebaser.cli.runner import run_async
 
-    logs.configure("error", "console")  # the repair runs code of the server, which logs by structlog
+    logs.configure("error", "console")  # the repair runs code of the server, which logs through structlog
     if workspace is None and not (repair or yes or save):
         from rebaser.cli.commands.operation.doctor_installation import check_installation
 

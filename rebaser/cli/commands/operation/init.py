@@ -1,4 +1,4 @@
-"""`rebaser init`: creates and updates the streams, so that servers need no right to."""
+"""`rebaser init`: creates and updates the streams, so that servers need no permission to do so."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,10 +27,10 @@ def init(
 ) -> int:
     """Create the streams and their consumers, or update them, and end.
 
-    For installations whose servers have no right to do that: run it before the first server starts, before each upgrade
-    and after each change of a setting of streams, with the settings of the servers, which run with --no-create-streams.
-    Without --check, it changes nothing that is already as it should be. With --check, the exit code is 1 if there is
-    anything to do.
+    Use it in installations whose servers have no permission to do that, and run with --no-create-streams. Run it with
+    the settings of the servers: before the first server starts, before each upgrade, and after each change of a setting
+    of streams. It does not touch streams and consumers that are already as they should be. With --check, the exit code
+    is 1 if there is anything to do.
     """
     from rebaser.cli import logs
     from rebaser.cli.runner import run_async
@@ -83,8 +83,9 @@ async def _init(settings: "Settings", *, check: bool) -> "list[Part]":
         missing = [part.stream for part in parts if not part.exists and not part.consumer]
         if check:
             return parts
-        # A server that runs while a stream is missing has seen that stream, and may still send acks and deletes for its
-        # messages. Where the stream ended is unknown here, so the new one starts at a number that no stream reaches.
+        # A server that is running while a stream is missing has used that stream, and may still send acks and deletes
+        # for its messages. The last sequence of the stream is unknown here, so the new stream starts at a number that
+        # no stream reaches.
         replaced = missing if missing and await ping(connection, subjects) else []
         ends = dict.fromkeys(replaced, time.time_ns() // 1_000_000)
         await ensure_topology(js, subjects, options, ends)

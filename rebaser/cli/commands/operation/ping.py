@@ -25,7 +25,7 @@ def ping(
 ) -> int:
     """Check whether servers are alive and ready.
 
-    For health checks. The exit code is 1 if no server is ready.
+    Use it for health checks. The exit code is 1 if no server is ready.
     """
     from rebaser.cli.runner import run_async
 

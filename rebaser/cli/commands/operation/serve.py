@@ -195,7 +195,7 @@ def serve(
     """Run a server.
 
     A server owns change sets, applies their requests and keeps their derived values up to date. Any number of servers
-    share the work. On SIGTERM or Ctrl-C, a server gives its change sets to the others at once.
+    can share the work. On SIGTERM or Ctrl-C, a server immediately gives its change sets to the others.
 
     Some settings have no option, only an environment variable: see deploy/docs/reference/settings.md.
     """
@@ -278,7 +278,7 @@ def dev(
         "log_level": log_level,
         "log_format": log_format,
     }
-    # Without garbage collection, because `rebaser dev` seldom runs for days, and no data of a trial should disappear.
+    # Garbage collection is off, because `rebaser dev` rarely runs for days, and no data of a trial should disappear.
     gc_every = os.environ.get("REBASER_GC_EVERY", "0")
     settings = load_settings(**(options | {"scratch": data / "spark", "gc_every": gc_every}))
     with prestarted_spark(settings) as jvm:

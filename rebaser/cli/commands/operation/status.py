@@ -62,12 +62,12 @@ def status(
 ) -> int:
     """Show servers, change sets, tasks, streams and their durability.
 
-    With a workspace and a change set, show only that change set: its history (how many commits its log has, the size of
-    the log, the oldest position that is readable, and the size of the newest checkpoint), whether it is open or
-    protected, what it branches from, whether it is behind, its conflicts, and which branches were applied to it.
+    With a workspace and a change set, show only that change set: its history (the number of commits in its log, the
+    size of the log, the oldest readable position, and the size of the newest checkpoint), whether it is open or
+    protected, its target, whether it is behind, its conflicts, and the branches that were applied to it.
 
-    Sizes of streams are those of one copy. The size of a message is that of its payload, headers and subject, plus what
-    the store adds.
+    Sizes of streams are for one copy. The size of a message includes its payload, headers and subject, and the overhead
+    of the store.
     """
     from rebaser.cli.runner import run_async
 
@@ -111,7 +111,7 @@ class ChangeSetPage:
 
 @dataclass(slots=True)
 class StatusQuery:
-    """Collects what `status` shows.
+    """Collects the data that `status` shows.
 
     `total`: number of change sets, shown or not. `values`: the tally of each change set that is shown, with --values.
     """
@@ -189,7 +189,7 @@ def _values_object(tally: "Tally | None") -> dict[str, Any]:
 
 
 def server_object(server: "ServerInfo") -> dict[str, Any]:
-    """Return a server as an object without its updates, its functions, and what it says about a change set.
+    """Return a server as an object, without its updates, its functions, and its report on a change set.
 
     The updates are shown with their change sets, the functions by `rebaser functions --servers`.
     """
@@ -334,7 +334,7 @@ def _lasting(seconds: float) -> str:
 
 
 def _show_tasks(tasks: "TasksStatus") -> None:
-    """Show the number of tasks: pending ones, which wait for an owner, and ones in flight, which have an owner."""
+    """Show the number of tasks: pending tasks, which wait for an owner, and tasks in flight, which have an owner."""
     console.table(
         ("pending", "in flight", "redelivered", "done up to", "waiting pulls", "ack wait"),
         [

@@ -60,7 +60,7 @@ def tail(
     set, the kind, the size of the message, and a summary. Values are never shown. With --json, it prints one object per
     line.
 
-    With --follow, lines of the kind progress between the commits show how far long updates of derived values are.
+    With --follow, lines of the kind progress, between the commits, show the progress of long updates of derived values.
     """
     from rebaser.cli.runner import run_async
 

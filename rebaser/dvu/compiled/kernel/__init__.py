@@ -13,9 +13,9 @@ Invariant: the sweep writes the same bits as `rebaser.dvu.worker.evaluator` woul
 compute in this way (text, a fault of the node itself, an overflow, an integer that no double represents, a number that
 is not finite), and Python computes the node.
 
-Nothing here raises, allocates or calls Python. The numbers of kinds and instructions are constants in the compiled
-code. The loader stores compiled code under the fingerprint of all sources, so compiled code always runs with the
-numbers for which it was built.
+This code never raises, allocates memory or calls Python. The numbers of kinds and instructions are constants in the
+compiled code. The loader stores compiled code under the fingerprint of all sources, so compiled code always runs with
+the numbers for which it was built.
 """
 
 import math
