@@ -127,9 +127,7 @@ class InstallationChecks:
         wanted = (subjects.requests_stream, subjects.tasks_stream, subjects.commits_stream, subjects.dlq_stream)
         missing = [name for name in wanted if name not in {stream.name for stream in streams}]
         if missing:
-            text = (
-                f"missing, or not readable: {', '.join(missing)}; start a server, or check --prefix and permissions"
-            )
+            text = f"missing, or not readable: {', '.join(missing)}; start a server, or check --prefix and permissions"
             self.add("streams", text, FAILED)
             return
         full = [stream.name for stream in streams if (stream.percent_full or 0) >= 90]
