@@ -144,8 +144,7 @@ class Server:
         return take_census(self._owners.values(), self._updates_reporter.slow())
 
     def about(self, key: ChangeSetKey) -> dict[str, object]:
-        """Return the relation of this server to the change set `key`; without `phase` if it does not have the task of
-        `key`."""
+        """Return this server's report on the change set `key`, without `phase` if it does not have the task."""
         if key not in self._owners:
             return {"phase": "no_slot"} if key in self._held else {}
         return describe_owner(self._owners[key], self._context.now())
@@ -273,8 +272,7 @@ class Server:
                 owner.stop(Reason.TRANSIENT)
 
     def streams_recreated(self, streams: frozenset[str]) -> None:
-        """If the stream of blobs was recreated, make the owners write full checkpoints, because the old ones are
-        lost."""
+        """If the stream of blobs was recreated, make the owners write full checkpoints: the old ones are lost."""
         context = self._context
         if context.settings.blobs is None and f"OBJ_{context.subjects.blobs_bucket}" in streams:
             for owner in list(self._owners.values()):
@@ -361,8 +359,7 @@ class Server:
         for owner in leaving[:waiting]:
             owner.stop(Reason.YIELD)
         if leaving and not waiting and not info.num_waiting:
-            # A task that was given back does not count as pending in NATS. Because no server is pulling, request one
-            # task.
+            # A task that was given back does not count as pending in NATS. No server is pulling, so request one task.
             self._overbooked = 1
             self._fill_slots()
 

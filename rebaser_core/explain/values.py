@@ -185,7 +185,8 @@ class _Finder:
         return there
 
     def _path(self, id_: str, is_end: Callable[[str], bool], leads_on: Callable[[str], bool]) -> tuple[str, ...]:
-        """The shortest path from `id_` through inputs to an end; empty if none is found within bounds."""
+        """The shortest path from `id_` through inputs to an id for which `is_end` is true; empty if none is found
+        within bounds."""
         came_from: dict[str, str] = {id_: ""}
         todo = [id_]
         for one in todo:  # the list grows during the loop

@@ -14,7 +14,7 @@ from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.ids import check_token
 from rebaser_core.messages.decision import read_decision, write_decision
 
-AUTO, MANUAL = "auto", "manual"  # whether the owner of a branch pulls, or each pull takes a request
+AUTO, MANUAL = "auto", "manual"  # `auto`: the owner of a branch pulls without a request
 
 
 class OriginV3(Body):

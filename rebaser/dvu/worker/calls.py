@@ -54,7 +54,7 @@ def child_handler(callers: list[Caller | tuple[str, str]]) -> Callable[[int, lis
 
 
 def isolated_caller(child: ChildProcess, number: int, function: str) -> Caller:
-    """A caller that makes `child` run the caller `number`. Faults call the function `function`."""
+    """A caller that makes `child` run the caller `number`. `function` is the function's name in faults."""
 
     def call(values: list[Json]) -> Json:
         outcome = child.call(number, function, values)
