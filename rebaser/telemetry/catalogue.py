@@ -78,23 +78,23 @@ APPEND_SECONDS = Histogram(
 )
 COMMIT_BYTES = Counter(
     "commit_bytes_total",
-    "Size of the commits that were appended: in their messages, and in the blobs that hold the rest of them.",
+    "Size of the appended commits: the part in their messages, and the part in blobs.",
     part=("inline", "blob"),
 )
 APPEND_RETRIES = Counter(
     "append_retries_total",
-    "Attempts to append a commit that had to be repeated: NATS did not answer, or refused for a moment.",
+    "Repeated attempts to append a commit, because NATS did not answer, or refused temporarily.",
     why=("unanswered", "refused"),
 )
 REPLIES_LOST = Counter(
     "replies_lost_total",
-    "Answers to requests that were not sent: to an inbox that is not allowed, or because sending failed.",
+    "Answers that were not sent, because the inbox is not allowed, or because sending failed.",
     why=("inbox", "send"),
 )
-LOAD_SECONDS = Histogram("load_seconds", "Time from when an owner began to load a log until it owned it.", FAST)
+LOAD_SECONDS = Histogram("load_seconds", "Time that an owner took to load a log.", FAST)
 TASKS_REDELIVERED = Counter(
     "tasks_redelivered_total",
-    "Owners that loaded a log for a task that was delivered before: an earlier owner gave it back, or fell silent.",
+    "Owners that loaded a log for a redelivered task: an earlier owner gave it back, or stopped responding.",
 )
 OWNERSHIP_ENDED = Counter(
     "ownership_ended_total",
@@ -117,12 +117,12 @@ DVU_STAGE_SECONDS = Histogram(
 )
 DVU_VALUES = Counter(
     "dvu_values_total",
-    "Values that updates looked at (reached), whose results changed, and whose new results are errors.",
+    "Values that updates visited (reached), whose results changed, and whose new results are errors.",
     what=("reached", "changed", "errors"),
 )
 SPARK_JOBS = Counter(
     "spark_jobs_total",
-    "Spark jobs that ended, by how. A job that failed may be repeated.",
+    "Spark jobs that ended, by result. A failed job may be repeated.",
     lane=LANES,
     result=JOB_RESULTS,
 )
@@ -134,7 +134,7 @@ SPARK_JOB_CALLERS = Histogram("spark_job_callers", "Updates that shared a Spark 
 SPARK_BYTES = Counter("spark_bytes_total", "Size of packets to Spark, and of results.", direction=("sent", "received"))
 SPARK_SESSIONS = Counter(
     "spark_sessions_total",
-    "Sessions with Spark: the first one, and those that replaced one that had sent much or was lost.",
+    "Sessions with Spark: the first one, and replacements for sessions that had sent much data or were lost.",
     why=("first", "renewed", "lost"),
 )
 CHECKPOINT_SECONDS = Histogram("checkpoint_seconds", "Duration of a checkpoint, until its commit was appended.", SLOW)
@@ -152,11 +152,11 @@ API_SECONDS = Histogram(
 )
 CONSUMER_RESETS = Counter(
     "consumer_resets_total",
-    "Readers of logs and queues that began anew: they missed messages, were full, heard nothing, or lost NATS.",
+    "Restarts of readers of logs and queues: they missed messages, were full, got no heartbeats, or lost NATS.",
     why=RESETS,
 )
 SWEEP_SECONDS = Histogram("sweep_seconds", "Duration of a sweep.", SLOW)
-STRANDED = Counter("stranded_total", "Change sets with work and no task, which the sweeper found and woke.")
+STRANDED = Counter("stranded_total", "Change sets with work but no task, which the sweeper found and woke.")
 FRESHNESS_SECONDS = Histogram(
     "freshness_seconds",
     "Time from when an update became due, or its owner loaded the log, until an update was committed.",
@@ -211,7 +211,7 @@ GAUGES = (
         lambda _, census: {(state,): number for state, number in census.updates.items()},
         state=UPDATE_STATES,
     ),
-    _gauge("tasks_held", "Tasks that the server holds and has no free slot for.", lambda seen, _: seen.tasks_held),
+    _gauge("tasks_held", "Tasks that the server holds without a free slot.", lambda seen, _: seen.tasks_held),
     _gauge("values_held", "Values of the change sets that the server owns.", lambda _, census: census.values),
     _gauge(
         "log_tail_bytes_max",
@@ -220,7 +220,7 @@ GAUGES = (
     ),
     _gauge(
         "deletes_queued",
-        "Requests that are decided and not deleted from the stream yet.",
+        "Requests that are decided, but not deleted from the stream yet.",
         lambda seen, _: seen.deletes_queued,
     ),
     _gauge("debt_age_seconds_max", "The age of the oldest update that is due here.", lambda _, census: census.debt_age),

@@ -1,8 +1,8 @@
-"""For the tests of those who build on Rebaser: a NATS server and a Rebaser server, ready within about a second.
+"""For tests of programs that use Rebaser: a NATS server and a Rebaser server that start within about a second.
 
 `local` starts them, `in_process` computes derived values without Spark, and `plugin` has the fixtures for pytest.
 
-Imports `serving` and what that imports, and the client. Nothing of `rebaser` imports it.
+This package imports `serving`, the modules that `serving` imports, and the client. No other package imports it.
 """
 
 from importlib import import_module
@@ -15,7 +15,7 @@ __all__ = ["LocalRebaser", "local_rebaser"]
 
 
 def __getattr__(name: str) -> object:
-    """Import on first use: pytest loads this package for its fixtures, even where no test asks for one."""
+    """Import on first use, because pytest loads this package for its fixtures even if no test uses them."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module("rebaser.testing.local"), name)

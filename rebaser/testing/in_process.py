@@ -10,7 +10,7 @@ from rebaser.dvu.worker.evaluate import evaluate_packet
 
 
 class InProcessEngine:
-    """Takes the place of `rebaser.dvu.spark.engine.Engine`. Plug-ins run, too, in threads of this process."""
+    """Takes the place of `rebaser.dvu.spark.engine.Engine`. Plug-ins also run, in threads of this process."""
 
     state = "ready"
     load = ((0, 0), (0, 0))  # no job waits, and none runs
@@ -33,4 +33,4 @@ class InProcessEngine:
         return [await to_thread.run_sync(evaluate_packet, packet) for packet in packets]
 
     async def share(self, _: object) -> None:
-        """Do nothing: every packet brings its structure."""
+        """Do nothing, because every packet contains its structure."""

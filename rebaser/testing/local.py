@@ -38,7 +38,7 @@ class LocalRebaser:
     def settle(self, workspace: str, change_set: str, *, timeout: float = 60.0) -> None:
         """Return when all requests sent so far are decided, and all derived values are up to date.
 
-        Sends an empty request, which is decided behind the others. Raises `UnprocessableError` if there is no such
+        Sends an empty request, which is decided after the others. Raises `UnprocessableError` if there is no such
         change set, and `RequestTimeout` after `timeout` seconds.
         """
         if not self.client.exists(workspace, change_set):
@@ -52,12 +52,12 @@ def local_rebaser(
 ) -> Generator[LocalRebaser, None, None]:
     """Run an installation on free loopback ports for as long as the body runs.
 
-    - `data`: the folder for the data of NATS; a later call with the same folder finds what was stored. Default: a
+    - `data`: the folder for the data of NATS; a later call with the same folder finds the stored data. Default: a
       temporary folder, which is deleted.
     - `spark`: compute derived values on an embedded Spark, as `rebaser dev` does, which takes seconds to start.
       Otherwise, the code that Spark's workers run computes them in this process. Plug-ins are found in both cases if
       they are installed, for instance the project under test.
-    - `settings`: those of `rebaser serve`, by the names of `rebaser.settings.Settings`.
+    - `settings`: settings of `rebaser serve`, under their names in `rebaser.settings.Settings`.
 
     Raises `ConfigError` if a server cannot start.
     """

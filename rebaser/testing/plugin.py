@@ -1,6 +1,7 @@
-"""Fixtures for pytest. They exist wherever Rebaser is installed; a test that asks for one starts the servers.
+"""Fixtures for pytest. They are available wherever Rebaser is installed. The first test that uses one starts the
+servers.
 
-This module is loaded by each run of pytest, so it imports nothing but pytest.
+Each run of pytest loads this module, so it imports only pytest.
 """
 
 import secrets

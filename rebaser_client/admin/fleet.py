@@ -1,7 +1,8 @@
-"""What goes on in an installation: the change sets at work, and how fast. No I/O; `fleet_watch` feeds it.
+"""The activity of an installation: its active change sets, and their rates. This module does no I/O; `fleet_watch`
+feeds it.
 
-Invariant: the cost of a look depends on the change sets that changed, wait, have a task or owe an update, and not on
-how many exist.
+Invariant: the cost of a look depends on the number of change sets that changed, wait, have a task or owe an update, not
+on the number that exist.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,10 +24,10 @@ NANOS = 1_000_000_000
 class ActiveChangeSet:
     """A change set with something to do.
 
-    - `pending`: requests in its queue. `has_task`: a server owns it, or will.
+    - `pending`: requests in its queue. `has_task`: whether it has a task, so that a server owns it or will own it.
     - `last_commit`: the log sequence of its newest commit, stored at `committed_at` (Unix seconds); 0 if it has none.
     - `debt`: whether a DVU is due. `update`: the DVU that is running, if it is a long one.
-    - `commits_per_second`: since the look before.
+    - `commits_per_second`: the rate since the previous look.
     - `waiting`: for how many seconds the watch has seen requests in its queue and no commit; 0 if none wait.
     - `problem`: why the newest message of its log cannot be read; empty if it can.
     """
@@ -49,7 +50,7 @@ class ActiveChangeSet:
 
     @property
     def activity(self) -> Activity:
-        """The most urgent one: requests that make no progress come before those that do."""
+        """The most urgent activity: requests without progress come before requests with progress."""
         if self.problem:
             return "unreadable"
         if self.pending and not self.commits_per_second:
@@ -63,9 +64,9 @@ class ActiveChangeSet:
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """An installation at `at` (Unix seconds). Rates are those of the last `seconds` seconds.
+    """An installation at `at` (Unix seconds). Rates cover the last `seconds` seconds.
 
-    - `change_sets`: those with something to do, of the workspace that is watched; `total`: how many exist there.
+    - `change_sets`: the change sets with something to do, in the watched workspace; `total`: how many exist there.
     - `requests`: requests of all workspaces that are not decided yet, or not deleted yet; the oldest was stored
       `oldest_request` seconds ago.
     - `tasks`: None if no server has run yet.
@@ -94,7 +95,7 @@ class Look(NamedTuple):
 
 @dataclass(slots=True)
 class _Log:
-    """What the newest message of a log says; `commits`: how many have arrived since the look before."""
+    """The content of the newest message of a log. `commits`: how many commits have arrived since the previous look."""
 
     sequence: int
     at: float
@@ -105,7 +106,7 @@ class _Log:
 
 
 class FleetState:
-    """What is known of the change sets of an installation, between two looks."""
+    """The known facts about the change sets of an installation, between two looks."""
 
     def __init__(self) -> None:
         self._logs: dict[ChangeSetKey, _Log] = {}
@@ -115,7 +116,7 @@ class FleetState:
         self._waiting: dict[ChangeSetKey, float] = {}
 
     def begin(self, heads: Mapping[ChangeSetKey, Head]) -> None:
-        """Replace what is known of the logs. None of these commits is counted."""
+        """Replace the facts about the logs. None of these commits is counted."""
         self._logs, self._owing, self._changed, self._deleted = {}, set(), set(), 0
         for key, head in heads.items():
             self._note(key, head)
@@ -149,9 +150,9 @@ class FleetState:
         tasks: Mapping[ChangeSetKey, int],
         updates: Mapping[ChangeSetKey, UpdateInfo],
     ) -> Look:
-        """Return what goes on.
+        """Return the present activity.
 
-        `now`: a time on a clock that never goes back; `seconds`: how long ago the look before was, 0 for the first.
+        `now`: the time of a monotonic clock. `seconds`: the time since the previous look, 0 for the first one.
         """
         rows: list[ActiveChangeSet] = []
         waiting: dict[ChangeSetKey, float] = {}

@@ -1,6 +1,6 @@
-"""Looks at an installation again and again, for `rebaser top`.
+"""Looks at an installation repeatedly, for `rebaser top`.
 
-Invariant: after the first look, only the headers of new commits are read, and the subjects of the queues and tasks.
+Invariant: after the first look, only the headers of new commits and the subjects of the queues and tasks are read.
 """
 
 import time
@@ -35,7 +35,7 @@ class FleetWatch:
         self._consumer: OrderedConsumer | None = None
         self._looked: float | None = None
         self._requests: StreamInfo | None = None
-        self._counted = -1.0  # until when the last counts are good enough
+        self._counted = -1.0  # the time until which the last counts are fresh enough
         self._pending: dict[ChangeSetKey, int] = {}
         self._tasks: dict[ChangeSetKey, int] = {}
 
@@ -50,12 +50,12 @@ class FleetWatch:
             await consumer.__aexit__(kind, error, trace)
 
     async def look(self, asked: ChangeSetKey | None = None) -> FleetView:
-        """Return what goes on now. Rates are those since the look before; the first look has none.
+        """Return the present activity. Rates are since the previous look; the first look has none.
 
-        The servers also say about `asked` what they know (`ServerInfo.about`). Takes at least as long as servers have
-        to answer, half a second.
+        The servers also report on the change set `asked` (`ServerInfo.about`). The call takes at least the time that
+        servers have to answer, half a second.
 
-        Raises `RebaserError` if NATS does not answer or refuses; the next look then tries again.
+        Raises `RebaserError` if NATS does not answer or refuses a call; the next look then retries.
         """
         found: dict[str, Any] = {}
 
@@ -122,7 +122,7 @@ class FleetWatch:
         self._counted = ended + (ended - began) * (COUNTS_SHARE - 1)
 
     async def _follow(self) -> None:
-        """Read the headers of the commits that have arrived. First, those of the newest commit of each change set."""
+        """Read the headers of new commits; at first, the headers of the newest commit of each change set."""
         consumer = self._consumer
         if consumer is None or consumer.failure is not None:
             try:
@@ -136,7 +136,7 @@ class FleetWatch:
         while consumer.pending:
             for message in consumer.take(CHUNK):
                 name = message.subject[len(head) :]
-                if is_key(name):  # else it is not the log of a change set
+                if is_key(name):  # otherwise, this is not the log of a change set
                     names = name.partition(".")
                     key = ChangeSetKey(names[0], names[2])
                     self._state.committed(key, Head(message.stream_sequence, message.timestamp_ns, message.headers))

@@ -3,7 +3,7 @@
 `client` has `BlockingRebaserClient`, with the methods of `RebaserClient`; `portal` runs their calls on an event loop in
 a thread of its own, which all blocking clients of a process share.
 
-Imports the rest of `rebaser_client`; nothing there imports it.
+This package imports the rest of `rebaser_client`; no other package there imports it.
 """
 
 from rebaser_client.blocking.client import BlockingRebaserClient

@@ -1,6 +1,6 @@
 """`BlockingRebaserClient`: the methods of `RebaserClient`, each of which blocks the calling thread until it is done.
 
-Each method is made from the asynchronous one, so names, parameters, types, errors and docstrings are the same.
+Each method is derived from the asynchronous one, so names, parameters, types, errors and docstrings are the same.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
@@ -60,9 +60,9 @@ class BlockingRebaserClient(_Blocking[RebaserClient]):
             client.enqueue_updates("shop", "main", [Set("price", 9.5)])
 
     All threads of a process can share a client, and all clients of a process share one loop thread. The methods are
-    those of `RebaserClient`; where that has an asynchronous iterator, this one has a `BlockingIterator`. Ctrl-C cancels
-    the call that waits. `enqueue_many` takes its requests, and calls `on_outcome`, in the loop thread: neither may
-    block or call a client. After a fork, the child has to connect again.
+    those of `RebaserClient`; where that class returns an asynchronous iterator, this one returns a `BlockingIterator`.
+    Ctrl-C cancels a waiting call. `enqueue_many` takes its requests, and calls `on_outcome`, in the loop thread:
+    neither may block or call a client. After a fork, the child has to connect again.
     """
 
     def __init__(self, portal: Portal, wrapped: RebaserClient) -> None:
@@ -93,7 +93,7 @@ class BlockingRebaserClient(_Blocking[RebaserClient]):
             raise
 
     def close(self) -> None:
-        """Close the client. Calls that still wait raise `ClientClosedError`, as all later calls do."""
+        """Close the client. Calls in progress and all later calls raise `ClientClosedError`."""
         if not self._portal.closed:
             try:
                 self._portal.call(self._wrapped.aclose)

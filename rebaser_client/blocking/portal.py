@@ -17,13 +17,14 @@ from rebaser_client.errors import ClientClosedError
 
 T = TypeVar("T")
 
-READ_AHEAD = 256  # items that an iteration reads before they are asked for, at most
+READ_AHEAD = 256  # maximum number of items that an iteration reads ahead
 
 _providers: dict[int, BlockingPortalProvider] = {}  # by process id: a forked child has no loop thread
 
 
 class Portal:
-    """A share of the loop thread of this process: the first one starts the thread, the last one to close ends it."""
+    """A share of the loop thread of this process. The first share starts the thread, and the last one to close ends
+    it."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -31,7 +32,7 @@ class Portal:
         self._portal: BlockingPortal | None = self._provider.__enter__()
 
     def close(self) -> None:
-        """Give the share back. A second call does nothing; neither does a call in a forked child."""
+        """Give the share back. A second call, or a call in a forked child, does nothing."""
         portal, self._portal = self._portal, None
         if portal is not None and self._pid == os.getpid():
             self._provider.__exit__(None, None, None)
@@ -49,7 +50,7 @@ class Portal:
         return self._portal.start_task_soon(call)
 
     def call(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Run `call` on the loop and return its result. Raises what it raises."""
+        """Run `call` on the loop, and return its result or raise its exception."""
         return wait(self.start(call))
 
 
@@ -65,7 +66,7 @@ def wait(future: "Future[T]") -> T:
 
 
 class BlockingIterator(Generic[T]):
-    """Iterates over an asynchronous iterator, in any thread, but in one at a time.
+    """Iterates over an asynchronous iterator, in any thread, but only in one thread at a time.
 
     `close`, the end of a `with` block, or dropping the last reference ends the iteration on the loop.
     """
@@ -85,7 +86,7 @@ class BlockingIterator(Generic[T]):
         if not self._items:
             self._items.extend(self._portal.call(self._ahead.take))
         if not self._items:
-            self._reader.result()  # raises what ended the iteration early
+            self._reader.result()  # raises the error that ended the iteration early
             raise StopIteration
         return self._items.popleft()
 

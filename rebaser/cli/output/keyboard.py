@@ -1,7 +1,7 @@
 """Reads single keys from a terminal.
 
-Invariant: when `keyboard` is left, the terminal is as it was before. Suspending (Ctrl-Z) is off meanwhile, because a
-shell would then get a terminal without echo.
+Invariant: when `keyboard` is left, the terminal is as it was before. Suspending (Ctrl-Z) is disabled meanwhile, because
+the shell would get a terminal without echo.
 """
 
 import os
@@ -21,7 +21,8 @@ _KEY = re.compile(rb"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Za-z]|\x1b|[^\x1b]", re.DOTA
 
 
 def parse_keys(data: bytes) -> list[str]:
-    """Return the keys in `data`: `up`, `down`, `enter` and the like, or a letter or digit. Others are left out."""
+    """Return the keys in `data`: names such as `up`, `down` and `enter`, or a letter or digit. Other keys are left
+    out."""
     keys = [
         _ESCAPES.get(one) or (one.decode("ascii", "replace") if one.isalnum() else "") for one in _KEY.findall(data)
     ]
@@ -30,7 +31,8 @@ def parse_keys(data: bytes) -> list[str]:
 
 @contextmanager
 def keyboard() -> Iterator[int | None]:
-    """Make the terminal pass on each key at once, without echo. Yields its descriptor; None if stdin is no terminal."""
+    """Make the terminal pass on each key at once, without echo. Yields its descriptor; None if stdin is not a
+    terminal."""
     if not sys.stdin.isatty():
         yield None
         return

@@ -1,6 +1,6 @@
-"""What `rebaser top` shows, and what a key changes. No terminal is read or written here.
+"""The view of `rebaser top`, and the effect of keys on it. This module neither reads nor writes a terminal.
 
-Invariant: a screen of H lines is rendered from at most H change sets, whatever their number.
+Invariant: a screen of H lines is rendered from at most H change sets, no matter how many there are.
 """
 
 import heapq
@@ -41,7 +41,7 @@ HELP = "q quit   s sort: {sort}   w {waiting}   ↑↓ select   ⏎ explain"
 
 @dataclass(slots=True)
 class TopScreen:
-    """What the user has chosen: the order, whether only change sets that wait are shown, and which one is selected."""
+    """The choices of the user: the order, whether only waiting change sets are shown, and the selected change set."""
 
     sort: Sort = "urgency"
     waiting_only: bool = False
@@ -49,7 +49,8 @@ class TopScreen:
     _shown: list[ChangeSetKey] = field(default_factory=list)
 
     def press(self, key: str) -> Literal["quit", "explain", "draw", "nothing"]:
-        """Take a key: `up`, `down`, `pageup`, `pagedown`, `enter`, `escape` or a character. Returns what to do next."""
+        """Handle a key: `up`, `down`, `pageup`, `pagedown`, `enter`, `escape` or a character. Returns the action of the
+        caller."""
         if key in ("q", "Q"):
             return "quit"
         if key in ("s", "S"):
@@ -150,7 +151,7 @@ def age_text(seconds: float) -> str:
 
 
 def about_line(servers: Sequence[ServerInfo], key: ChangeSetKey) -> str:
-    """Say which server has the selected change set, and what it does with it."""
+    """Return a text about the server that has the selected change set, and its activity."""
     name = f"{key.workspace}/{key.change_set}"
     for server in servers:
         about = server.about

@@ -1,4 +1,4 @@
-"""`rebaser top`: shows what servers and change sets do, again and again."""
+"""`rebaser top`: shows the activity of servers and change sets, and updates the view regularly."""
 
 import sys
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ def top(
         str | None, typer.Argument(metavar="WS", help="Only change sets of this workspace.", show_default=False)
     ] = None,
     *,
-    interval: Annotated[float, typer.Option(metavar="SECONDS", min=1.0, help="Seconds between two looks.")] = 2.0,
+    interval: Annotated[float, typer.Option(metavar="SECONDS", min=1.0, help="Seconds between two updates.")] = 2.0,
     once: Annotated[
         bool, typer.Option("--once", help="Show it once, after one interval, and end.", allow_from_autoenv=False)
     ] = False,
@@ -44,14 +44,14 @@ def top(
 ) -> int:
     """Show what servers and change sets do, again and again.
 
-    It shows servers, and the change sets with something to do, every two seconds until q or Ctrl-C.
-    A change set is shown if requests wait in its queue, if commits arrive, if an update of its derived values is due or
-    runs, or if it has a task. The states, from the most urgent to the least: unreadable (its log cannot be read),
-    waiting (requests, and no commit since the last look), updating (a long update runs), due (an update has to run),
-    busy (commits arrive), owned (a server keeps it loaded). No values are loaded, and nothing is changed.
+    It shows servers, and the change sets with something to do, every two seconds until q or Ctrl-C. A change set is
+    shown if requests wait in its queue, if commits arrive, if an update of its derived values is due or runs, or if it
+    has a task. The states, from the most urgent to the least: unreadable (its log cannot be read), waiting (requests,
+    and no commit since the last look), updating (a long update runs), due (an update has to run), busy (commits
+    arrive), owned (a server keeps it loaded). No values are loaded, and nothing is changed.
 
-    Keys: q quits, s changes the order (urgency, queue, rate, name), w shows only what waits or is due, arrows select a
-    change set, Enter explains why it waits, Escape goes back.
+    Keys: q quits, s changes the order (urgency, queue, rate, name), w shows only change sets that wait or are due,
+    arrows select a change set, Enter explains why it waits, Escape goes back.
 
     With --json, each look is one object on a line. If stdout is not a terminal, each look is two tables.
     """

@@ -1,6 +1,6 @@
 """The live screen of `rebaser top`.
 
-Invariant: however the command ends, the terminal shows what it showed before, with its cursor and its echo.
+Invariant: when the command ends, for whatever reason, the terminal has its previous content, cursor and echo.
 """
 
 import signal
@@ -47,7 +47,7 @@ class LiveTop:
     async def run(self) -> None:
         """Show the screen until the user quits. Raises `RebaserError` if the first look fails."""
         async with self._client.fleet(self._workspace) as fleet:
-            self._view = await fleet.look()  # before the screen, so that an error is seen
+            self._view = await fleet.look()  # before the screen opens, so that an error stays visible
             with ExitStack() as stack:
                 descriptor = stack.enter_context(keyboard())
                 self._live = stack.enter_context(
@@ -83,7 +83,7 @@ class LiveTop:
                 group.start_soon(self._explain)
             elif action == "draw":
                 if key in ("up", "down", "pageup", "pagedown"):
-                    self._soon.set()  # ask the servers about the one that is selected
+                    self._soon.set()  # ask the servers about the selected change set
                 self._draw()
 
     def _close(self) -> None:
@@ -132,7 +132,7 @@ def _clock(at: float) -> str:
 
 def _reasons(explanation: "Explanation") -> Table:
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0), header_style="bold dim")
-    for title in ("REASON", "WHAT IS SO", "WHAT TO DO"):
+    for title in ("REASON", "SITUATION", "WHAT TO DO"):
         grid.add_column(title, overflow="fold")
     for reason in explanation.reasons:
         grid.add_row(*(Text(console.safe(cell)) for cell in (reason.code, reason.text, reason.advice)))
