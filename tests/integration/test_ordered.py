@@ -127,6 +127,23 @@ async def test_last_per_subject_gives_the_newest_of_each_then_goes_on(js: JetStr
         assert await read(consumer, 1) == [7]
 
 
+async def test_last_per_subject_begins_once_though_more_is_stored_while_it_opens(
+    js: JetStream, stream: str, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = js.create_consumer
+
+    async def create_after_more(*given: Any) -> Any:
+        await fill(js, stream, 1, 7, "a")
+        return await create(*given)
+
+    monkeypatch.setattr(js, "create_consumer", create_after_more)
+    for number, key in enumerate("abab"):
+        await fill(js, stream, 1, number, key)
+    async with OrderedConsumer(js, stream, f"{stream}.*", start="last_per_subject") as consumer:
+        assert await read(consumer, 2) == [3, 7]
+    assert events.named("ordered_reset") == []
+
+
 async def test_a_caller_chooses_what_adr_17_leaves_open_and_no_more(js: JetStream, stream: str) -> None:
     given = {"description": "mine", "ack_policy": "none", "max_deliver": 1, "mem_storage": True, "flow_control": True}
     async with OrderedConsumer(js, stream, f"{stream}.k", config=given):

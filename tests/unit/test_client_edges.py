@@ -19,6 +19,7 @@ from rebaser_client.requests.resender import PATIENCE, Resender
 from rebaser_client.requests.sender import OutgoingRequest, RequestSender
 from rebaser_core.blob_address import address_of
 from rebaser_core.commit import Commit, Kind
+from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.messages import EnqueueUpdatesResponse, Success, encode
@@ -75,6 +76,27 @@ async def test_a_branch_is_woken_only_if_what_it_inherited_is_waited_for(covers:
             await CoverageWaiter(cast("Any", log), group, log.use).wait(KEY, 7)
         group.cancel_scope.cancel()
     assert log.used == used
+
+
+async def test_a_branch_is_woken_once_though_its_log_has_to_be_followed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Log(commit(7, 5, Kind.CREATE))
+    follow, ends = log.follow, [TransientError("the connection is gone")]
+
+    async def follow_twice(key: ChangeSetKey, after: int) -> AsyncGenerator[Commit, None]:
+        if ends:
+            raise ends.pop()
+        log.commits.append(commit(8, None, Kind.DVU))
+        async for one in follow(key, after):
+            yield one
+
+    monkeypatch.setattr(log, "follow", follow_twice)
+    async with anyio.create_task_group() as group:
+        with anyio.fail_after(30):
+            await CoverageWaiter(cast("Any", log), group, log.use).wait(KEY, 7)
+        group.cancel_scope.cancel()
+    assert log.used == 1
 
 
 async def test_who_was_covered_before_the_log_was_denied_is_not_refused() -> None:

@@ -116,6 +116,13 @@ def test_what_is_no_start_is_refused(start: Any) -> None:
         Position(start)
 
 
+def test_last_per_subject_of_nothing_goes_on_with_all_that_comes() -> None:
+    position = Position("last_per_subject")
+    position.snapshot = 7
+    position.created_consumer(ConsumerInfo.of({"num_pending": 0}))
+    assert position.policy() == {"deliver_policy": "by_start_sequence", "opt_start_seq": 8}
+
+
 def test_times_are_written_in_utc_with_nanoseconds() -> None:
     zone = timezone(timedelta(hours=2))
     assert rfc3339(datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=zone)) == "2026-03-04T03:06:07.000089000Z"
