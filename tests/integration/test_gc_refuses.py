@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
+from rebaser.gc import installations
 from rebaser.gc.collector import Collector
 from rebaser.gc.installations import leave_note
 from rebaser.settings import Settings
@@ -29,6 +30,7 @@ from rebaser_core.errors import (
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import encode_commit
 from rebaser_core.streams.subjects import Subjects
+from tests.conftest import Events
 from tests.support.contexts import context_of
 from tests.support.garbage import PlainTables, Rows
 
@@ -162,6 +164,24 @@ async def test_a_server_leaves_a_note_in_the_store(js: JetStream, subjects: Subj
     assert list((await blobs.installations()).values()) == [f"stream {subjects.commits_stream} of {created}"]
     await collector(js, subjects, blobs).run()
     assert len(await blobs.installations()) == 1
+
+
+async def test_a_note_that_cannot_be_left_is_no_failed_run(
+    js: JetStream, subjects: Subjects, tmp_path: Path, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installations, "PAUSE", 0.01)
+    blocking = tmp_path / "blobs" / "installations"
+    blocking.parent.mkdir()
+    blocking.write_text("in the way")
+    context = context_of(js, subjects, Settings(blobs=f"file://{tmp_path}/blobs"))
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(leave_note, context)
+            while not events.named("gc_note_failed"):  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.01)
+            blocking.unlink()
+    assert not events.named("gc_failed")
+    assert len(await open_collectable(f"file://{tmp_path}/blobs", js, "unused").installations()) == 1
 
 
 def test_by_default_only_blobs_in_nats_are_collected() -> None:
