@@ -119,6 +119,7 @@ class Server:
             ping_interval=settings.ping_interval,
             nats_away=away,
             nats_rtt=rtt,
+            clock_ahead=context.stream_watch.clock_ahead,
             progress_silent=context.now() - self._kept_alive_at,
             missing=context.stream_watch.problem,
             trouble=context.health.current(context.now()),

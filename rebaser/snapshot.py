@@ -40,6 +40,7 @@ class Snapshot:
     - `stage`: `connecting` until there is a first connection to NATS, `starting` until tasks are pulled, `draining`
       from SIGTERM on.
     - `nats_away`: how long there has been no connection; 0 while there is one. `nats_rtt`: the last round trip.
+    - `clock_ahead`: how far the clock of the server is ahead of that of NATS, as of the last check; negative: behind.
     - `progress_silent`: the time since the loop that sends progress acks last began a round.
     - `missing`: which streams are missing, or why they cannot be checked; empty if all exist.
     - `trouble`: the newest failure that stopped the progress of a change set; empty if there is none.
@@ -57,6 +58,7 @@ class Snapshot:
     ping_interval: float
     nats_away: float = 0.0
     nats_rtt: float = 0.0
+    clock_ahead: float = 0.0
     progress_silent: float = 0.0
     missing: str = ""
     trouble: str = ""

@@ -78,6 +78,8 @@ class StreamWatch:
     With `create` false, it only checks them: `rebaser init` creates and updates them, and servers need no permission to
     do so. `problem`: why the server is not ready; empty if it is. `losses`: descriptions of the data that was lost
     while this server ran. `tasks`: the numbers of tasks that no server has, and of tasks that servers have.
+    `clock_ahead`: how far the clock of this machine is ahead of that of NATS, in seconds, as of the last check;
+    negative if it is behind.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class StreamWatch:
         self._check_wanted = anyio.Event()
         self.problem = ""
         self.tasks = (0, 0)
+        self.clock_ahead = 0.0
         self.losses: deque[str] = deque(maxlen=MAX_LOSSES)
 
     async def ensure(self) -> None:
@@ -180,6 +183,8 @@ class StreamWatch:
                 if error.err_code != STREAM_NOT_FOUND:
                     raise
             else:
+                if info.now:
+                    self.clock_ahead = (datetime.now(UTC) - datetime.fromisoformat(info.now)).total_seconds()
                 snapshots[name] = StreamSnapshot(
                     info.created, info.messages, info.last_sequence, _now(), _usage(info), _first_age(info)
                 )

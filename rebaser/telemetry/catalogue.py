@@ -251,6 +251,11 @@ GAUGES = (
         lambda seen, _: seen.stage != "connecting" and not seen.nats_away,
     ),
     _gauge("nats_rtt_seconds", "Duration of the last round trip to NATS.", lambda seen, _: seen.nats_rtt),
+    _gauge(
+        "clock_ahead_seconds",
+        "How far the clock of the server is ahead of that of NATS; negative: behind.",
+        lambda seen, _: seen.clock_ahead,
+    ),
     _gauge("stream_messages", "Messages in a stream.", _streams("messages"), stream=STREAMS),
     _gauge("stream_bytes", "Size of a stream.", _streams("bytes"), stream=STREAMS),
     _gauge(

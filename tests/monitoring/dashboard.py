@@ -133,6 +133,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Duration of appends", "s", quantiles("append_seconds", "kind")),
         Panel("Round trip", "s", (each("nats_rtt_seconds"),)),
         Panel("Connected", "bool_yes_no", (each("nats_connected"),)),
+        Panel("Clock ahead of that of NATS", "s", (each("clock_ahead_seconds"),)),
         Panel(
             "Streams: used share of the limit", "percentunit", ((worst("stream_full_ratio", "stream"), "{{stream}}"),)
         ),
@@ -233,7 +234,7 @@ def _panels(source: dict[str, str]) -> Iterator[dict[str, Any]]:
                 "title": panel.title.removesuffix("."),
                 "datasource": source,
                 "gridPos": {"x": across * WIDTH, "y": top + down * HEIGHT, "w": WIDTH, "h": HEIGHT},
-                "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+                "fieldConfig": {"defaults": {"unit": panel.unit}, "overrides": []},
                 "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
                 "targets": [
                     {"refId": chr(ord("A") + each_), "datasource": source, "expr": query, "legendFormat": legend}

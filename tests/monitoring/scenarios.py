@@ -153,6 +153,15 @@ SCENARIOS = {
         ],
         after=90,
     ),
+    "ClockWrong": Scenario(
+        [fault("rebaser_clock_ahead_seconds", -3600, instance=A)],
+        [fault("rebaser_clock_ahead_seconds", 9, instance=A)],
+        SERVER_A,
+    ),
+    "BlobStoreFails": Scenario(
+        [fault("rebaser_blob_errors_total", f"2+1x{REST}", op="get", instance=A)],
+        [fault("rebaser_blob_errors_total", 1, op="put", instance=A)],
+    ),
     "DerivedSlow": Scenario(
         [fault("rebaser_debt_age_seconds_max", f"45+15x{REST}", instance=A)],
         [fault("rebaser_debt_age_seconds_max", 60)],

@@ -39,7 +39,8 @@ and on (job) {READY}""",
         "A server started at least three times in 15 minutes. A request or a function may end it, or memory is short.",
         (
             (
-                "The last lines of its log before each start, and the exit code: 137 is the kernel's or the container's"
+                "The last lines of its log before each start, and the exit code: 137 is the kernel's or the"
+                " container's"
                 " kill."
             ),
             "The alert WorkEndsServers: whether servers name a request or an update.",
@@ -233,6 +234,38 @@ unless on (job) max by (job) (rebaser_nats_rtt_seconds) > 0.25""",
             "Move other writers off these disks.",
         ),
         hold=30,
+    ),
+    Alert(
+        "ClockWrong",
+        "ticket",
+        "max by (job, instance) (abs(rebaser_clock_ahead_seconds)) > 10",
+        "the clock of {instance} or of NATS is wrong",
+        "The clock of this server and that of NATS differ by more than 10 s. The order of requests and the values do"
+        " not"
+        " depend on it; times in the history, retries and the ages of metrics do. From 30 min on, no garbage is"
+        " collected.",
+        (
+            "`rebaser_clock_ahead_seconds` of all servers: if all differ by the same, the clock of NATS is wrong.",
+            "`timedatectl`, or `chronyc tracking`, on that machine.",
+        ),
+        ("Set the clock, and have NTP keep it. Nothing has to restart.",),
+    ),
+    Alert(
+        "BlobStoreFails",
+        "ticket",
+        "sum by (job) (increase(rebaser_blob_errors_total[5m])) > 3",
+        "the blob store fails",
+        "Blobs cannot be written or read. Large requests, and change sets whose checkpoints have to be read, wait;"
+        " small"
+        " requests of change sets that servers own go on.",
+        (
+            "`rebaser_blob_errors_total` by `op`, and `rebaser_blob_seconds`: what fails, and since when.",
+            "`rebaser explain WS CS`: the reason `checkpoint_unreadable` or `held`.",
+        ),
+        (
+            "Bring the store back: the bucket of `REBASER_BLOBS`, its credentials, or the stream of blobs in NATS.",
+            "Afterwards, work goes on by itself.",
+        ),
     ),
     Alert(
         "DerivedSlow",
