@@ -127,7 +127,7 @@ class BlobRef:
 
 @record
 class Authorship:
-    """Who sent a request, and why. Both are claims of the sender, which nobody verifies."""
+    """Who sent a request, and why. Both are unverified claims of the sender."""
 
     author: str = ""
     message: str = ""

@@ -162,7 +162,7 @@ def redriven_headers(letter: DeadLetter) -> dict[str, str]:
         for name, value in letter.headers.items()
         if not name.lower().startswith("nats-") and name.lower() not in (REPLY_INBOX.lower(), REDRIVE.lower())
     }
-    # Another dead letter may have the same request id and, if the request stream was recreated, the same sequence, too.
+    # Another dead letter may have the same request id and, if the request stream was recreated, also the same sequence.
     suffix = f"#{number}@{letter.sequence}"
     dead_at = {_DEAD_AT: str(letter.dead_at_ms)}
     return headers | dead_at | {REDRIVE: str(number), MESSAGE_ID: f"{letter.key}.{letter.request_id}{suffix}"}

@@ -30,8 +30,8 @@ def _without_matches(limits: Limits) -> Limits:
 DEFAULT_LIMITS = Limits()
 
 # A commit gathers the updates of many requests, which were checked when they arrived. These limits only keep a damaged
-# or foreign commit from taking all memory. They apply whatever limits the servers that wrote the log had, so no server
-# may be configured with larger limits.
+# or foreign commit from taking all memory. They apply regardless of the limits of the servers that wrote the log, so no
+# server may be configured with larger limits.
 COMMIT_LIMITS = Limits(
     max_id_length=64 * 1024,
     max_depth=256,

@@ -99,7 +99,7 @@ class PoisonDetector:
         return len(messages)
 
     def examine(self, messages: Sequence[Message]) -> Suspicion:
-        """Return what is known about `messages`, which are about to be decided together."""
+        """Return the known facts about `messages`, which are about to be decided together."""
         attempts = self._commits.state.attempts
         if not attempts and not self._poison_ids:
             return Suspicion()

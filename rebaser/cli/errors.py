@@ -38,7 +38,7 @@ EXTRAS = {
 # Advice for a rejected request, by error code. `name`: the change set that the request concerns.
 _ADVICE = {
     "closed": "`rebaser reopen {workspace} {name}` opens it again",
-    "deleted": "`rebaser branches {workspace} --all` lists what is deleted",
+    "deleted": "`rebaser branches {workspace} --all` lists deleted change sets",
     "no_such_change_set": "`rebaser list {workspace}` shows those that exist",
     "not_its_target": "`rebaser branches {workspace}` shows the target of each branch",
     "protected": "`rebaser protect {workspace} {name} --off` ends the protection",

@@ -1,4 +1,4 @@
-"""Reads the log of a change set, even if it is damaged, and reports what is wrong with it.
+"""Reads the log of a change set, even if it is damaged, and reports its defects.
 
 Invariant: this module writes nothing. An outage is never reported as damage: an unreachable store raises an error, and
 a blob counts as missing only after several attempts.

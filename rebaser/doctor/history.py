@@ -1,4 +1,4 @@
-"""Folds a partly damaged log, and reports what a repair would lose. Does no I/O.
+"""Folds a partly damaged log, and reports the losses of a repair. This module does no I/O.
 
 Invariant: an undamaged log folds exactly as every other reader folds it. Each defect is one finding. No request is
 applied twice, even if parts of the log are missing or repeated.
@@ -30,7 +30,7 @@ def commit_identity(commit: Commit) -> CommitIdentity:
 
 
 class Cost(Enum):
-    """What a repair loses because of a finding."""
+    """The loss that a finding causes in a repair."""
 
     NOTHING = "nothing"
     EDITS = "edits"
@@ -118,7 +118,7 @@ class History:
         if problem:
             edits = commit.kind in (Kind.REBASE, Kind.REPLAY)
             self._report(message, problem, Cost.EDITS if edits else Cost.NOTHING, summarize_commit(commit))
-            # Without the delta, the edits are lost. So the outcomes of applied requests are dropped, too, and an
+            # Without the delta, the edits are lost. So the outcomes of applied requests are also dropped, and an
             # applied branch can be applied again. A branch that took over edits of its target has to do so again.
             without_edits = tuple(decision for decision in commit.requests if not decision.performed)
             kind = Kind.REBASE if edits else commit.kind
@@ -126,7 +126,7 @@ class History:
             status = None if commit.kind is Kind.REPLAY else commit.status
             commit = replace(commit, kind=kind, status=status, requests=without_edits, **lost)
         if commit.marking is not None and not commit.marking.deletes and state.replaced_by(commit):
-            text = "brings back what was deleted, from a checkpoint that cannot be read"
+            text = "brings back the deleted values, from a checkpoint that cannot be read"
             self._report(message, text, Cost.EDITS, summarize_commit(commit))
             state.restore(state)
         self._known_commits.setdefault(identity, sequence)

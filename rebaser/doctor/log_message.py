@@ -1,4 +1,4 @@
-"""Classifies the messages of a log, and extracts what is readable from damaged ones. Does no I/O.
+"""Classifies the messages of a log, and extracts the readable parts of damaged messages. This module does no I/O.
 
 Invariant: `classify_message` accepts any bytes and headers and never raises. People see the fields extracted from a
 damaged commit, and may have to redo lost edits by hand. Of these fields, only `applied` ever enters a state.

@@ -14,7 +14,7 @@ from rebaser_client.log.reader import LoadedState, StateLoader
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.ids import ulid
 
-FOREVER = 1e12  # seconds; a repair keeps all outcomes, whatever retry window the servers have
+FOREVER = 1e12  # seconds; a repair keeps all outcomes, regardless of the servers' retry window
 
 
 async def repair(stores: Stores, examination: Examination, owner: str, *, history: bool = True) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 YOUNG = 20_000  # collect the youngest generation after this many new objects; requests create few cycles
-SECOND = 4  # collect the second generation, too, after this many collections of the youngest
+SECOND = 4  # also collect the second generation after this many collections of the youngest
 NEVER = 1_000_000  # run a full collection after this many collections of the second generation
 FEW_OWNERS = 500
 COLLECT_WITH_FEW, COLLECT_WITH_MANY = 1000, 100_000  # collect all objects after this many owners have ended

@@ -36,7 +36,7 @@ def _decide(fields: Fields) -> str | None:
     return "decide" if fields.get("fenced") else None
 
 
-# What an ordered consumer says about why it begins anew, by its first words; the last one is no fault.
+# The label for a restart of an ordered consumer, by the first words of its reason; the last reason is not a fault.
 _RESETS = {
     "message ": "missed",
     "the server delivered": "missed",

@@ -81,8 +81,9 @@ class JetStream(JetStreamApi):
     ) -> MessageBatch:
         """Acknowledge `message` and pull `max_messages` more, with one message to the server instead of two.
 
-        That message is sent when the batch is opened or first read from. `no_wait`: return only what is available now.
-        This acknowledgement cannot be confirmed, but the arrival of the next messages shows that it was received.
+        That message is sent when the batch is opened or first read from. `no_wait`: return only the messages that are
+        available now. This acknowledgement cannot be confirmed, but the arrival of the next messages shows that it was
+        received.
         """
         limits = PullLimits.of_fetch(max_messages, None, expires, None)
         return AckNextBatch(self, message, limits, PriorityGroup.of(group, None, None, None), no_wait=no_wait)

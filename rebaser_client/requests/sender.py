@@ -208,7 +208,7 @@ class RequestSender:
         """Store the request, and return when NATS has confirmed it. `first`: the failure of an earlier attempt.
 
         Raises `TimeoutError` at `deadline` (loop time); the request may be stored. After the other errors it is not
-        stored: `QueueFull`, `TooLarge`, `NotReadyError`, and `NotConnectedError`, which is raised at the deadline, too.
+        stored: `QueueFull`, `TooLarge`, `NotReadyError`, and `NotConnectedError`, which is also raised at the deadline.
         """
         backoff, started = Backoff(RETRY_MIN, RETRY_MAX), self._loop.time()
         maybe_stored, not_connected = False, None

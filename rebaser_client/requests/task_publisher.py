@@ -3,7 +3,7 @@
 The client first stores a request and awaits its ack, and then publishes its task. If the change set already has a task,
 that task is enough.
 
-`TaskPublisher` publishes the tasks of a client, however many requests are in flight.
+`TaskPublisher` publishes the tasks of a client, for any number of requests in flight.
 
 Invariant: each call of `TaskPublisher.publish` is served by a publish that *begins* after the call, because only such a
 publish certainly follows the caller's request. For each change set, one publish runs at a time, and calls that arrive

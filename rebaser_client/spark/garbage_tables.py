@@ -25,7 +25,8 @@ _PER_BATCH = 10_000
 
 @dataclass(frozen=True)
 class ReferencePartition(InputPartition):  # type: ignore[misc] # PySpark is untyped here
-    """The commits after log sequence `after` up to `until` (None: the end), or `queued` requests and dead letters."""
+    """A range of messages: the commits after log sequence `after` up to `until` (None: the end), or, if `queued` is
+    true, the queued requests and the dead letters."""
 
     queued: bool = False
     after: int = 0

@@ -63,7 +63,8 @@ class SourceOptions:
 
     @classmethod
     def read(cls, raw: Mapping[str, str]) -> "SourceOptions":
-        """Parse Spark's options, whose names are case-insensitive. Raises a `ConfigError` that says what is allowed."""
+        """Parse Spark's options, whose names are case-insensitive. Raises a `ConfigError` that lists the allowed
+        values."""
         known = {name.lower(): name for name in _KNOWN}
         options: dict[str, str] = {}
         for name, value in raw.items():

@@ -98,7 +98,8 @@ def _requests(commit: Commit) -> list[tuple[Any, ...]]:
 
 
 def _history(commit: Commit) -> tuple[Any, ...]:
-    """Return the cells `from_change_set` to `status`: the source of the commit, what it reverts, and its mark."""
+    """Return the cells `from_change_set` to `status`: the source of the commit, the commits that it reverts, and its
+    mark."""
     source, reverts, marking = commit.origin or commit.source, commit.reverts, commit.marking
     status = commit.status if marking is None else marking.status
     return (

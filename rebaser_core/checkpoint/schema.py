@@ -111,7 +111,8 @@ def read_branch(raw: object, edited: int) -> Branch | None:
 
 
 def read_taken(raw: object) -> dict[str, int]:
-    """By name of an applied branch, the log sequence of the commit that applied it; raises `UnprocessableError`."""
+    """Read a map from the names of applied branches to the log sequences of the commits that applied them. Raises
+    `UnprocessableError`."""
     if raw is None:
         return {}
     if type(raw) is not dict:

@@ -258,7 +258,7 @@ def _taken(request: QueuedRequest) -> tuple[int, int]:
 def defined_after(state: ChangeSetState, ids: Sequence[str], at: int) -> frozenset[str]:
     """Which of `ids` were, or may have been, defined or removed in `state` after log sequence `at`.
 
-    An id about which a conflict was recorded after `at` counts, too.
+    This includes ids about which a conflict was recorded after `at`.
     """
     defined_by, conflicts = state.defined_by, {} if state.branch is None else state.branch.conflicts
     return frozenset([id_ for id_ in ids if defined_by(id_) > at or (id_ in conflicts and conflicts[id_].told > at)])

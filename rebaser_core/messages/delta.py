@@ -95,7 +95,7 @@ def read_delta(kind: Kind, raw: dict[str, Any], limits: Limits) -> Delta:
 # time: one call for a million items would hold the interpreter, and so the event loop, for a second. Updates that #
 # contain a match are written as `v2`, so that a program of the previous release leaves them to newer programs. The
 # results of a large update are written in columns (`rebaser_core.messages.computed_blob`). That format is also tagged
-# `v2`. The module of that format needs NumPy, so it is imported only for such a delta, which clients seldom read.
+# `v2`. The module of that format needs NumPy, so it is imported only for such a delta, which clients rarely read.
 
 _V2 = dumps(CBOR, {"v2": 0})[:4]
 

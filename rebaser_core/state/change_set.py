@@ -376,7 +376,7 @@ class ChangeSetState:
             self._empty()
 
     def _empty(self) -> None:
-        """Forget the values, and what is known about them."""
+        """Forget the values, and all facts about them."""
         self.cells, self.roots, self.recompute = Cells(), {}, {}
         self.edited = self.untracked = 0
         self.taken = {}

@@ -119,7 +119,7 @@ def _edits(commit: Commit, reverts: Reverts) -> tuple[tuple[Update, ...], tuple[
     delta: tuple[Update, ...] = tuple(commit.delta)  # type: ignore[arg-type] # it is a `rebase` commit
     before = commit.before
     if before is None and delta:
-        raise UnprocessableError(f"commit {commit.sequence} does not say what it replaced", code="purged")
+        raise UnprocessableError(f"commit {commit.sequence} does not record what it replaced", code="purged")
     before = before or ()
     if reverts.request is None:
         return before, delta

@@ -159,7 +159,7 @@ class TailReader:
         """Return copies of `messages`, and the addresses of the blobs that their headers name.
 
         If the parent was itself created from a change set, the rows that its `create` commit copied come first. So the
-        result never refers to other copies, however long the chain of parents is.
+        result never refers to other copies, even for a long chain of parents.
         """
         rows: list[TailRow] = []
         needed: dict[str, None] = {}
@@ -194,5 +194,5 @@ def _of(message: StoredMessage) -> _Message:
 def _encode(rows: tuple[TailRow, ...]) -> bytes:
     data = encode_tail(rows)
     if decode_tail(data) != rows:
-        raise RuntimeError("copied commits do not decode to what was encoded")
+        raise RuntimeError("copied commits do not decode to the encoded commits")
     return data

@@ -191,8 +191,8 @@ class _Target:
         """Return the commit of the target with this `sequence`, which some state of the target names; None if it is
         gone.
 
-        What is gone is gone with all that is older. So where an older commit is found, a leader that was deposed may
-        have answered, and this asks again, but not for ever.
+        A purge removes a commit together with all older ones. So if an older commit is found, a deposed leader may have
+        answered, and this method asks again, for a bounded number of times.
         """
         backoff = Backoff(RELOAD_MIN)
         while True:

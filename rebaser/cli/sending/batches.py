@@ -1,6 +1,6 @@
 """Batches: the updates of consecutive lines, each sent as one request.
 
-Invariant: memory is bounded by one batch and `SPOOL_MEMORY`, whatever the size of the input.
+Invariant: memory is bounded by one batch and `SPOOL_MEMORY`, even for a large input.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """Parses updates from JSON Lines (one object a line, as `rebaser get --updates` writes them) and from CSV.
 
-Invariant: memory is bounded by one line and one chunk, whatever the size of the input. Every line, except blank lines
-and the header of CSV, becomes an update or causes an error with its line number. No update after a bad line is
-returned. This module does no I/O: callers pass bytes to `feed`.
+Invariant: memory is bounded by one line and one chunk, even for a large input. Every line, except blank lines and the
+header of CSV, becomes an update or causes an error with its line number. No update after a bad line is returned. This
+module does no I/O: callers pass bytes to `feed`.
 """
 
 import csv

@@ -1,4 +1,4 @@
-"""Defines what a function is.
+"""Defines the interface of functions.
 
 Invariant: a function is pure: the same inputs and params give the same result, on any machine and in any order of
 calls. Built-in functions never modify their inputs, which other values share. Plug-ins get copies (`plugin_calls`).
