@@ -43,6 +43,7 @@ class Engine:
     """Raises what `ends` says, else evaluates in this process."""
 
     state = "ready"
+    load = ((0, 0), (0, 0))
 
     def __init__(self) -> None:
         self.ends: BaseException | None = None
