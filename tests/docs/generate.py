@@ -40,37 +40,36 @@ LIMITS = {
 }
 DEFAULTS = {"server_id": "host name and process id"}
 REFUSED = {
-    "before_creation": "A revert names commits from before the change set was created from another one.",
+    "before_creation": "A revert names commits that are older than the change set. Take them back in its parent.",
     "behind": "The target has already taken an earlier position of the branch, after the base of the branch: rebase it"
     " first.",
     "closed": "The change set, or the branch to apply, is closed. Reopen it first.",
-    "conflicts": "Values were edited both here and by the branch, or again since the commits to take back. Nothing was"
+    "conflicts": "Values were edited on both sides, or have been edited again since the commits to take back. Nothing was"
     " applied.",
     "deleted": "The change set is deleted. Create it anew, or reopen it to bring it back. Or a redriven request"
     " died before the change set was created.",
     "exists": "A change set cannot be created under a name that is in use.",
-    "invalid_definition": "A built-in function does not have an input or a parameter that the definition gives it.",
-    "moved": "A value of the request was defined or removed, or in conflict, after the position that the request"
-    " expects; for a value"
-    " that does not exist, the newest edit of the change set counts. Or an apply is strict, and the target was edited"
+    "invalid_definition": "The definition has an input or a parameter that its built-in function does not have.",
+    "moved": "A value of the request was defined or removed, or came into conflict, after the position that the request"
+    " expects. For a value that does not exist, the newest edit of the change set counts. Or an apply is strict, and the target was edited"
     " after the base of the branch. Or the target was created after the base, because it replaces an earlier change"
     " set of its name. Or a revert in a branch names commits of the target after the base.",
-    "no_such_change_set": "The change set to create from, apply, protect or close does not exist, or did not then.",
-    "no_such_position": "A revert, or the position to create from or to apply, is beyond the end of the log. Or"
+    "no_such_change_set": "The change set to create from, apply, protect or close does not exist, or did not exist at that position.",
+    "no_such_position": "The commits to revert, or the position to create from or to apply, are beyond the end of the log. Or"
     " the log has none of the commits that a revert names.",
     "no_such_request": "A revert names a request that this commit did not decide.",
-    "not_its_target": "A change set branches from its parent or from the target of its parent, and can be applied to"
-    " nothing else. A revert in it can only name commits of its target, or its own.",
+    "not_its_target": "A change set branches from its parent or from the target of its parent, and can be applied only to"
+    " that target. A revert in it can only name commits of the target, or its own.",
     "not_a_branch": "A change set without a target cannot be rebased.",
-    "nothing_to_recompute": "A recompute was asked for, and no value is derived, or none by the function named.",
+    "nothing_to_recompute": "A recompute was requested, but no value is derived, or none by the named function.",
     "poison": "The request killed or hung the servers that tried it.",
     "protected": "The change set refuses edits and reverts, and cannot be deleted. Branches can be applied to it.",
-    "purged": "The commits that a revert names, the position to create from or to apply, or what was deleted, can no"
+    "purged": "The commits that a revert names, the position to create from or to apply, or the deleted state can no"
     " longer be read.",
-    "request_id_reused": "Another request, with other content, was decided under this id before.",
+    "request_id_reused": "A request with the same id but different content was decided before.",
     "self": "A change set cannot be created from itself, applied to itself, or rebased onto itself.",
     "stale": "Derived values of the branch are not up to date.",
-    "target_is_open": "A branch is rebased onto the target of its target only if its target is closed.",
+    "target_is_open": "A branch can be rebased onto the target of its target only if its target is closed.",
     "too_large": "The changes of a branch, or the commits to take back, are too many for one request.",
     "unresolved": "The branch has conflicts.",
     "unsupported": "The server keeps no history (`REBASER_HISTORY_FOR=0`), which reverts and branches need.",
@@ -82,9 +81,9 @@ FAULTS = {
     "unknown_function": "No server has the function.",
     "missing_input": "An input does not exist.",
     "failed_input": "An input has an error. Origin and message name the value where the trouble began.",
-    "not_finite": "The result is an infinity or no number.",
+    "not_finite": "The result is infinite or not a number.",
     "overflow": "An integer of the result does not fit in 64 bits.",
-    "too_large": "The result, or the inputs together, are larger than a value may be.",
+    "too_large": "The result, or all inputs together, exceed a size limit.",
     "crashed": "The function ended its process.",
 }
 
@@ -95,9 +94,9 @@ def settings_page() -> str:
         HEAD,
         "# Settings",
         "",
-        "A setting is read from a flag, from the environment, or has its default; a flag wins. Times are seconds,",
-        "sizes are bytes. A setting without a default leaves existing streams as they are; [limits](../limits.md)",
-        "tells what new streams begin with.",
+        "A setting comes from a flag or, without one, from the environment; otherwise, it has its default. Times are in",
+        "seconds, sizes in bytes. A setting without a default leaves existing streams as they are;",
+        "[limits](../limits.md) lists the initial settings of new streams.",
         "",
         "| variable | type | default | meaning |",
         "|---|---|---|---|",
