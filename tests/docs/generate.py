@@ -44,22 +44,25 @@ REFUSED = {
     "behind": "The target has already taken an earlier position of the branch, after the base of the branch: rebase it"
     " first.",
     "closed": "The change set, or the branch to apply, is closed. Reopen it first.",
-    "conflicts": "Values were edited on both sides, or have been edited again since the commits to take back. Nothing was"
-    " applied.",
+    "conflicts": "Values were edited on both sides, or have been edited again since the commits to take back."
+    " Nothing was applied.",
     "deleted": "The change set is deleted. Create it anew, or reopen it to bring it back. Or a redriven request"
     " died before the change set was created.",
     "exists": "A change set cannot be created under a name that is in use.",
     "invalid_definition": "The definition has an input or a parameter that its built-in function does not have.",
     "moved": "A value of the request was defined or removed, or came into conflict, after the position that the request"
-    " expects. For a value that does not exist, the newest edit of the change set counts. Or an apply is strict, and the target was edited"
+    " expects. For a value that does not exist, the newest edit of the change set counts. Or an apply is"
+    " strict, and the target was edited"
     " after the base of the branch. Or the target was created after the base, because it replaces an earlier change"
     " set of its name. Or a revert in a branch names commits of the target after the base.",
-    "no_such_change_set": "The change set to create from, apply, protect or close does not exist, or did not exist at that position.",
-    "no_such_position": "The commits to revert, or the position to create from or to apply, are beyond the end of the log. Or"
+    "no_such_change_set": "The change set to create from, apply, protect or close does not exist, or did not"
+    " exist at that position.",
+    "no_such_position": "The commits to revert, or the position to create from or to apply, are beyond the end"
+    " of the log. Or"
     " the log has none of the commits that a revert names.",
     "no_such_request": "A revert names a request that this commit did not decide.",
-    "not_its_target": "A change set branches from its parent or from the target of its parent, and can be applied only to"
-    " that target. A revert in it can only name commits of the target, or its own.",
+    "not_its_target": "A change set branches from its parent or from the target of its parent, and can be"
+    " applied only to that target. A revert in it can only name commits of the target, or its own.",
     "not_a_branch": "A change set without a target cannot be rebased.",
     "nothing_to_recompute": "A recompute was requested, but no value is derived, or none by the named function.",
     "poison": "The request killed or hung the servers that tried it.",
@@ -94,9 +97,9 @@ def settings_page() -> str:
         HEAD,
         "# Settings",
         "",
-        "A setting comes from a flag or, without one, from the environment; otherwise, it has its default. Times are in",
-        "seconds, sizes in bytes. A setting without a default leaves existing streams as they are;",
-        "[limits](../limits.md) lists the initial settings of new streams.",
+        "A setting comes from a flag or, without one, from the environment; otherwise, it has its default.",
+        "Times are in seconds, sizes in bytes. A setting without a default leaves existing streams as",
+        "they are; [limits](../limits.md) lists the initial settings of new streams.",
         "",
         "| variable | type | default | meaning |",
         "|---|---|---|---|",
