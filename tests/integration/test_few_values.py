@@ -4,6 +4,7 @@ import random
 import re
 from contextlib import suppress
 
+import anyio
 import pytest
 
 from rebaser_client import Derive, Match, RebaserClient, Remove, RequestRejected, Set, Unset, Update
@@ -87,6 +88,20 @@ async def test_a_few_values_are_those_of_the_state_at_any_position(
             assert (await loader.load_head(key)).chain == (await loader.load(key)).chain
             for at in [None, *rng.sample(range(1, newest + 1), min(newest, 30))]:
                 await compare(loader, key, rng.sample(IDS, rng.randint(0, 3)), at, seed)
+
+
+async def test_a_value_whose_update_is_due_is_stale_also_when_it_is_read_alone(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine):
+        double = Derive("double", "sum", {"values": ("a", "a")})
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), Set("b", 1), double], wait="derived")
+        engine.go = anyio.Event()  # from now on, nothing is computed
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2)])
+        value = await client.value("ws", "cs", "double")
+        assert value is not None
+        assert value.state == "stale"
+        engine.go.set()
 
 
 async def compare(loader: StateLoader, key: ChangeSetKey, ids: list[str], at: int | None, seed: int) -> None:

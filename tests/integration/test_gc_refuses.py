@@ -11,6 +11,7 @@ import pytest
 from rebaser.gc import installations
 from rebaser.gc.collector import Collector
 from rebaser.gc.installations import leave_note
+from rebaser.gc.schedule import CollectionSchedule
 from rebaser.settings import Settings
 from rebaser_client.blobs import BlobMissing, CollectableBlobs, open_collectable
 from rebaser_client.garbage import ReferenceReader
@@ -164,6 +165,16 @@ async def test_a_server_leaves_a_note_in_the_store(js: JetStream, subjects: Subj
     assert list((await blobs.installations()).values()) == [f"stream {subjects.commits_stream} of {created}"]
     await collector(js, subjects, blobs).run()
     assert len(await blobs.installations()) == 1
+
+
+async def test_a_server_leaves_its_note_even_if_it_never_collects(
+    js: JetStream, subjects: Subjects, tmp_path: Path
+) -> None:
+    """Another installation may collect in the same store."""
+    url = f"file://{tmp_path}/blobs"
+    with anyio.fail_after(60):
+        await CollectionSchedule(context_of(js, subjects, Settings(blobs=url)), 0.0).run(lambda: True)
+    assert len(await open_collectable(url, js, "unused").installations()) == 1
 
 
 async def test_a_note_that_cannot_be_left_is_no_failed_run(

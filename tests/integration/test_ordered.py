@@ -220,6 +220,16 @@ async def test_what_a_slow_reader_has_no_room_for_waits_in_the_stream(
     assert await count_consumers(js, stream) == 0
 
 
+@pytest.mark.parametrize("bounds", [{"max_count": 10}, {"max_bytes": 200}])
+async def test_a_slow_reader_that_iterates_gets_all(js: JetStream, stream: str, bounds: Any, events: Events) -> None:
+    await js.publish_all(f"{stream}.k", [b"%020d" % number for number in range(MANY)], window=64)
+    async with OrderedConsumer(js, stream, f"{stream}.k", **bounds) as consumer:
+        while not events.named("ordered_reset"):
+            await js.stream_info(stream)
+        with anyio.fail_after(60):
+            assert [int((await anext(consumer)).data) for _ in range(MANY)] == list(range(MANY))
+
+
 async def test_a_reader_who_stops_is_not_flooded(js: JetStream, stream: str, events: Events) -> None:
     """The server sends no more than flow control allows, so a large backlog needs no reset."""
     await js.publish_all(f"{stream}.k", [b"%d " % number + b"x" * 60_000 for number in range(MANY)])

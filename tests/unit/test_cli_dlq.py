@@ -2,6 +2,7 @@
 
 import io
 import re
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,3 +64,16 @@ def test_a_pipe_gets_a_line_for_each_dead_letter(capsys: pytest.CaptureFixture[s
     first, second = capsys.readouterr().out.splitlines()
     assert first.split("\t")[1:] == ["shop", "draft", letter().request_id, letter().code, "1", "0", "host-1", REASON]
     assert second.split("\t")[-4:] == ["5", "2", "host-1", r"a\nb"]
+
+
+@pytest.mark.anyio
+async def test_letters_are_selected_by_all_that_is_given() -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    async def find(*place: Any, **by: Any) -> AsyncIterator[Any]:
+        asked.append((*place, by))
+        yield letter()
+
+    selection = dlq.LetterSelection("shop", "draft", "malformed", "r1")
+    assert len(await selection.find(SimpleNamespace(find=find))) == 1  # type: ignore[arg-type]
+    assert asked == [("shop", "draft", {"code": "malformed", "request_id": "r1"})]

@@ -15,11 +15,13 @@ from rebaser.cli import logs
 from rebaser.dvu.spark.engine import _result
 from rebaser.dvu.spark.session import SessionError, WorkerDied
 from rebaser.ops.metrics import render
+from rebaser.runtime.stream_watch import _usage
 from rebaser.snapshot import STREAMS, Census, Snapshot, StreamUsage
 from rebaser.telemetry import catalogue, feeds, log_events
 from rebaser.telemetry.catalogue import GAUGES, INSTRUMENTS, Gauge, read_all
 from rebaser.telemetry.events import EVENTS
 from rebaser.telemetry.instruments import Counter, Histogram
+from rebaser_client.jetstream import StreamInfo
 from rebaser_core.commit import Kind
 from rebaser_core.errors import DvuError
 from rebaser_core.streams.subjects import Subjects
@@ -240,3 +242,19 @@ def test_a_scrape_escapes_what_it_shows() -> None:
     assert b'# HELP rebaser_x Says "x"\\nand y.' in body
     assert content_type.startswith("text/plain")
     assert render([family], "application/openmetrics-text; version=1.0.0")[0].endswith(b"# EOF\n")
+
+
+@pytest.mark.parametrize(
+    ("limits", "full"),
+    [
+        ({}, 0.0),
+        ({"max_msgs": -1, "max_bytes": -1}, 0.0),
+        ({"max_msgs": 10}, 0.3),
+        ({"max_msgs": 10, "max_bytes": 1000}, 0.9),
+    ],
+)
+def test_a_stream_is_as_full_as_its_nearest_limit_says(limits: dict[str, int], full: float) -> None:
+    info = StreamInfo(
+        "s", "", limits, messages=3, bytes=900, first_sequence=1, last_sequence=3, subjects=1, consumers=0
+    )
+    assert _usage(info) == StreamUsage(3, 900, full)
