@@ -11,7 +11,7 @@ from tests.simulation.checker import Checker, History
 from tests.simulation.model.store import Stream
 from tests.simulation.rebases import left_behind
 
-DECIDED_WITHIN = 10.0  # of being stored; three change sets may share one slot
+DECIDED_WITHIN = 20.0  # of being stored; three change sets may share one slot, each with a slow update in its turn
 COVERED_WITHIN = 20.0  # of a commit that owes; an update of the slow kind takes 3, and two may stand in front
 TIDY_WITHIN = 5.0  # of being decided: copied if it is dead, deleted
 
