@@ -121,7 +121,7 @@ def wrong_apply_refusal(
             moved = any(history.birth > base or (apply.strict and history.last_edit > base) for base in bases)
             return "" if moved else "nothing was edited since the base"
         case "purged":
-            return "" if source.purged else "nothing is purged"
+            return "" if source.purged or any(one < source.birth for one in places) else "nothing is purged"
     return f"nobody knows the code {decision.code}"
 
 
