@@ -12,12 +12,12 @@ _IN_BYTES = re.compile(_ADDRESS.pattern.encode())
 
 
 def address_of(data: bytes) -> str:
-    """The address of a blob: `sha256:` and 64 hexadecimal digits."""
+    """Return the address of a blob: `sha256:` and 64 hexadecimal digits."""
     return f"sha256:{sha256(data).hexdigest()}"
 
 
 def is_address(address: object) -> bool:
-    """Whether `address` is a blob address."""
+    """Return whether `address` is a blob address."""
     return type(address) is str and _ADDRESS.fullmatch(address) is not None
 
 
@@ -31,23 +31,22 @@ def check_address(address: object) -> str:
 
 
 def bytes_of_address(address: str) -> bytes:
-    """The hash in `address`."""
+    """Return the hash in `address`."""
     return bytes.fromhex(address.partition(":")[2])
 
 
 def address_of_bytes(digest: bytes) -> str:
-    """The address with the hash `digest`; raises `UnprocessableError` if `digest` has the wrong length."""
+    """Return the address with the hash `digest`; raises `UnprocessableError` if `digest` has the wrong length."""
     return check_address(f"sha256:{digest.hex()}")
 
 
 def find_addresses(data: bytes) -> set[str]:
-    """All blob addresses in `data`, which may be any bytes."""
+    """Return all blob addresses in `data`, which may be any bytes."""
     return {found.decode() for found in _IN_BYTES.findall(data)}
 
 
 def path_of(address: str) -> str:
-    """The path of a blob in a file or object store. Blobs are spread over folders, because some file systems are slow
-    with a million files in one folder.
-    """
+    """Return the path of a blob in a file or object store. Blobs are spread over folders, because some file systems are
+    slow with a million files in one folder."""
     algorithm, _, digest = address.partition(":")
     return f"{algorithm}/{digest[:2]}/{digest}"

@@ -23,7 +23,7 @@ def digest_of(
     expect_at: int | None = None,
     action: Action | None = None,
 ) -> bytes:
-    """The digest of a request's content. Author and message are left out.
+    """Return the digest of a request's content. Author and message are left out.
 
     `action`: the action of a request without edits.
     """

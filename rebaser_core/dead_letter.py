@@ -63,7 +63,8 @@ class DeadLetter:
 
 
 def read_redrive(headers: Mapping[str, str] | None) -> int:
-    """How often a request was redriven, according to its header; 0 if the header is missing or is not a count."""
+    """Return how often a request was redriven, according to its header; 0 if the header is missing or is not
+    a count."""
     text = (headers or {}).get(REDRIVE, "")
     return int(text) if _REDRIVE.fullmatch(text) else 0
 
@@ -74,7 +75,8 @@ def read_dead_at(headers: Mapping[str, str] | None) -> int:
 
 
 def claimed_id(headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestId | None:
-    """The request id in the `Nats-Msg-Id` of a request whose payload cannot or must not be read; None if there is none.
+    """Return the request id in the `Nats-Msg-Id` of a request whose payload cannot or must not be read; None if there
+    is none.
 
     The header holds the id itself, or the id after the key of the change set, as Rebaser's own clients write it.
     """
@@ -86,7 +88,7 @@ def claimed_id(headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestI
 
 
 def reported_id(request_id: RequestId, headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestId | None:
-    """The id that replies give for a request recorded as `request_id`; None if its sender gave none.
+    """Return the id that replies give for a request recorded as `request_id`; None if its sender gave none.
 
     An unreadable request is recorded under another id than the one it claims, so that it cannot be mistaken for the
     request that has that id.
@@ -103,7 +105,7 @@ def dead_headers(
     server: str,
     at_ms: int,
 ) -> dict[str, str]:
-    """Headers of the dead letter of a request that was decided `dead`."""
+    """Return the headers of the dead letter of a request that was decided `dead`."""
     headers: dict[str, str] = {}
     for name, value in list((original or {}).items())[:MAX_HEADERS]:
         if _HEADER_NAME.fullmatch(name):
@@ -151,7 +153,7 @@ def read_letter(sequence: int, key: ChangeSetKey, headers: Mapping[str, str], si
 
 
 def redriven_headers(letter: DeadLetter) -> dict[str, str]:
-    """Headers with which to send the request of `letter` again.
+    """Return the headers with which to send the request of `letter` again.
 
     These are the headers of the request, except headers that mean something to NATS, and except the inbox of the
     caller, which got its reply long ago.

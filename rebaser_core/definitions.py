@@ -49,7 +49,7 @@ BUILTINS: Final[Mapping[str, FunctionSignature]] = MappingProxyType(
 
 
 def is_formula(update: Update) -> bool:
-    """Whether `update` defines a value by a formula."""
+    """Return whether `update` defines a value by a formula."""
     return type(update) is Derive and update.function == "cel"
 
 
@@ -100,7 +100,7 @@ def _formula_check() -> Callable[[object, tuple[str, ...]], str]:
 
 
 def _unknown(function: str, what: str, names: Collection[str], allowed: AllowedNames) -> str:
-    """The problem with the first name that is not `allowed`; empty if all are."""
+    """Return the problem with the first name that is not `allowed`; empty if all are."""
     if allowed is None or not names:
         return ""
     unknown = next((name for name in names if name not in allowed), None)

@@ -81,7 +81,7 @@ def plan(
 
 
 def encode_candidates(candidates: Mapping[str, int], run: str) -> bytes:
-    """The blob that lists the candidates of a run: `MAGIC`, then for each candidate its hash and its time in
+    """Return the blob that lists the candidates of a run: `MAGIC`, then for each candidate its hash and its time in
     `Plan.candidates` (8 bytes, big-endian).
 
     The hash of `run`, the id of the run, is listed as a candidate with the time `NEVER`. So no two runs have the same

@@ -44,7 +44,8 @@ class Retention:
 
 
 def read_after(checkpoint: CheckpointRef | None, begin: int = 0) -> int:
-    """The sequence after which a reader starts in the log, to get the state after a commit that names `checkpoint`.
+    """Return the sequence after which a reader starts in the log, to get the state after a commit that names
+    `checkpoint`.
 
     `begin`: the sequence of the `create` commit if the checkpoint is that of the parent, otherwise 0.
     """
@@ -54,7 +55,8 @@ def read_after(checkpoint: CheckpointRef | None, begin: int = 0) -> int:
 
 
 def readable(checkpoint: CheckpointRef | None, begins_after: int, begin: int = 0) -> bool:
-    """Whether the state after a commit that names `checkpoint` can be read from a log that begins after `begins_after`.
+    """Return whether the state after a commit that names `checkpoint` can be read from a log that begins after
+    `begins_after`.
 
     `begins_after`: the sequence before the oldest commit in the log, 0 if the log was never purged. `begin`: as in
     `read_after`.
@@ -76,7 +78,7 @@ def add_mark(marks: list[Mark], checkpoint: CheckpointRef, named: int, at_ms: in
 
 
 def purge_through(marks: Sequence[Mark], weight: int, retention: Retention, *, crowded: bool = False) -> int:
-    """The log sequence up to which the log is to be purged; 0 if it is not to be purged.
+    """Return the log sequence up to which the log is to be purged; 0 if it is not to be purged.
 
     `weight`: the weight of the whole log, counted as in `Mark`. `crowded`: there is no room for history. Ages are
     measured from the newest mark, not from the clock, so the result depends on the log alone.

@@ -41,7 +41,8 @@ def check_request_id(id_: object) -> RequestId:
 
 
 def sequence_id(sequence: int) -> RequestId:
-    """The id under which a request without a readable id is recorded: its stream sequence. No request can send it."""
+    """Return the id under which a request without a readable id is recorded: its stream sequence. No request can send
+    it."""
     return RequestId(f"@{sequence}")
 
 
@@ -81,12 +82,13 @@ class ChangeSetKey:
 
 
 def is_key(text: str) -> bool:
-    """Whether `text` is a key that `ChangeSetKey.of` accepts, as subjects spell it: `<workspace>.<change_set>`."""
+    """Return whether `text` is a key that `ChangeSetKey.of` accepts, as subjects spell it:
+    `<workspace>.<change_set>`."""
     return _KEY.fullmatch(text) is not None and not text.startswith(f"{RESERVED}.")
 
 
 def ulid(timestamp_ms: int, randomness: bytes) -> str:
-    """A ULID (github.com/ulid/spec): 26 characters from 48 bits of milliseconds and 80 random bits.
+    """Return a ULID (github.com/ulid/spec): 26 characters from 48 bits of milliseconds and 80 random bits.
 
     The caller passes time and randomness, because this package has neither a clock nor a random source.
     """
@@ -111,7 +113,7 @@ def _time_part(timestamp_ms: int) -> str:
 
 
 def ulid_time_ms(text: str) -> int:
-    """The Unix milliseconds in a ULID; raises `UnprocessableError` if `text` is not one."""
+    """Return the Unix milliseconds in a ULID; raises `UnprocessableError` if `text` is not one."""
     if len(text) != 26 or text[0] > "7" or any(char not in _VALUES for char in text):
         raise UnprocessableError(f"{text[:40]!r} is not a ULID", code="invalid_id")
     number = 0

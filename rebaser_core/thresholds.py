@@ -218,21 +218,21 @@ class Thresholds:
 
     @classmethod
     def lowest(cls) -> "Thresholds":
-        """Thresholds that are exceeded by the smallest input, so that each alternative method is always used."""
+        """Return thresholds that are exceeded by the smallest input, so that each alternative method is always used."""
         return cls(**{field_.name: field_.metadata["lowest"] for field_ in fields(cls)})
 
     @classmethod
     def highest(cls) -> "Thresholds":
-        """Thresholds that no input reaches, so that no alternative method is ever used."""
+        """Return thresholds that no input reaches, so that no alternative method is ever used."""
         return cls(**{field_.name: field_.metadata["highest"] for field_ in fields(cls)})
 
     @classmethod
     def drawn(cls, rng: RandomSource) -> "Thresholds":
-        """Thresholds drawn independently: each is the lowest, the highest, a small or the default value."""
+        """Return thresholds drawn independently: each is the lowest, the highest, a small or the default value."""
         return cls(**{field_.name: _drawn(rng, **field_.metadata, default=field_.default) for field_ in fields(cls)})
 
     def __repr__(self) -> str:
-        """The thresholds that differ from their defaults."""
+        """Return the thresholds that differ from their defaults."""
         given = (
             f"{field_.name}={value}"
             for field_ in fields(self)
@@ -241,7 +241,7 @@ class Thresholds:
         return f"Thresholds({', '.join(given)})"
 
     def full_plan_min_reached_inputs(self, inputs: int) -> int:
-        """How many of the `inputs` of a change set an update must reach for a full plan."""
+        """Return how many of the `inputs` of a change set an update must reach for a full plan."""
         return max(self.full_plan_min_values, inputs // self.layout_reach_divisor)
 
     @property

@@ -87,7 +87,7 @@ class Derive:
         }
 
     def input_ids(self) -> Iterator[str]:
-        """The ids of all inputs in declared order, with repetitions; for a match, its key."""
+        """Yield the ids of all inputs in declared order, with repetitions; for a match, its key."""
         for source in self.inputs.values():
             if isinstance(source, str):
                 yield source
@@ -153,7 +153,7 @@ _FIELDS = {
 
 
 def functions_of(recomputes: Iterable[Recompute]) -> frozenset[str] | None:
-    """The functions whose values are to be computed again; None for all functions."""
+    """Return the functions whose values are to be computed again; None for all functions."""
     functions = {recompute.function for recompute in recomputes}
     return None if None in functions else frozenset(functions - {None})  # type: ignore[arg-type] # only text is left
 
@@ -169,7 +169,7 @@ def _input_to_wire(source: Input | Sequence[Input]) -> object:
 
 
 def any_match(updates: Iterable[object]) -> bool:
-    """Whether any of `updates` has a pattern among its inputs."""
+    """Return whether any of `updates` has a pattern among its inputs."""
     return any(type(update) is Derive and update.has_match for update in updates)
 
 
@@ -238,7 +238,7 @@ def check_updates(updates: Iterable[Update], limits: Limits = DEFAULT_LIMITS) ->
 
 
 def _named(value: object) -> str:
-    """The type of a value, with its article, for an error message."""
+    """Return the type of a value, with its article, for an error message."""
     kind = type(value).__name__
     return f"a {kind}" if kind in {"Set", "Derive", "Unset", "Remove", "dict", "list", "tuple", "str"} else kind
 
@@ -304,7 +304,7 @@ def _parse_derive(id_: str, raw: dict[Any, Any], limits: Limits) -> Derive:
 
 
 def _are_ids(items: Sequence[object], limits: Limits) -> bool:
-    """Whether `check_id` accepts all `items`."""
+    """Return whether `check_id` accepts all `items`."""
     longest = limits.max_id_length
     for item in items:  # noqa: SIM110 - `all` takes twice as long
         if not (type(item) is str and 0 < len(item) <= longest and item.isprintable()):

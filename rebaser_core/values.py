@@ -93,7 +93,7 @@ def check_json(value: object, limits: Limits = DEFAULT_LIMITS) -> Json:
 
 
 def _is_plain(value: object, limits: Limits) -> bool:
-    """Whether `value` is ASCII text or an empty map, within `limits`. Most values that are not numbers are."""
+    """Return whether `value` is ASCII text or an empty map, within `limits`. Most values that are not numbers are."""
     if type(value) is str:
         return value.isascii() and len(value) + 2 <= limits.max_value_bytes
     return type(value) is dict and not value and limits.max_depth > 0 and limits.max_value_bytes >= 2
@@ -212,7 +212,7 @@ def _canonical(value: Json, out: list[bytes]) -> None:
 
 
 def same(left: Json, right: Json) -> bool:
-    """Whether two values are the same: type for type, byte for byte (see `canonical`)."""
+    """Return whether two values are the same: type for type, byte for byte (see `canonical`)."""
     if type(left) is not type(right):
         return False
     if isinstance(left, (int, str)) or left is None:

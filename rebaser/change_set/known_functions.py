@@ -29,5 +29,5 @@ def missing_functions(state: ChangeSetState) -> tuple[str, ...]:
 
 
 def any_available(names: tuple[str, ...]) -> bool:
-    """Whether this server has any of the functions `names`."""
+    """Return whether this server has any of the functions `names`."""
     return any(name in registry().functions for name in names)

@@ -11,7 +11,7 @@ from rebaser.runtime.context import Context
 
 
 async def work_left(context: Context, commits: CommitLog, processor: Processor, puller: BranchPuller | None) -> bool:
-    """Whether another owner is needed: for queued requests, an update, dead letters or a pull.
+    """Return whether another owner is needed: for queued requests, an update, dead letters or a pull.
 
     Raises `RebaserError` if NATS does not answer.
     """

@@ -102,7 +102,8 @@ class Owner(Actor):
         return self._dvu.progress if self._dvu is not None else None
 
     def idle_for(self, now: float) -> float:
-        """Seconds since the owner last decided a request, ran an update or loaded; 0 while it is deciding requests."""
+        """Return the seconds since the owner last decided a request, ran an update or loaded; 0 while it is deciding
+        requests."""
         return 0.0 if self.lifecycle.queued or self.lifecycle.busy else now - self.lifecycle.active_at
 
     @property

@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 
 def inbox_allowed(inbox: str, prefix: str) -> bool:
-    """Whether `inbox` is a literal subject under `prefix`."""
+    """Return whether `inbox` is a literal subject under `prefix`."""
     if not inbox.startswith(prefix + ".") or len(inbox) > MAX_INBOX or not inbox.isascii() or not inbox.isprintable():
         return False
     return all(token and token not in ("*", ">") and " " not in token for token in inbox.split("."))

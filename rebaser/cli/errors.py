@@ -123,7 +123,7 @@ def _rebaser_line(error: RebaserError) -> str:
 
 
 def is_broken_pipe(error: BaseException) -> bool:
-    """Whether the reader of stdout went away (`rebaser get … | head`)."""
+    """Return whether the reader of stdout went away (`rebaser get … | head`)."""
     if isinstance(error, BaseExceptionGroup):
         return all(is_broken_pipe(leaf) for leaf in error.exceptions)
     return isinstance(error, BrokenPipeError)

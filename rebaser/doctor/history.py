@@ -179,7 +179,7 @@ class History:
         return True
 
     def _applies_again(self, commit: Commit) -> bool:
-        """Whether the commit decides requests that the state already contains."""
+        """Return whether the commit decides requests that the state already contains."""
         before, after = self.state.applied, commit.applied
         same_stream = before is not None and (after is None or after.stream == before.stream)
         decided_through = before.sequence if before is not None and same_stream else 0
@@ -203,7 +203,7 @@ class History:
         self._unsettled.clear()
 
     def _plausible(self, applied: Applied | None) -> bool:
-        """Whether `applied` of a damaged commit can be right. A wrong value would cause undecided requests to be
+        """Return whether `applied` of a damaged commit can be right. A wrong value would cause undecided requests to be
         skipped."""
         before, queue = self.state.applied, self._queue
         if applied is None or applied == before:

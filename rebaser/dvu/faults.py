@@ -29,12 +29,12 @@ _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 
 
 def quote(id_: str) -> str:
-    """An id for a message: quoted, and truncated to a bounded length."""
+    """Return an id for a message: quoted, and truncated to a bounded length."""
     return f"'{id_}'" if len(id_) <= _SHOWN_ID else f"'{id_[: _SHOWN_ID - 1]}…'"
 
 
 def cycle(members: Iterable[str]) -> Fault:
-    """The one fault that all members of a cycle share; its origin is the smallest of their ids."""
+    """Return the one fault that all members of a cycle share; its origin is the smallest of their ids."""
     names = sorted(members)
     if len(names) == 1:
         return Fault(CYCLE, f"{quote(names[0])} depends on itself", names[0])
@@ -44,12 +44,12 @@ def cycle(members: Iterable[str]) -> Fault:
 
 
 def missing_input(id_: str, input_id: str) -> Fault:
-    """The fault of the value `id_` if one of its inputs does not exist."""
+    """Return the fault of the value `id_` if one of its inputs does not exist."""
     return Fault(MISSING_INPUT, f"input {quote(input_id)} does not exist", id_)
 
 
 def failed_input(input_id: str, fault: Fault) -> Fault:
-    """The fault of a value whose input `input_id` has the fault `fault`. It names the origin, where the failure
+    """Return the fault of a value whose input `input_id` has the fault `fault`. It names the origin, where the failure
     began."""
     return Fault(
         FAILED_INPUT, f"input {quote(input_id)} failed: {_cause(fault)} in {quote(fault.origin)}", fault.origin
@@ -57,35 +57,37 @@ def failed_input(input_id: str, fault: Fault) -> Fault:
 
 
 def _cause(fault: Fault) -> str:
-    """The code of the fault at the origin of `fault`. A `failed_input` has that code only in its message, right before
-    the id of the origin."""
+    """Return the code of the fault at the origin of `fault`. A `failed_input` has that code only in its message, right
+    before the id of the origin."""
     if fault.code != FAILED_INPUT:
         return fault.code
     return fault.message.removesuffix(f" in {quote(fault.origin)}").rpartition(" ")[2]
 
 
 def unknown_function(name: str) -> tuple[str, str]:
-    """Code and message for a definition whose function is neither built in nor a plug-in."""
+    """Return the code and the message for a definition whose function is neither built in nor a plug-in."""
     return UNKNOWN_FUNCTION, f"there is no function {quote(name)}"
 
 
 def crashed(function: str, how: str) -> tuple[str, str]:
-    """Code and message for a value whose function ended the process it ran in."""
+    """Return the code and the message for a value whose function ended the process it ran in."""
     return CRASHED, f"function {quote(function)} ended its process: {how}"
 
 
 def too_many_inputs(limit: int) -> tuple[str, str]:
-    """Code and message for a value that has more than `limit` inputs, counting all that its patterns match."""
+    """Return the code and the message for a value that has more than `limit` inputs, counting all that its patterns
+    match."""
     return TOO_LARGE, f"the value has more than {limit} inputs, counting all that its patterns match"
 
 
 def ids_too_large(limit: int) -> tuple[str, str]:
-    """Code and message for a value whose inputs' ids, which would be its keys, take more than `limit` bytes."""
+    """Return the code and the message for a value whose inputs' ids, which would be its keys, take more than `limit`
+    bytes."""
     return TOO_LARGE, f"the ids of its inputs take more than {limit} bytes"
 
 
 def inputs_too_large(limit: int) -> tuple[str, str]:
-    """Code and message for a value whose inputs take more than `limit` bytes together."""
+    """Return the code and the message for a value whose inputs take more than `limit` bytes together."""
     return TOO_LARGE, f"inputs take more than {limit} bytes together"
 
 
@@ -95,7 +97,7 @@ def text_of(error: BaseException) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    """The message of an exception, truncated to a bounded length, in characters that can be stored and shown."""
+    """Return the message of an exception, truncated to a bounded length, in characters that can be stored and shown."""
     try:
         text = str(error)[:_SHOWN_TEXT]
     except BaseException:  # noqa: BLE001 - making the text of a foreign exception runs foreign code

@@ -21,7 +21,7 @@ _ROOMS = (_CORE, *(_DVU / room for room in ("cel", "compiled", "functions", "wir
 
 
 def digest(*parts: bytes) -> str:
-    """A short hash of `parts` that also depends on where each part ends."""
+    """Return a short hash of `parts` that also depends on where each part ends."""
     state = hashlib.blake2b(digest_size=12)
     for part in parts:
         state.update(len(part).to_bytes(8, "big"))
@@ -31,7 +31,7 @@ def digest(*parts: bytes) -> str:
 
 @cache
 def code() -> str:
-    """The fingerprint of the evaluator and the built-in functions in this process."""
+    """Return the fingerprint of the evaluator and the built-in functions in this process."""
     versions = f"{sys.version_info[:2]} {importlib.metadata.version('cel-expr-python')}"
     files = [*(file for room in _ROOMS for file in room.rglob("*.py")), *_DVU.glob("*.py")]
     named = sorted((_relative_name(file), file.read_bytes()) for file in files)
@@ -39,6 +39,6 @@ def code() -> str:
 
 
 def _relative_name(file: Path) -> str:
-    """The path of `file` relative to the folder that contains the packages. It is the same on every machine."""
+    """Return the path of `file` relative to the folder that contains the packages. It is the same on every machine."""
     root = _CORE if file.is_relative_to(_CORE) else _DVU.parent
     return file.relative_to(root.parent).as_posix()

@@ -49,7 +49,7 @@ class PacketEngine(Protocol):
         timeout: float | None = None,  # noqa: ASYNC109 - the engine interrupts a late job, and may repeat its calls
         arrived: Callable[[int, int], None] | None = None,
     ) -> Sequence[Sequence[Encoded]]:
-        """The results of each packet, in the order of the packets. Raises `DvuError`.
+        """Return the results of each packet, in the order of the packets. Raises `DvuError`.
 
         Unless all results come at once, `arrived` is called with the number of packets whose results have arrived, and
         with the number of nodes that workers have visited so far in the other packets (0 if unknown).
@@ -165,7 +165,7 @@ async def _run(view: View, on_loop: bool, function: Callable[..., T], *args: Any
 
 
 def still_valid(state: ChangeSetState, computed: ComputedTable, planned_at: int) -> ComputedTable:
-    """The part of an update planned at log sequence `planned_at` that may still be committed to `state`.
+    """Return the part of an update planned at log sequence `planned_at` that may still be committed to `state`.
 
     A value that an edit has touched since then (set, derived again, unset, removed) is dropped. It is a root of the
     next update, which computes all values that depend on it. Values that the edit only made stale are kept: the next

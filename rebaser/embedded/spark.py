@@ -367,6 +367,6 @@ def _start_server(gateway_info: Path) -> int:
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
-    """A log filter that drops the records of Py4J, which logs each error that it raises, even though this module
+    """Return a log filter that drops the records of Py4J, which logs each error that it raises, even though this module
     handles these errors."""
     return "py4j" not in record.pathname

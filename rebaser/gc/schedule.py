@@ -48,7 +48,7 @@ class CollectionSchedule:
                 log.warning("gc_failed", code=error.code, reason=error.message)
 
     async def is_due(self) -> bool:
-        """Whether the last run (or the creation of the log, if there was no run) is long enough ago."""
+        """Return whether the last run (or the creation of the log, if there was no run) is long enough ago."""
         js, subjects = self._context.js, self._context.subjects
         info = await js.stream_info(subjects.commits_stream)
         last = await js.last(subjects.commits_stream, subjects.commits(GC_KEY))

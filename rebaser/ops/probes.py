@@ -87,7 +87,7 @@ def _nats(snapshot: Snapshot) -> Check:
 
 
 def _progress(snapshot: Snapshot) -> Check:
-    """Whether the loop that sends progress acks for tasks runs. The loop ends when the server drains."""
+    """Return whether the loop that sends progress acks for tasks runs. The loop ends when the server drains."""
     silent = snapshot.progress_silent
     if snapshot.stage != "serving" or silent <= max(SILENT_WAITS * snapshot.ack_wait, SILENT_MIN):
         return Check("progress", "tasks are kept" if snapshot.stage == "serving" else "no tasks to keep")

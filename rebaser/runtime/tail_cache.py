@@ -147,5 +147,5 @@ class TailCache:
 
 
 def same_message(one: StoredMessage, other: StoredMessage) -> bool:
-    """Whether both are the same message of one log."""
+    """Return whether both are the same message of one log."""
     return one.sequence == other.sequence and one.data == other.data and one.headers == other.headers

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def rebaser_server() -> "Iterator[LocalRebaser]":
-    """An installation for the whole run: its `url`, a `client`, and `settle`."""
+    """Yield an installation for the whole run: its `url`, a `client`, and `settle`."""
     from rebaser.testing.local import local_rebaser  # noqa: PLC0415 - slow to import
 
     with local_rebaser() as installation:
@@ -25,5 +25,5 @@ def rebaser_server() -> "Iterator[LocalRebaser]":
 
 @pytest.fixture
 def rebaser_workspace() -> str:
-    """The name of a workspace that no other test uses."""
+    """Return the name of a workspace that no other test uses."""
     return f"test-{secrets.token_hex(8)}"

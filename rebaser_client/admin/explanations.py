@@ -122,7 +122,7 @@ class Explainer:
         return replace(found[0], servers=tuple(map(_server, servers)), rtt=rtt)
 
     async def _stored(self, key: ChangeSetKey) -> ChangeSetFacts:
-        """The facts that NATS stores."""
+        """Return the facts that NATS stores."""
         js, subjects = self._js, self._subjects
         began = perf_counter()
         requests = await js.stream_info(subjects.requests_stream)

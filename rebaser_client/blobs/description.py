@@ -52,12 +52,13 @@ class Description:
         return cls(raw, raw["nuid"], raw["size"], raw["chunks"], sequence, stored, trashed)
 
     def alive(self) -> bytes:
-        """The description that the blob has outside of the trash."""
+        """Return the description that the blob has outside of the trash."""
         kept = {name: value for name, value in self.raw.items() if name not in ("deleted", "metadata")}
         return json.dumps(kept | {"mtime": datetime.now(UTC).isoformat()}).encode()
 
     def in_trash(self) -> bytes:
-        """The description that the blob has in the trash. To other clients of the bucket, the blob is deleted."""
+        """Return the description that the blob has in the trash. To other clients of the bucket, the blob
+        is deleted."""
         return json.dumps(self.raw | {"deleted": True, "metadata": {TRASH: "1"}}).encode()
 
 
@@ -67,7 +68,7 @@ def stored_at(stored: StoredMessage) -> float:
 
 
 def digest_of(address: str) -> str:
-    """The hash in `address`, in the form that descriptions use."""
+    """Return the hash in `address`, in the form that descriptions use."""
     return "SHA-256=" + base64.urlsafe_b64encode(bytes.fromhex(address.partition(":")[2])).decode()
 
 

@@ -32,7 +32,7 @@ class Freshness:
 
 
 def boot_time() -> float:
-    """Seconds since the machine started, including the time while it slept."""
+    """Return the seconds since the machine started, including the time while it slept."""
     return time.clock_gettime(_BOOT_CLOCK)
 
 

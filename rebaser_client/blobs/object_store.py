@@ -162,7 +162,7 @@ class ObjectStoreBlobs:
         return True
 
     async def _still(self, path: str, blob: StoredBlob) -> bool:
-        """Whether the object at `path` is still the version that was listed as `blob`."""
+        """Return whether the object at `path` is still the version that was listed as `blob`."""
         try:
             return _version(await _bounded(obstore.head_async(self._store, path), "read")) == blob.version
         except FileNotFoundError:

@@ -34,7 +34,7 @@ class BlobStore(Protocol):
         ...
 
     async def has(self, address: str) -> bool:
-        """Whether the blob is stored; its content is not read. If it is in the trash, take it out. Raises
+        """Return whether the blob is stored; its content is not read. If it is in the trash, take it out. Raises
         `TransientError`."""
         ...
 

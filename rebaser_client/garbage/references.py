@@ -180,7 +180,7 @@ def _find(data: bytes) -> set[str]:
 
 
 def _is_commit(message: Message) -> bool:
-    """Whether a message of a log claims to be a commit. Loading a log skips all other messages."""
+    """Return whether a message of a log claims to be a commit. Loading a log skips all other messages."""
     try:
         check_is_commit(message.headers)
     except UnprocessableError:

@@ -314,7 +314,7 @@ class LogHistory:
 
 
 def _last(delta: Sequence[Update]) -> Mapping[str, Definition | None]:
-    """The definition that `delta` leaves for each id that it touches."""
+    """Return the definition that `delta` leaves for each id that it touches."""
     return {update.id: None if isinstance(update, Remove) else update for update in delta}
 
 

@@ -369,10 +369,10 @@ class CommitReader:
 
 
 def _is_after(message: StoredMessage, at: At) -> bool:
-    """Whether `message` is after the position `at`."""
+    """Return whether `message` is after the position `at`."""
     return message.sequence > at if isinstance(at, int) else datetime.fromisoformat(message.time) > at
 
 
 def damaged(sequence: int, error: UnprocessableError) -> TransientError:
-    """The error for commit `sequence`, which cannot be decoded because of `error`."""
+    """Return the error for commit `sequence`, which cannot be decoded because of `error`."""
     return TransientError(f"commit {sequence} is damaged: {error.message}", code=DAMAGED)

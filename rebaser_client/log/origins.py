@@ -34,7 +34,8 @@ async def source_of(commits: CommitReader, key: ChangeSetKey, at: At | None) -> 
 
 
 def _is_own(message: StoredMessage) -> bool:
-    """Whether the change set had values, or was created by a request, when the commit in `message` was appended."""
+    """Return whether the change set had values, or was created by a request, when the commit in `message`
+    was appended."""
     return read_branch(message.headers) is not None or read_edited(message.headers, message.sequence) > 0
 
 

@@ -70,7 +70,8 @@ def parse_at(text: str, now: datetime, name: str = "NAME") -> At:
 
 
 def parse_time(text: str, now: datetime) -> datetime | None:
-    """The time that `text` means: an age (`10m`) before `now`, or an ISO 8601 time, which is UTC if it names no zone.
+    """Return the time that `text` means: an age (`10m`) before `now`, or an ISO 8601 time, which is UTC if it names no
+    zone.
 
     Returns None for any other text.
     """
@@ -97,7 +98,7 @@ def check_at(at: At) -> At:
 
 
 def at_text(at: At) -> str:
-    """A sequence or a time, as text that `parse_at` can read."""
+    """Return a sequence or a time, as text that `parse_at` can read."""
     return str(at) if isinstance(at, int) else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 

@@ -274,7 +274,7 @@ class _ValuesLoader(StateLoader):
 
 
 def _is_text(id_: str) -> bool:
-    """Whether `id_` can be the id of a value: text without lone surrogates, which a command line may contain."""
+    """Return whether `id_` can be the id of a value: text without lone surrogates, which a command line may contain."""
     try:
         return bool(id_.encode())
     except UnicodeEncodeError:

@@ -181,7 +181,7 @@ class ManyRequests:
     # -- one request after the other -------------------------------------------------------------------------------
 
     def _has_room(self) -> bool:
-        """Whether the next request may be taken. If not, the loop of `run` is woken as soon as that changes."""
+        """Return whether the next request may be taken. If not, the loop of `run` is woken as soon as that changes."""
         in_flight = self._services.in_flight
         if len(self._open) >= in_flight.limit:
             return False

@@ -212,7 +212,7 @@ class Branch:
             self.conflicts[id_] = contested
 
     def summary(self, edited: Iterable[Update] = (), settled: Sequence[str] = ()) -> BranchSummary:
-        """The summary of this branch once the updates `edited` are applied; they resolve the conflicts about
+        """Return the summary of this branch once the updates `edited` are applied; they resolve the conflicts about
         `settled`."""
         changes, conflicts = len(self.changes), len(self.conflicts) - len(settled)
         if self.target:

@@ -18,7 +18,7 @@ Definition: TypeAlias = Update | None
 
 
 def definition_of(update: Update) -> Definition:
-    """The definition after `update`."""
+    """Return the definition after `update`."""
     return None if type(update) is Remove else update
 
 
@@ -61,7 +61,7 @@ class Merged:
 
 
 def same_definition(left: Definition, right: Definition) -> bool:
-    """Whether two definitions of an id are the same, including the types of values and parameters."""
+    """Return whether two definitions of an id are the same, including the types of values and parameters."""
     if type(left) is not type(right):
         return False
     if type(left) is Set and type(right) is Set:

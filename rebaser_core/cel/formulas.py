@@ -40,7 +40,7 @@ class ParsedFormula:
     _checked: dict[tuple[str, ...], str] = field(default_factory=dict)  # by input names: the problem with them
 
     def wrong_names(self, names: tuple[str, ...]) -> str:
-        """The reason why the formula cannot be evaluated with inputs called `names`; empty if there is none."""
+        """Return the reason why the formula cannot be evaluated with inputs called `names`; empty if there is none."""
         known = self._checked.get(names)
         if known is not None:
             return known
@@ -78,7 +78,7 @@ def read(expression: str) -> ParsedFormula | str:
 
 
 def problem(expression: object, names: tuple[str, ...]) -> str:
-    """The reason why a formula with inputs called `names` fails for all values of these inputs; empty if it can
+    """Return the reason why a formula with inputs called `names` fails for all values of these inputs; empty if it can
     succeed."""
     if not isinstance(expression, str):
         return NO_FORMULA
@@ -87,7 +87,7 @@ def problem(expression: object, names: tuple[str, ...]) -> str:
 
 
 def names_in(expression: str) -> list[str]:
-    """The free names of a formula in order of appearance; raises `UnprocessableError` if it is invalid."""
+    """Return the free names of a formula in order of appearance; raises `UnprocessableError` if it is invalid."""
     formula = read(expression)
     if isinstance(formula, str):
         raise UnprocessableError(formula, code=INVALID_FORMULA)
@@ -95,12 +95,12 @@ def names_in(expression: str) -> list[str]:
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` can be used as a name in a formula."""
+    """Return whether `text` can be used as a name in a formula."""
     return _NAME.fullmatch(text) is not None and _RESERVED.fullmatch(text) is None
 
 
 def reason(text: str) -> str:
-    """An error message of the library without its status words and source excerpts."""
+    """Return an error message of the library without its status words and source excerpts."""
     if "recursion" in text:
         return "the formula is nested deeper than 32 levels (each operator of a chain adds a level; use sum)"
     if "Iteration budget" in text:

@@ -121,8 +121,8 @@ def read(data: bytes) -> Syntax:
 
 
 def _call(data: bytes, start: int, end: int) -> tuple[tuple[int, int], int, list[tuple[int, int]]]:
-    """Three facts about a call: the span of the function's name; how many copies of its arguments the function makes;
-    and the spans of the operands (target and arguments) that still have to be analysed."""
+    """Return three facts about a call: the span of the function's name; how many copies of its arguments the function
+    makes; and the spans of the operands (target and arguments) that still have to be analysed."""
     parts = list(fields(data, start, end))
     function = next((a, b) for n, a, b in parts if n == _FUNCTION)
     target = [(a, b) for n, a, b in parts if n == _TARGET]
@@ -140,7 +140,7 @@ def _call(data: bytes, start: int, end: int) -> tuple[tuple[int, int], int, list
 
 
 def _separator(data: bytes, start: int, end: int) -> int:
-    """The factor by which `join` may lengthen its argument; 0 if its separator is not a literal."""
+    """Return the factor by which `join` may lengthen its argument; 0 if its separator is not a literal."""
     args = _all(data, start, end, _ARGS)
     if not args:
         return 1
@@ -163,7 +163,7 @@ def _comprehension(data: bytes, start: int, end: int, bound: frozenset[str], *, 
 
 
 def ident(data: bytes, start: int, end: int) -> str | None:
-    """The name that the expression consists of; None if the expression is anything else."""
+    """Return the name that the expression consists of; None if the expression is anything else."""
     for number, left, right in fields(data, start, end):
         if number == _IDENT:
             return text(data, *only(data, left, right, NAME))
@@ -183,7 +183,8 @@ def only(data: bytes, start: int, end: int, wanted: int) -> tuple[int, int]:
 
 
 def fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
-    """The length-delimited fields of a message (protobuf.dev/programming-guides/encoding); other fields are skipped."""
+    """Yield the length-delimited fields of a message (protobuf.dev/programming-guides/encoding); other fields are
+    skipped."""
     while at < end:
         tag, at = varint(data, at)
         wire = tag & 7

@@ -62,13 +62,13 @@ class CheckpointReader(Protocol):
         ...
 
     def finish(self) -> tuple[ChangeSetState, Chain]:
-        """The state, and the chain of parts from which it was read. The chain is empty if no delta can extend this
-        checkpoint."""
+        """Return the state, and the chain of parts from which it was read. The chain is empty if no delta can extend
+        this checkpoint."""
         ...
 
 
 def open_checkpoint(newest: bytes, address: str = "", ids: Collection[str] | None = None) -> CheckpointReader:
-    """A reader of the checkpoint whose newest part is `newest`, stored at `address`.
+    """Return a reader of the checkpoint whose newest part is `newest`, stored at `address`.
 
     `ids`: the values that are needed; None for all. Otherwise, the state may lack all other values, it has no outcomes,
     and its roots tell only whether there are any (see `selection`).
@@ -85,7 +85,7 @@ def open_checkpoint(newest: bytes, address: str = "", ids: Collection[str] | Non
 
 
 def read_checkpoint(newest: bytes, before: Sequence[bytes] = ()) -> ChangeSetState:
-    """The state in a checkpoint; raises the errors of `CheckpointReader`."""
+    """Return the state in a checkpoint; raises the errors of `CheckpointReader`."""
     reader = open_checkpoint(newest)
     for data in (*before, newest):
         reader.add(data)

@@ -33,13 +33,13 @@ class PartFile:
         self.layer = text(about.get("layer"))
 
     def batch(self, number: int) -> tuple[pa.RecordBatch, dict[bytes, bytes]]:
-        """A batch, fully validated, and its metadata."""
+        """Return a batch, fully validated, and its metadata."""
         batch, metadata = self.reader.get_batch_with_custom_metadata(number)
         batch.validate(full=True)
         return batch, dict(metadata or {})
 
     def ids(self, number: int) -> pa.StringArray:
-        """The ids of a batch, fully validated. The other columns are not read."""
+        """Return the ids of a batch, fully validated. The other columns are not read."""
         if self._ids is None:
             self._ids = _open(self._data, included_fields=[COLUMNS["id"]])
         batch = self._ids.get_batch(number)

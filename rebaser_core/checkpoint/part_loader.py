@@ -81,7 +81,7 @@ class PartLoader:
         self._define(rows, batch)
 
     def _rows_of(self, ids: list[str]) -> NDArray[np.int32]:
-        """The rows of `ids`. New ids get new rows."""
+        """Return the rows of `ids`. New ids get new rows."""
         columns, first = self._columns, self._columns.count
         if self._all_new:
             columns.extend(ids)

@@ -47,8 +47,8 @@ class PartRows:
         self._roots = self._root_of(view) if view.roots else None
 
     def _root_of(self, view: View) -> NDArray[np.int64]:
-        """The column `root`, with an item for each row of the part, and 0 for null. It is built from the roots or from
-        the rows, whichever are fewer."""
+        """Return the column `root`, with an item for each row of the part, and 0 for null. It is built from the roots
+        or from the rows, whichever are fewer."""
         index, roots = view.columns.index, view.roots
         if len(roots) > self.count:
             return np.fromiter((roots.get(id_, 0) for id_ in self._ids(0, self.count)), np.int64, self.count)
@@ -65,13 +65,13 @@ class PartRows:
         return list(map(self._names.__getitem__, self._name_at[at:end].tolist()))
 
     def templates(self, at: int, count: int) -> NDArray[Any]:
-        """The distinct templates of `count` rows from position `at` on."""
+        """Return the distinct templates of `count` rows from position `at` on."""
         found = np.unique(self._template[at : at + count])
         return found[found >= 0]
 
     def batch(self, at: int, most: int, templates: NDArray[Any], definitions: pa.Array) -> pa.RecordBatch:
-        """The batch of at most `most` rows from position `at` on; `definitions` are the definitions of `templates`, as
-        text."""
+        """Return the batch of at most `most` rows from position `at` on; `definitions` are the definitions of
+        `templates`, as text."""
         end = min(
             at + most,
             at + thresholds.now.batch_rows,
@@ -90,7 +90,7 @@ class PartRows:
         return make_batch(columns, end - at, templates, definitions, self.version)
 
     def _cells(self, at: int, end: int) -> dict[str, Any] | None:
-        """The columns of the rows from `at` to `end`; None if these rows are too large for one batch."""
+        """Return the columns of the rows from `at` to `end`; None if these rows are too large for one batch."""
         template, kind, bits = self._template[at:end], self._kind[at:end], self._bits[at:end]
         defined = template >= 0
         places, _, counts = self.known.input_places(template[defined], self._first_input[at:end][defined])
@@ -148,7 +148,8 @@ class PartRows:
 def make_batch(
     columns: dict[str, Any], count: int, templates: NDArray[Any], definitions: pa.Array, version: int
 ) -> pa.RecordBatch:
-    """The Arrow batch of `columns`; columns that are missing are null, and those that `version` lacks are left out."""
+    """Return the Arrow batch of `columns`; columns that are missing are null, and those that `version` lacks are left
+    out."""
     fields = schema.SCHEMAS[version]
     template = columns.pop("definition", np.full(count, -1))
     columns["definition"] = pa.DictionaryArray.from_arrays(
@@ -166,7 +167,7 @@ def make_batch(
 def _names(
     ids: list[str], rows: NDArray[Any], gone: list[str], named: NDArray[Any]
 ) -> tuple[list[str], NDArray[np.int64]]:
-    """A list that contains the ids of a part, and the position in this list of each id of the part.
+    """Return a list that contains the ids of a part, and the position in this list of each id of the part.
 
     The ids of the part are those of `rows`, then `gone`, then those of `named`. If the part has many rows and `named`
     is empty, the list is a copy of all of `ids` and `gone`, because copying all ids at once costs as much as copying a
@@ -182,7 +183,7 @@ def _names(
 
 
 def _taken(items: Sequence[Any] | Mapping[int, Any], rows: NDArray[Any]) -> list[Any]:
-    """The element of `items` for each of `rows`."""
+    """Return the element of `items` for each of `rows`."""
     taken: list[Any] = []
     step = thresholds.now.copy_step_objects
     for start in range(0, len(rows), step):
@@ -195,7 +196,7 @@ def _too_much(*lists: Sequence[str]) -> bool:
 
 
 def _spread(texts: list[str], at: NDArray[Any], count: int, type_: pa.DataType) -> pa.Array:
-    """A column of `count` rows with `texts` at the positions `at`, and null elsewhere."""
+    """Return a column of `count` rows with `texts` at the positions `at`, and null elsewhere."""
     if not texts:
         return pa.nulls(count, type_)
     places, missing = np.zeros(count, np.int64), np.ones(count, np.bool_)

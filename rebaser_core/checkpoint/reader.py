@@ -75,7 +75,7 @@ class ChainReader:
             self._add_batch(file, number)
 
     def _count(self) -> int:
-        """How many rows of the part were read so far."""
+        """Return how many rows of the part were read so far."""
         return 0 if self._loader is None else self._loader.count
 
     def _add_batch(self, file: PartFile, number: int) -> None:
@@ -180,7 +180,7 @@ class ChainReader:
         return kinds, bits, others
 
     def _templates(self, column: pa.DictionaryArray) -> NDArray[np.int32]:
-        """The numbers, in the columns, of the templates of the definitions in `column`; -1 for rows without a
+        """Return the numbers, in the columns, of the templates of the definitions in `column`; -1 for rows without a
         definition."""
         columns, known = self._state.cells.columns, self._template_of
         indices = _filled(column.indices, -1, np.int64)
@@ -239,7 +239,7 @@ class _Head:
 
 
 def _history(raw: object) -> tuple[int, list[Mark]]:
-    """The weight of the log, and its marks: 0 and none for checkpoints of earlier releases."""
+    """Return the weight of the log, and its marks: 0 and none for checkpoints of earlier releases."""
     if raw is None:
         return 0, []
     weight, rows = listed(raw, 2)
@@ -275,7 +275,7 @@ def _states(column: pa.DictionaryArray) -> NDArray[np.uint8]:
 
 
 def _valid(column: pa.Array) -> NDArray[np.bool_]:
-    """A mask of the rows that are not null."""
+    """Return a mask of the rows that are not null."""
     if not column.null_count:
         return np.ones(len(column), np.bool_)
     valid: NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
@@ -283,7 +283,7 @@ def _valid(column: pa.Array) -> NDArray[np.bool_]:
 
 
 def _filled(column: pa.Array, instead: Any, type_: Any) -> NDArray[Any]:
-    """The column as an array of the type `type_`, with `instead` for null."""
+    """Return the column as an array of the type `type_`, with `instead` for null."""
     filled = column.fill_null(instead) if column.null_count else column
     array: NDArray[Any] = filled.to_numpy(zero_copy_only=False).astype(type_, copy=False)
     return array

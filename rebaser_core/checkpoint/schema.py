@@ -47,12 +47,12 @@ def write_json(value: Any) -> str:
 
 
 def read_json(text: bytes) -> Any:
-    """The JSON value in `text`; raises `UnprocessableError`."""
+    """Return the JSON value in `text`; raises `UnprocessableError`."""
     return loads(JSON, text, COMMIT_LIMITS)
 
 
 def write_template(template: Template) -> str:
-    """The JSON of a template."""
+    """Return the JSON of a template."""
     inputs = {name: None if count < 0 else count for name, count in template.inputs}
     return write_json({"function": template.function, "inputs": inputs, "params": dict(template.params)})
 
@@ -90,7 +90,7 @@ def listed(item: object, exactly: int | None = None) -> list[Any]:
 
 
 def write_branch(branch: Branch) -> list[Any]:
-    """The JSON of a branch without its changes, which have a blob of their own."""
+    """Return the JSON of a branch without its changes, which have a blob of their own."""
     origin, target = [branch.origin, branch.origin_sequence], [branch.target, branch.base]
     follows = [True] if branch.follows else []
     return [branch.birth, origin, target, branch.status.value, branch.own, *follows]
@@ -121,7 +121,7 @@ def read_taken(raw: object) -> dict[str, int]:
 
 
 def read_flag(raw: object) -> bool:
-    """A field that is true or missing; raises `UnprocessableError`."""
+    """Return a field that is true or missing; raises `UnprocessableError`."""
     if raw not in (None, True):
         raise malformed("a field of the checkpoint is neither true nor missing")
     return raw is True

@@ -87,7 +87,7 @@ class SelectionReader(ChainReader):
 
 
 def _only_named(ids: list[str]) -> RowBatch:
-    """Rows that only provide ids."""
+    """Return the rows that only provide ids."""
 
     def zeros(type_: Any) -> NDArray[Any]:
         return np.zeros(len(ids), type_)

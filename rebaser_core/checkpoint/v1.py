@@ -155,7 +155,7 @@ def _list(item: object, *, exactly: int | None = None, at_least: int = 0) -> lis
 
 
 def _texts(item: object, interned: _Interned) -> list[str]:
-    """The list of texts `item`, interned."""
+    """Return the list of texts `item`, interned."""
     if type(item) is not list or not set(map(type, item)) <= {str}:
         raise malformed("a field of the checkpoint is not a list of texts")
     return list(map(interned.__getitem__, item))

@@ -120,7 +120,7 @@ class CheckpointDraft:
                 return WrittenCheckpoint(parts, chain, changes)
 
     def _select(self) -> tuple[NDArray[Any], list[str], NDArray[Any]]:
-        """The rows to write, removed ids that have no row, and other rows to which the written rows refer."""
+        """Return the rows to write, removed ids that have no row, and other rows to which the written rows refer."""
         view = self._view
         columns = view.columns
         count = columns.count
@@ -167,7 +167,7 @@ class CheckpointDraft:
 
 
 def _since(last: int, outcomes: dict[RequestId, RecordedOutcome]) -> list[RecordedOutcome]:
-    """The outcomes recorded after log sequence `last`. They are at the end of `outcomes`.
+    """Return the outcomes recorded after log sequence `last`. They are at the end of `outcomes`.
 
     Older parts may hold outcomes that have been forgotten since. A reader drops the oldest outcomes until the recorded
     number remains. The dropped ones are the forgotten ones, because the id of a redriven request never returns to the

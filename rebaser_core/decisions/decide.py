@@ -76,7 +76,7 @@ _NONE = QueuedRequest(0, RequestId(""))
 
 
 def decided_through(state: ChangeSetState, stream: str, last_sequence: int) -> int:
-    """The highest decided request sequence; 0 in a new epoch.
+    """Return the highest decided request sequence; 0 in a new epoch.
 
     A new epoch begins when the creation time of the stream changes. It also begins when the last sequence of the stream
     is below the highest decided one, because then the stream was restored from an older backup. Sequences of different
@@ -157,7 +157,7 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
 
 
 def _in_conflict(state: ChangeSetState, request: QueuedRequest) -> list[str]:
-    """The ids of `request` that are in conflict. The request has `expect_at`, so its author has seen these
+    """Return the ids of `request` that are in conflict. The request has `expect_at`, so its author has seen these
     conflicts."""
     conflicts = {} if state.branch is None else state.branch.conflicts
     return [id_ for id_ in request.touched if id_ in conflicts] if conflicts else []
@@ -166,7 +166,7 @@ def _in_conflict(state: ChangeSetState, request: QueuedRequest) -> list[str]:
 def recorded_outcome(
     state: ChangeSetState, applied: Applied, request_id: RequestId, sequence: int, redrive: int
 ) -> RecordedOutcome | None:
-    """The recorded outcome that is the reply to a request; None if the request is to be decided."""
+    """Return the recorded outcome that is the reply to a request; None if the request is to be decided."""
     recorded = state.recorded(request_id)
     if recorded is None or _decided_anew(recorded.decision, sequence, redrive, applied):
         return None
@@ -174,7 +174,8 @@ def recorded_outcome(
 
 
 def _repeated(decision: Decision, request: QueuedRequest) -> Decision:
-    """The reply to a request whose id was decided before: the same decision if the content is the same, else `dead`.
+    """Return the reply to a request whose id was decided before: the same decision if the content is the same, else
+    `dead`.
 
     No commit records this `dead` reply: it changes nothing, and the id keeps its recorded outcome. So each of the two
     requests gets its own reply whenever it is sent again. If the refused request is redriven, the reply is `dead` again
@@ -248,8 +249,8 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
 
 
 def _taken(request: QueuedRequest) -> tuple[int, int]:
-    """The position of the branch that an apply takes, or of the target that a rebase takes, and the number of conflicts
-    afterwards."""
+    """Return the position of the branch that an apply takes, or of the target that a rebase takes, and the number of
+    conflicts afterwards."""
     if request.replayed is not None:
         return request.replayed.source.sequence, request.replayed.unresolved
     return 0 if request.offer is None else request.offer.source.sequence, 0
@@ -299,8 +300,8 @@ class _PendingState:
         self._present: dict[str, bool] = {}
 
     def refusal(self, request: QueuedRequest) -> UnprocessableError | None:
-        """The reason why the change set refuses `request`, as far as it does not depend on values; None if there is
-        none."""
+        """Return the reason why the change set refuses `request`, as far as it does not depend on values; None if there
+        is none."""
         state, action = self._state, request.action
         if self._status is BranchStatus.DELETED:
             return refuse_deleted(request)
@@ -327,13 +328,14 @@ class _PendingState:
         return None
 
     def derives(self, asked: Recompute, updates: Sequence[Update]) -> bool:
-        """Whether there is a value to recompute once `updates` are applied."""
+        """Return whether there is a value to recompute once `updates` are applied."""
         function = asked.function
         derives = (update for some in (self._delta, updates) for update in some if type(update) is Derive)
         return self._cells.uses(function) or any(function in (None, derive.function) for derive in derives)
 
     def defined_after(self, at: int, request: QueuedRequest) -> list[str]:
-        """Ids of `request` that were, or may have been, defined or removed after log sequence `at` or by this commit.
+        """Return the ids of `request` that were, or may have been, defined or removed after log sequence `at` or by
+        this commit.
 
         If the change set did not exist at that sequence, these are all ids of the request.
         """
@@ -351,7 +353,7 @@ class _PendingState:
         self._seen = len(self._delta)
 
     def missing(self, updates: Sequence[Update]) -> list[str]:
-        """Ids that `updates` would remove although they do not exist."""
+        """Return the ids that `updates` would remove although they do not exist."""
         self._catch_up()
         own: dict[str, bool] = {}  # by id: whether it exists after the updates so far
         missing = []

@@ -13,7 +13,7 @@ from rebaser_core.state.change_set import REDRIVE_MEMORY_MS, ChangeSetState, Rec
 
 
 def refuse_deleted(request: QueuedRequest) -> UnprocessableError | None:
-    """The reason why a deleted change set refuses `request`; None if it accepts the request."""
+    """Return the reason why a deleted change set refuses `request`; None if it accepts the request."""
     if isinstance(request.action, Create) or request.restored is not None:
         return None
     if isinstance(request.action, Marking) and request.refusal is not None:
@@ -24,7 +24,7 @@ def refuse_deleted(request: QueuedRequest) -> UnprocessableError | None:
 
 
 def remembered_outcomes(state: ChangeSetState, before_ms: int) -> list[RecordedOutcome]:
-    """The outcomes of `state` that remain after a commit whose `forget_before_ms` is `before_ms`."""
+    """Return the outcomes of `state` that remain after a commit whose `forget_before_ms` is `before_ms`."""
     redriven_before_ms = before_ms - REDRIVE_MEMORY_MS
     kept = list(dropwhile(lambda one: one.at_ms < before_ms, state.outcomes.values()))
     return kept + list(dropwhile(lambda one: one.at_ms < redriven_before_ms, state.redriven.values()))

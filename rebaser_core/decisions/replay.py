@@ -38,7 +38,7 @@ class Theirs:
     applied_ms: int = 0
 
     def fits(self, branch: Branch) -> bool:
-        """Whether these changes still fit `branch`: its base has not moved since they were read."""
+        """Return whether these changes still fit `branch`: its base has not moved since they were read."""
         return branch.base == self.base
 
 
@@ -125,11 +125,11 @@ class Replayed:
         self._strategy = strategy
 
     def content(self) -> Replay:
-        """The part of the commit about the ids that stay changed."""
+        """Return the part of the commit about the ids that stay changed."""
         return Replay(tuple(self.bases), tuple(self.conflicts), self._strategy)
 
     def summary(self) -> BranchSummary:
-        """The summary of the branch after the replay, for a header."""
+        """Return the summary of the branch after the replay, for a header."""
         branch, target = self._branch, self.source
         status = branch.status if self.status is None else self.status
         about = (self.changes, self.unresolved, branch.origin, branch.origin_sequence, branch.birth, branch.follows)
@@ -144,7 +144,7 @@ class Replayed:
                 yield
 
     def _compared(self, here: Callable[[str], Definition]) -> Iterator[tuple[str, Definition]]:
-        """The ids to compare, each with its definition in the target.
+        """Yield the ids to compare, each with its definition in the target.
 
         These are: ids that the target changed; ids in conflict, because a conflict may end even if the target changed
         nothing; and ids that the target took from the branch, because the branch may have changed them back since.

@@ -134,8 +134,8 @@ class Peeked:
 
 
 def content_type_of(headers: Headers | None) -> ContentType:
-    """The content type for the reply to a message: the content type of the message, or CBOR if the message has none or
-    an unknown one."""
+    """Return the content type for the reply to a message: the content type of the message, or CBOR if the message has
+    none or an unknown one."""
     try:
         return ContentType.of((headers or {}).get(CONTENT_TYPE, CBOR))
     except UnprocessableError:
@@ -240,7 +240,7 @@ class MessageRegistry:
         return kind.decode_body(unwrap(raw, peeked.version), peeked.version, limits)
 
     def lowest(self, message: object) -> int:
-        """The version in which a message is written: the lowest that can express it."""
+        """Return the version in which a message is written: the lowest that can express it."""
         kind = self._by_class[type(message)]
         return kind.current if kind.lowest is None else kind.lowest(message)
 
@@ -258,7 +258,7 @@ class MessageRegistry:
 
 
 def unwrap(raw: object, version: int) -> dict[str, Any]:
-    """The map inside the tagged union `{"v1": {…}}`; the tag must be that of `version`."""
+    """Return the map inside the tagged union `{"v1": {…}}`; the tag must be that of `version`."""
     if type(raw) is not dict or len(raw) != 1:
         raise malformed('a payload must be a map with its version as the only key, as in {"v1": {…}}')
     tag, body = next(iter(raw.items()))

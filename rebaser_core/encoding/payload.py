@@ -28,7 +28,7 @@ class ContentType(StrEnum):
 
     @classmethod
     def of(cls, text: str) -> "ContentType":
-        """The content type that a MIME type names. Its case and its parameters (`; charset=utf-8`) are ignored.
+        """Return the content type that a MIME type names. Its case and its parameters (`; charset=utf-8`) are ignored.
 
         Raises `UnprocessableError` for any other.
         """
@@ -81,7 +81,7 @@ _NAMES = {BYTES: "byte string", TEXT: "text", LIST: "array", MAP: "map"}
 
 
 def head(major: int, length: int) -> bytes:
-    """The CBOR head (RFC 8949, section 3) in front of `length` bytes, items or entries."""
+    """Return the CBOR head (RFC 8949, section 3) in front of `length` bytes, items or entries."""
     out = BytesIO()
     cbor2.CBOREncoder(out).encode_length(major, length)
     return out.getvalue()

@@ -170,7 +170,7 @@ class _Finder:
         return value is not None and value.error is not None and value.error.origin == origin
 
     def _cycle(self, id_: str, origin: str) -> tuple[str, ...]:
-        """The path from `id_` to `origin`, and then once around the cycle."""
+        """Return the path from `id_` to `origin`, and then once around the cycle."""
         failing = State.ERROR
 
         def fails(one: str) -> bool:
@@ -185,8 +185,8 @@ class _Finder:
         return there
 
     def _path(self, id_: str, is_end: Callable[[str], bool], leads_on: Callable[[str], bool]) -> tuple[str, ...]:
-        """The shortest path from `id_` through inputs to an id for which `is_end` is true; empty if none is found
-        within bounds."""
+        """Return the shortest path from `id_` through inputs to an id for which `is_end` is true; empty if none is
+        found within bounds."""
         came_from: dict[str, str] = {id_: ""}
         todo = [id_]
         for one in todo:  # the list grows during the loop
@@ -227,6 +227,6 @@ class _Finder:
         return found if isinstance(found, Derive) else None
 
     def _asked(self) -> set[str]:
-        """The derived values for which a recompute was requested, although nothing touched them."""
+        """Return the derived values for which a recompute was requested, although nothing touched them."""
         recompute = self._state.recompute
         return set(self._state.cells.derived(functions_of(recompute))) if recompute else set()

@@ -86,7 +86,7 @@ def write_marking(marking: Marking) -> dict[str, Any]:
 
 
 def write_about(commit: Commit) -> dict[str, Any]:
-    """The fields of the wire map of `commit` that this module reads."""
+    """Return the fields of the wire map of `commit` that this module reads."""
     wire: dict[str, Any] = {}
     if commit.authors:
         wire["authors"] = [[one.author, one.message] for one in commit.authors]

@@ -46,7 +46,8 @@ def branch_headers(commit: Commit) -> dict[str, str]:
 
 
 def read_edited(headers: Headers | None, sequence: int) -> int:
-    """The log sequence of the newest commit with edits; without the header, `sequence`, which is an upper bound."""
+    """Return the log sequence of the newest commit with edits; without the header, `sequence`, which is an
+    upper bound."""
     text = (headers or {}).get(EDITED)
     return sequence if text is None else _natural(text)
 
@@ -70,7 +71,7 @@ def read_branch(headers: Headers | None) -> BranchSummary | None:
 
 
 def read_status_after(headers: Headers | None) -> BranchStatus:
-    """The status of the change set after a commit; open if the headers are damaged."""
+    """Return the status of the change set after a commit; open if the headers are damaged."""
     try:
         branch = read_branch(headers)
     except RebaserError:
@@ -79,23 +80,24 @@ def read_status_after(headers: Headers | None) -> BranchStatus:
 
 
 def is_deleted(headers: Headers | None) -> bool:
-    """Whether the change set is deleted after a commit."""
+    """Return whether the change set is deleted after a commit."""
     return read_status_after(headers) is BranchStatus.DELETED
 
 
 def read_protected(headers: Headers | None) -> bool:
-    """Whether the change set is protected after a commit."""
+    """Return whether the change set is protected after a commit."""
     return PROTECTED in (headers or {})
 
 
 def read_source(headers: Headers | None) -> Source | None:
-    """The branch that a commit applies, without `keep`; None if it applies none."""
+    """Return the branch that a commit applies, without `keep`; None if it applies none."""
     text = (headers or {}).get(FROM)
     return None if text is None else Source(*_position(text))
 
 
 def read_blobs(headers: Headers | None) -> tuple[str, ...]:
-    """The addresses in the header; a single one that begins with `@` is the address of a list (`decode_addresses`)."""
+    """Return the addresses in the header; a single one that begins with `@` is the address of a list
+    (`decode_addresses`)."""
     text = (headers or {}).get(BLOBS)
     if not text:
         return ()
@@ -105,7 +107,7 @@ def read_blobs(headers: Headers | None) -> tuple[str, ...]:
 
 
 def encode_addresses(addresses: Iterable[str]) -> bytes:
-    """The blob that lists `addresses`."""
+    """Return the blob that lists `addresses`."""
     return dumps(CBOR, {"v1": {"addresses": list(addresses)}})
 
 

@@ -174,7 +174,7 @@ def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
 
 
 def _read_create(kind: Kind, body: CommitV3) -> dict[str, Any]:
-    """The fields that only `create` commits have."""
+    """Return the fields that only `create` commits have."""
     if kind is not Kind.CREATE:
         if body.origin is not None or body.carried or (body.status is not None and kind is not Kind.REPLAY):
             raise malformed(f"a {kind} commit must not create anything")
@@ -305,7 +305,7 @@ def _has_history(commit: Commit) -> bool:
 
 
 def _has_match(commit: Commit) -> bool:
-    """Whether an inline delta has an input by pattern. Results of a DVU have none and may be many, so they are
+    """Return whether an inline delta has an input by pattern. Results of a DVU have none and may be many, so they are
     skipped."""
     return commit.kind is not Kind.DVU and commit.delta_blob is None and any_match(commit.delta)
 

@@ -68,7 +68,7 @@ def check_table(data: bytes, table: ComputedTable, limits: Limits) -> None:
 
 
 def _open(data: bytes, limits: Limits) -> tuple[str, ComputedTable]:
-    """The ids as one text, an id in each line, and the rest of the table. All of it is checked."""
+    """Return the ids as one text, an id in each line, and the rest of the table. All of it is checked."""
     source = BytesIO(data)
     raw = read_unchecked(
         source, limits
@@ -104,7 +104,7 @@ def _bytes(raw: object) -> bytes:
 
 
 def _check_ids(text: object, limits: Limits) -> int:
-    """The number of ids in `text`, an id in each line; raises `UnprocessableError` if one is invalid."""
+    """Return the number of ids in `text`, an id in each line; raises `UnprocessableError` if one is invalid."""
     if type(text) is not str:
         raise malformed("the ids of a table are not text")
     if not text:

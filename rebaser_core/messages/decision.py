@@ -55,7 +55,7 @@ def _read_result(raw: object) -> BlobRef:
 
 
 def write_decision(decision: Decision) -> list[Any]:
-    """The row of a decision, without empty fields at its end."""
+    """Return the row of a decision, without empty fields at its end."""
     row: list[Any] = [decision.sequence, decision.request_id, decision.outcome.value]
     if decision.position or decision.unresolved or decision.result is not None:
         row += (decision.performed, decision.code, decision.message, decision.redrive, decision.attempts)
@@ -71,7 +71,7 @@ def write_decision(decision: Decision) -> list[Any]:
 
 
 def write_digests(decisions: Sequence[Decision]) -> str:
-    """The digests of `decisions` as text; empty if none has one."""
+    """Return the digests of `decisions` as text; empty if none has one."""
     if not any(decision.digest for decision in decisions):
         return ""
     return b64encode(b"".join([decision.digest or _NO_DIGEST for decision in decisions])).decode()

@@ -70,7 +70,7 @@ def read_fault(raw: object) -> Fault:
 
 
 def write_delta(delta: Delta) -> dict[str, Any]:
-    """The wire map of a delta, in a commit or a blob."""
+    """Return the wire map of a delta, in a commit or a blob."""
     field, write = _writer(delta)
     return {field: [write(item) for item in delta]}
 
@@ -101,7 +101,7 @@ _V2 = dumps(CBOR, {"v2": 0})[:4]
 
 
 def encode_updates_blob(updates: Sequence[Update]) -> bytes:
-    """The blob with the updates of a request that does not fit in a message."""
+    """Return the blob with the updates of a request that does not fit in a message."""
     return encode_delta(tuple(updates))
 
 
@@ -130,7 +130,7 @@ class EncodedUpdates:
 
 
 def encode_delta(delta: Delta, max_bytes: int = COMMIT_LIMITS.max_request_bytes) -> bytes:
-    """The blob with a delta that is too large for its commit. An empty delta needs no blob.
+    """Return the blob with a delta that is too large for its commit. An empty delta needs no blob.
 
     Raises `UnprocessableError` with code `too_large` for a delta that takes more than about `max_bytes`.
     """

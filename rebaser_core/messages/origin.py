@@ -32,7 +32,7 @@ class OriginV3(Body):
 
 
 def read_follow(text: str) -> bool:
-    """Whether a branch follows its target; raises `UnsupportedVersion` for a word of a newer version."""
+    """Return whether a branch follows its target; raises `UnsupportedVersion` for a word of a newer version."""
     if text not in (AUTO, MANUAL):
         raise UnsupportedVersion(f"the field follow is {text[:40]!r}, which this version does not know")
     return text == AUTO
@@ -62,7 +62,7 @@ def read_origin(body: OriginV3) -> Origin:
 
 
 def read_tail(rows: list[Any]) -> tuple[TailRow, ...]:
-    """The copied messages in `rows`; raises `UnprocessableError`. Their wire maps are not decoded."""
+    """Return the copied messages in `rows`; raises `UnprocessableError`. Their wire maps are not decoded."""
     return tuple([_read_row(row) for row in rows])
 
 
@@ -109,7 +109,7 @@ def _write_carried(outcome: CarriedOutcome) -> list[Any]:
 
 
 def write_create(commit: Commit) -> dict[str, Any]:
-    """The fields of the wire map of `commit` that only `create` commits have."""
+    """Return the fields of the wire map of `commit` that only `create` commits have."""
     wire: dict[str, Any] = {}
     origin = commit.origin
     if origin is not None:

@@ -23,7 +23,7 @@ _CBOR, _NAME = str(CBOR), COMMIT.name
 
 
 def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
-    """Whether `headers` and `payload` are certain to decode to `commit`.
+    """Return whether `headers` and `payload` are certain to decode to `commit`.
 
     Examines only CBOR commits of version 1 or 3 that decide requests and set values that were set before, with all
     parts inline, in a change set that is not a branch; returns False for others.
@@ -65,8 +65,8 @@ def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
 
 
 def _same_fields(body: dict[str, Any], commit: Commit, headers: Headers) -> bool:
-    """Whether the fields of `body` that contain numbers and names match `commit`, and whether the headers repeat its
-    `applied` and `debt`."""
+    """Return whether the fields of `body` that contain numbers and names match `commit`, and whether the headers repeat
+    its `applied` and `debt`."""
     get = body.get
     id_, kind, owner, applied, covers = get("id"), get("kind"), get("owner"), get("applied"), get("covers")
     previous, at_ms, forget, debt = get("previous"), get("atMs"), get("forgetBeforeMs", 0), get("debt", 0)
@@ -101,7 +101,7 @@ def _same_fields(body: dict[str, Any], commit: Commit, headers: Headers) -> bool
 
 
 def _same_checkpoint(raw: Any, checkpoint: CheckpointRef | None) -> bool:
-    """Whether `raw` equals `checkpoint`, or both are None; False for the checkpoint of a branch."""
+    """Return whether `raw` equals `checkpoint`, or both are None; False for the checkpoint of a branch."""
     if raw is None or checkpoint is None:
         return raw is None and checkpoint is None
     if type(raw) is not dict or len(raw) != 3 or checkpoint.changes is not None:
@@ -120,7 +120,8 @@ def _same_checkpoint(raw: Any, checkpoint: CheckpointRef | None) -> bool:
 
 
 def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
-    """Whether `rows` equal `decisions`; False if any is not a success, or has a code, message, redrive or attempts."""
+    """Return whether `rows` equal `decisions`; False if any is not a success, or has a code, message, redrive or
+    attempts."""
     if type(rows) is not list or len(rows) != len(decisions):
         return False
     success, bits = Outcome.SUCCESS, 0
@@ -145,7 +146,8 @@ def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
 
 
 def _same_before(body: dict[str, Any], before: tuple[Update, ...] | None) -> bool:
-    """Whether the inline definitions in `body` equal `before`; False if any does something other than set a value."""
+    """Return whether the inline definitions in `body` equal `before`; False if any does something other than set a
+    value."""
     if "before" in body:
         return bool(before) and _same_updates(body["before"], before or ())
     return before is None or before == ()
@@ -163,7 +165,7 @@ def _same_authors(rows: Any, authors: tuple[Authorship, ...]) -> bool:
 
 
 def _same_updates(delta: Any, updates: Delta) -> bool:
-    """Whether an inline delta equals `updates`; False if any update does something other than set a value."""
+    """Return whether an inline delta equals `updates`; False if any update does something other than set a value."""
     if delta is None or not updates:
         return delta is None and not updates
     if type(delta) is not dict or len(delta) != 1:

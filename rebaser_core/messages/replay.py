@@ -52,7 +52,7 @@ def _check(replay: Replay) -> None:
 
 
 def write_replay(replay: Replay, status: BranchStatus | None) -> dict[str, Any]:
-    """The fields of the wire map of a commit that `read_replay` reads, and its `status`."""
+    """Return the fields of the wire map of a commit that `read_replay` reads, and its `status`."""
     wire: dict[str, Any] = {} if status is None else {"status": status.value}
     if replay.blob is not None:
         wire["bases"] = write_blob(replay.blob)
@@ -63,7 +63,7 @@ def write_replay(replay: Replay, status: BranchStatus | None) -> dict[str, Any]:
 
 
 def encode_replay(replay: Replay) -> bytes:
-    """The blob with the bases, and then the conflicts, of a replay that is too large for its commit."""
+    """Return the blob with the bases, and then the conflicts, of a replay that is too large for its commit."""
     return encode_delta((*replay.bases, *replay.conflicts))
 
 
@@ -85,7 +85,7 @@ def decode_replay(data: bytes, strategy: Strategy) -> Replay:
 
 
 def read_settled(kind: Kind, ids: list[Any], limits: Limits) -> tuple[str, ...]:
-    """The ids whose conflicts the edits of a commit resolved; raises `UnprocessableError`."""
+    """Return the ids whose conflicts the edits of a commit resolved; raises `UnprocessableError`."""
     if ids and kind is not Kind.REBASE:
         raise malformed(f"a {kind} commit must not settle conflicts")
     settled = tuple([check_id(id_, limits) for id_ in ids])

@@ -175,7 +175,7 @@ class ResultV1(Body):
 
 
 def encode_result(conflicts: Iterable[Conflict]) -> bytes:
-    """The blob with the conflicts of a reply."""
+    """Return the blob with the conflicts of a reply."""
     return dumps(CBOR, {"v1": {"conflicts": [_write_conflict(conflict, 2) for conflict in conflicts]}})
 
 

@@ -49,7 +49,7 @@ def _natural(text: str) -> int:
 
 
 def read_unknown(headers: Headers | None) -> tuple[str, ...]:
-    """The functions that the writer of a commit lacked; empty if the header is damaged.
+    """Return the functions that the writer of a commit lacked; empty if the header is damaged.
 
     The header only lets a server that has these functions compute their values sooner.
     """
@@ -74,7 +74,7 @@ def covers_header(commit: Commit) -> dict[str, str]:
 
 
 def read_covers(headers: Headers | None, sequence: int) -> int | None:
-    """The log sequence up to which derived values are correct after the commit `sequence`.
+    """Return the log sequence up to which derived values are correct after the commit `sequence`.
 
     None if it is only in the payload, because servers of earlier releases wrote no `X-Covers`. Raises
     `UnprocessableError` if the headers are damaged.

@@ -27,7 +27,8 @@ _peek = MessageRegistry((COMMIT,)).peek
 
 
 def copy_row(sequence: int, headers: Headers, data: bytes) -> TailRow:
-    """The row of the commit in a message. Raises the errors of `decode_commit` if the message is not a commit."""
+    """Return the row of the commit in a message. Raises the errors of `decode_commit` if the message is not
+    a commit."""
     check_is_commit(headers)
     peeked = _peek(headers)
     body = unwrap(loads(peeked.content_type, data, COMMIT_LIMITS), peeked.version)
@@ -40,7 +41,7 @@ def copy_row(sequence: int, headers: Headers, data: bytes) -> TailRow:
 
 
 def read_row(row: TailRow) -> Commit | None:
-    """The commit in a copied row; None if the message was not a commit. Raises the errors of `decode_commit`."""
+    """Return the commit in a copied row; None if the message was not a commit. Raises the errors of `decode_commit`."""
     if row.body is None:
         return None
     if row.version > COMMIT.current:
@@ -51,7 +52,7 @@ def read_row(row: TailRow) -> Commit | None:
 
 
 def encode_tail(rows: tuple[TailRow, ...]) -> bytes:
-    """The blob of a tail that is too large for its commit."""
+    """Return the blob of a tail that is too large for its commit."""
     return dumps(CBOR, {"v1": {"commits": write_tail(rows)}})
 
 
@@ -68,7 +69,7 @@ def decode_tail(data: bytes) -> tuple[TailRow, ...]:
 
 
 def encode_changes(changes: Iterable[tuple[str, Changed]]) -> bytes:
-    """The blob with the changes of a branch by id.
+    """Return the blob with the changes of a branch by id.
 
     It is a blob of updates, two for each id: its definitions at the base and in the branch (a removal if it has none).
     If the id is in conflict, two more follow: the definition that both sides replaced, and an update whose value is the

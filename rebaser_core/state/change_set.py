@@ -126,28 +126,29 @@ class ChangeSetState:
         return len(columns.ids) * VALUE_BYTES + columns.refs_used * INPUT_BYTES + outcomes * OUTCOME_BYTES + texts
 
     def debt_after(self, covered: int) -> int:
-        """The `debt` that remains once a DVU has covered log sequence `covered`."""
+        """Return the `debt` that remains once a DVU has covered log sequence `covered`."""
         if covered >= self.last:
             return 0
         return sum(1 for owed in (self.roots, self.recompute) for sequence in owed.values() if sequence > covered)
 
     def recorded(self, request_id: RequestId) -> RecordedOutcome | None:
-        """The outcome of `request_id`; None if the request is not decided or its outcome was forgotten."""
+        """Return the outcome of `request_id`; None if the request is not decided or its outcome was forgotten."""
         return self.outcomes.get(request_id) or self.redriven.get(request_id)
 
     def results(self) -> tuple[str, ...]:
-        """The addresses of the blobs that repeated replies need."""
+        """Return the addresses of the blobs that repeated replies need."""
         recorded = [*self.outcomes.values(), *self.redriven.values()]
         return tuple([one.decision.result.address for one in recorded if one.decision.result is not None])
 
     def defined_by(self, id_: str) -> int:
-        """The log sequence at which `id_` was last defined or removed; a later sequence if the exact one is unknown."""
+        """Return the log sequence at which `id_` was last defined or removed; a later sequence if the exact one is
+        unknown."""
         if id_ not in self.cells:
             return self.edited  # any commit up to this one may have removed the id, because removals leave no trace
         return self.cells.edited(id_) or self.untracked
 
     def wakes(self, updates: Iterable[Update]) -> bool:
-        """Whether applying `updates` makes a DVU due.
+        """Return whether applying `updates` makes a DVU due.
 
         As in `fold`, removing a value that does not exist touches nothing. The inputs of a `Derive` among `updates`
         need no check: the `Derive` itself makes a DVU due.
@@ -178,7 +179,7 @@ class ChangeSetState:
         return self.cells.merge_overlay(at_most)
 
     def stale(self) -> set[str]:
-        """Ids of derived values that no DVU has brought up to date yet.
+        """Return the ids of derived values that no DVU has brought up to date yet.
 
         The cost depends on the number of such ids; if a recompute is due, on the size of the change set.
         """
@@ -190,12 +191,12 @@ class ChangeSetState:
         return set(recomputed) if functions is None else self.cells.reached({*self.roots, *recomputed})
 
     def value(self, id_: str, stale: set[str]) -> Value | None:
-        """The value of `id_` as a reader sees it, given the result of `stale()`; None if it does not exist."""
+        """Return the value of `id_` as a reader sees it, given the result of `stale()`; None if it does not exist."""
         value = self.cells.value(id_)
         return Value(value.value, State.STALE, None) if value is not None and id_ in stale else value
 
     def values(self) -> dict[str, Value]:
-        """All values by id. Derived values that are not up to date have the state `stale`."""
+        """Return all values by id. Derived values that are not up to date have the state `stale`."""
         stale = self.stale()
         return {
             id_: Value(value.value, State.STALE, None) if id_ in stale else value
@@ -203,7 +204,7 @@ class ChangeSetState:
         }
 
     def updates(self) -> Iterator[Update]:
-        """Updates that recreate all values and definitions in an empty change set."""
+        """Return updates that recreate all values and definitions in an empty change set."""
         return self.cells.updates()
 
     # -- deletion --------------------------------------------------------------------------------------------------
@@ -214,7 +215,8 @@ class ChangeSetState:
         return BranchStatus.OPEN if self.branch is None else self.branch.status
 
     def replaced_by(self, commit: Commit) -> bool:
-        """Whether `commit`, which follows this state, replaces it: it creates, deletes or restores the change set."""
+        """Return whether `commit`, which follows this state, replaces it: it creates, deletes or restores the change
+        set."""
         marking = commit.marking
         return commit.kind is Kind.CREATE or (marking is not None and marking.deletes) or self._restored_by(commit)
 
@@ -223,7 +225,7 @@ class ChangeSetState:
         return opens and self.status is BranchStatus.DELETED
 
     def emptied(self) -> "ChangeSetState":
-        """The state without values, as the deletion of the change set leaves it, at the same log sequence.
+        """Return the state without values, as the deletion of the change set leaves it, at the same log sequence.
 
         Everything about the queue and the log stays, so that decided requests are not decided again and the log keeps
         its history. `target` and `origin` stay, so that readers can still see them.

@@ -63,26 +63,26 @@ class Columns(ValueColumns):
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def used(self, id_: str) -> int:
-        """How often definitions name `id_`."""
+        """Return how often definitions name `id_`."""
         row = self.index.get(id_, -1)
         return self._uses[row] if row >= 0 else 0
 
     def inputs(self, row: int) -> list[int]:
-        """The rows that the definition of `row` names, in declared order, with repetitions."""
+        """Return the rows that the definition of `row` names, in declared order, with repetitions."""
         template = self._template[row]
         at = self._first_input[row]
         return self._refs[at : at + self.templates.arity[template]].tolist() if template >= 0 else []
 
     def uses_input(self, row: int, input_row: int) -> bool:
-        """Whether the definition of `row` names `input_row`."""
+        """Return whether the definition of `row` names `input_row`."""
         return input_row in self.inputs(row)
 
     def dependents(self, row: int) -> list[int]:
-        """Rows whose definitions name `row`, each once."""
+        """Return the rows whose definitions name `row`, each once."""
         return [user for user in dict.fromkeys(self._edges().candidates(row)) if self.uses_input(user, row)]
 
     def definition(self, row: int) -> Derive | None:
-        """The definition of a row, or None."""
+        """Return the definition of a row, or None."""
         if self._template[row] < 0:
             return None
         template = self.templates[self._template[row]]
@@ -98,7 +98,7 @@ class Columns(ValueColumns):
         return Derive(self.ids[row], template.function, inputs, template.params)
 
     def edit_of(self, id_: str) -> Update | None:
-        """The update that recreates `id_`; None if it does not exist."""
+        """Return the update that recreates `id_`; None if it does not exist."""
         row = self.find(id_)
         if row < 0:
             return None
@@ -107,7 +107,7 @@ class Columns(ValueColumns):
         return Unset(id_) if self.state[row] == UNSET else Set(id_, self.value(row))
 
     def input_places(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Positions in `refs` of the inputs of `rows`, which all have definitions.
+        """Return the positions in `refs` of the inputs of `rows`, which all have definitions.
 
         Returns an array of all positions, one row after another, and two arrays by row: where the positions of the row
         begin in the first array, and how many there are.
@@ -115,7 +115,7 @@ class Columns(ValueColumns):
         return self.templates.input_places(self.template[rows], self.first_input[rows])
 
     def derived(self, functions: frozenset[str] | None = None) -> NDArray[np.intp]:
-        """The rows of all derived values, or of those that call one of `functions`. Goes over all rows."""
+        """Return the rows of all derived values, or of those that call one of `functions`. Goes over all rows."""
         template = self.template[: self.count]
         found = (template >= 0) & (self.state[: self.count] != ABSENT)
         if functions is not None:

@@ -52,7 +52,8 @@ def _ids(columns: Columns, step: int) -> Iterator[list[str]]:
 
 
 def _doubtful(cells: Cells, changes: Container[str], theirs: Columns, rows: NDArray[np.intp]) -> list[str]:
-    """The ids of the `rows` of the target that may differ. All other rows have the same plain value in the branch."""
+    """Return the ids of the `rows` of the target that may differ. All other rows have the same plain value in the
+    branch."""
     mine = cells.columns
     index, ids, over = mine.index, [theirs.ids[row] for row in rows.tolist()], cells.overlaid
     at = np.array([index.get(id_, -1) for id_ in ids], np.intp)

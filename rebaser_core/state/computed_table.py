@@ -37,7 +37,7 @@ class RowIds(Sequence[str]):
         return map(self.ids.__getitem__, self.rows.tolist())
 
     def lines(self) -> bytes:
-        """All ids as text, an id in each line."""
+        """Return all ids as text, an id in each line."""
         return "\n".join(self).encode()
 
 
@@ -62,7 +62,7 @@ class ComputedTable(Sequence[Computed]):
         return len(self.ids)
 
     def value(self, at: int) -> Json:
-        """The value at a position."""
+        """Return the value at a position."""
         return decode_one(self.kinds, self.bits, self.others, at, CONSTANTS)
 
     @overload
@@ -86,7 +86,7 @@ class ComputedTable(Sequence[Computed]):
     __hash__ = None  # type: ignore[assignment] # like a list
 
     def filter(self, mask: NDArray[np.bool_]) -> "ComputedTable":
-        """The table of the items where `mask` is true."""
+        """Return the table of the items where `mask` is true."""
         places = np.flatnonzero(mask).tolist()
         others = {new: self.others[old] for new, old in enumerate(places) if old in self.others}
         faults = {new: self.faults[old] for new, old in enumerate(places) if old in self.faults}

@@ -84,7 +84,7 @@ class Edges:
             self._views()
 
     def candidates(self, row: int) -> list[int]:
-        """The rows that name `row`, and perhaps rows that no longer do. A row may occur several times."""
+        """Return the rows that name `row`, and perhaps rows that no longer do. A row may occur several times."""
         found: list[int] = (
             self.targets[self.offsets[row] : self.offsets[row + 1]].tolist() if row + 1 < len(self.offsets) else []
         )

@@ -30,13 +30,13 @@ UNDEFINED: Final = -1  # the template of a row without a definition
 
 
 def is_number(kinds: Kinds) -> NDArray[np.bool_]:
-    """A mask of the values that are numbers."""
+    """Return a mask of the values that are numbers."""
     mask: NDArray[np.bool_] = (kinds == INT) | (kinds == FLOAT)
     return mask
 
 
 def decode_one(kinds: Kinds, bits: Bits, others: Mapping[int, T], at: int, constants: Mapping[int, T]) -> T:
-    """The value at position `at`, which is not negative."""
+    """Return the value at position `at`, which is not negative."""
     kind = int(kinds[at])
     value: Any
     if kind == FLOAT:
@@ -49,8 +49,8 @@ def decode_one(kinds: Kinds, bits: Bits, others: Mapping[int, T], at: int, const
 
 
 def decode(kinds: Kinds, bits: Bits, others: Mapping[int, T], constants: Mapping[int, T]) -> list[T]:
-    """All values, as a list. `constants` maps each kind that has only one value to that value. `others` maps positions
-    to the values there that are neither constants nor numbers."""
+    """Return all values, as a list. `constants` maps each kind that has only one value to that value. `others` maps
+    positions to the values there that are neither constants nor numbers."""
     values: list[Any]
     if len(kinds) and (kinds == FLOAT).all():
         values = bits.view(np.float64).tolist()
@@ -69,8 +69,8 @@ def decode(kinds: Kinds, bits: Bits, others: Mapping[int, T], constants: Mapping
 
 
 def spread_numbers(kinds: Kinds, numbers: Bits) -> Bits:
-    """An array of bits with an item for each of `kinds`. `numbers` has the bits of the numbers among them, in order.
-    Raises `ValueError` if the counts differ."""
+    """Return an array of bits with an item for each of `kinds`. `numbers` has the bits of the numbers among them, in
+    order. Raises `ValueError` if the counts differ."""
     if len(numbers) == len(kinds):
         return numbers
     places = np.flatnonzero(is_number(kinds))

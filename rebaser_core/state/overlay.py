@@ -76,12 +76,12 @@ class Cells(Mapping[str, Cell]):
         return cell
 
     def base_cell(self, id_: str) -> Cell | None:
-        """The cell of `id_` in the columns, without the overlay."""
+        """Return the cell of `id_` in the columns, without the overlay."""
         row = self.columns.find(id_)
         return self.at(row) if row >= 0 else None
 
     def at(self, row: int) -> Cell:
-        """The cell in a row of the columns."""
+        """Return the cell in a row of the columns."""
         columns = self.columns
         return Cell(
             columns.value(row),
@@ -92,8 +92,8 @@ class Cells(Mapping[str, Cell]):
         )
 
     def value(self, id_: str) -> Value | None:
-        """The value of `id_` as stored; None if `id_` does not exist. Unlike `get`, this method creates no definition
-        object."""
+        """Return the value of `id_` as stored; None if `id_` does not exist. Unlike `get`, this method creates no
+        definition object."""
         if id_ in self._overlay:
             cell = self._overlay[id_]
             return None if cell is None else Value(cell.value, cell.state, cell.fault)
@@ -102,7 +102,8 @@ class Cells(Mapping[str, Cell]):
         return Value(columns.value(row), STATES[columns.state[row]], columns.faults.get(row)) if row >= 0 else None
 
     def edited(self, id_: str) -> int:
-        """The log sequence of the commit that last defined `id_`; 0 if that is unknown or `id_` does not exist."""
+        """Return the log sequence of the commit that last defined `id_`; 0 if that is unknown or `id_` does
+        not exist."""
         if id_ in self._overlay:
             cell = self._overlay[id_]
             return 0 if cell is None else cell.edited
@@ -110,7 +111,7 @@ class Cells(Mapping[str, Cell]):
         return int(self.columns.edited[row]) if row >= 0 else 0
 
     def iter_values(self) -> Iterator[tuple[str, Value]]:
-        """All ids and values. Cheaper than `items`, which would create definition objects."""
+        """Yield all ids and values. Cheaper than `items`, which would create definition objects."""
         columns, over = self.columns, self._overlay
         ids, value, state, faults = columns.ids, columns.value, columns.state, columns.faults
         for row in columns.rows().tolist():
@@ -121,7 +122,7 @@ class Cells(Mapping[str, Cell]):
                 yield id_, Value(cell.value, cell.state, cell.fault)
 
     def states(self) -> dict[State, int]:
-        """The number of values in each state, as stored."""
+        """Return the number of values in each state, as stored."""
         columns, over = self.columns, self._overlay
         counts: Counter[State] = Counter()
         for code, count in enumerate(np.bincount(columns.state[columns.rows()]).tolist()):
@@ -135,7 +136,7 @@ class Cells(Mapping[str, Cell]):
         return counts
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
-        """Ids and faults of values in state `error`."""
+        """Yield the ids and faults of values in state `error`."""
         columns, over = self.columns, self._overlay
         for row, fault in columns.faults.items():
             if (id_ := columns.ids[row]) not in over:
@@ -145,7 +146,7 @@ class Cells(Mapping[str, Cell]):
                 yield id_, cell.fault
 
     def is_derived(self, id_: str) -> bool:
-        """Whether `id_` exists and has a definition."""
+        """Return whether `id_` exists and has a definition."""
         if id_ in self._overlay:
             cell = self._overlay[id_]
             return cell is not None and cell.definition is not None
@@ -153,7 +154,8 @@ class Cells(Mapping[str, Cell]):
         return row >= 0 and self.columns.template[row] >= 0
 
     def derived(self, functions: frozenset[str] | None = None) -> Iterator[str]:
-        """Ids of all derived values, or of those that use one of `functions`. Goes over the whole change set."""
+        """Yield the ids of all derived values, or of those that use one of `functions`. Goes over the whole
+        change set."""
         over, ids = self._overlay, self.columns.ids
         yield from [id_ for row in self.columns.derived(functions).tolist() if (id_ := ids[row]) not in over]
         for id_, cell in over.items():
@@ -162,7 +164,7 @@ class Cells(Mapping[str, Cell]):
                 yield id_
 
     def functions_of_faults(self, code: str) -> set[str]:
-        """The functions of derived values whose fault has this code. Goes over all faults."""
+        """Return the functions of derived values whose fault has this code. Goes over all faults."""
         columns, over = self.columns, self._overlay
         of_template = {int(columns.template[row]): row for row, fault in columns.faults.items() if fault.code == code}
         found = {derive.function for row in of_template.values() if (derive := columns.definition(row)) is not None}
@@ -172,11 +174,12 @@ class Cells(Mapping[str, Cell]):
         return found
 
     def unknown_functions(self, known: Container[str]) -> set[str]:
-        """Functions that definitions in the columns name, or named in the past, and that are not in `known`."""
+        """Return the functions that definitions in the columns name, or named in the past, and that are not
+        in `known`."""
         return {name for name in self.columns.templates.functions if name not in known}
 
     def uses(self, function: str | None) -> bool:
-        """Whether a value is or was derived by `function` (None: by any). Goes over the whole overlay."""
+        """Return whether a value is or was derived by `function` (None: by any). Goes over the whole overlay."""
         known = self.columns.templates.functions
         if known if function is None else function in known:
             return True
@@ -184,14 +187,15 @@ class Cells(Mapping[str, Cell]):
         return any(derive is not None and function in (None, derive.function) for derive in definitions)
 
     def is_input(self, id_: str) -> bool:
-        """Whether a definition names `id_`, or a pattern that matches it; `id_` need not exist."""
+        """Return whether a definition names `id_`, or a pattern that matches it; `id_` need not exist."""
         used, uses = self.columns.used, self._extra_uses
         if self.columns.patterns is None and self._patterns is None:
             return used(id_) + uses.get(id_, 0) > 0
         return any(used(name) + uses.get(name, 0) > 0 for name in self._names(id_))
 
     def _names(self, id_: str) -> list[str]:
-        """The input ids by which definitions can refer to `id_`: itself, and the keys of patterns that match it."""
+        """Return the input ids by which definitions can refer to `id_`: itself, and the keys of patterns that
+        match it."""
         names = [id_]
         if self.columns.patterns:
             names += self.columns.patterns.keys(id_)
@@ -341,11 +345,11 @@ class Cells(Mapping[str, Cell]):
         columns.computed_all(rows, table.kinds, table.bits, table.others, table.faults)
 
     def updates(self) -> Iterator[Update]:
-        """Updates that recreate all values and definitions in an empty change set."""
+        """Return updates that recreate all values and definitions in an empty change set."""
         return filter(None, map(self.edit_of, self))
 
     def edit_of(self, id_: str) -> Update | None:
-        """The update that recreates `id_`; None if it does not exist."""
+        """Return the update that recreates `id_`; None if it does not exist."""
         if id_ in self._overlay:
             cell = self._overlay[id_]
             if cell is None:
@@ -354,7 +358,7 @@ class Cells(Mapping[str, Cell]):
         return self.columns.edit_of(id_)
 
     def dependents(self, id_: str) -> list[str]:
-        """Ids whose definitions name `id_` or a pattern that matches it, in no particular order."""
+        """Return the ids whose definitions name `id_` or a pattern that matches it, in no particular order."""
         over = self._overlay
         columns = self.columns
         names = self._names(id_)
@@ -370,7 +374,7 @@ class Cells(Mapping[str, Cell]):
         return found
 
     def reached(self, roots: Iterable[str]) -> set[str]:
-        """The derived values among `roots`, and all values that depend on any of `roots`."""
+        """Return the derived values among `roots`, and all values that depend on any of `roots`."""
         todo = list(roots)
         found = {id_ for id_ in todo if self.is_derived(id_)}
         dependents = self.dependents

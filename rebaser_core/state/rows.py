@@ -14,7 +14,7 @@ Row: TypeAlias = tuple[str, Json, State, Fault | None]  # id, then the fields of
 
 
 def all_rows(state: ChangeSetState) -> Iterator[Row]:
-    """The rows of `state.values()`, sorted by id, at a fraction of the cost of that call.
+    """Yield the rows of `state.values()`, sorted by id, at a fraction of the cost of that call.
 
     `state` must have no open view.
     """

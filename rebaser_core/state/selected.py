@@ -33,7 +33,7 @@ def fold_selected(
 
 
 def select_delta(delta: Delta, ids: Container[str]) -> Delta:
-    """The items of `delta` about the values `ids`."""
+    """Return the items of `delta` about the values `ids`."""
     if isinstance(delta, ComputedTable):
         return tuple([delta[at] for at, id_ in enumerate(delta.ids) if id_ in ids])
     return tuple([item for item in delta if item.id in ids])  # type: ignore[return-value] # all of one type

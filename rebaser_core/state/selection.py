@@ -24,7 +24,8 @@ class Item:
 def select_ids(
     state: "ChangeSetState", match: str | None = None, *, after: str = "", limit: int | None = None
 ) -> list[str]:
-    """Ids of `state` that match the glob `match` (None: all), sorted: those after `after`, at most `limit`."""
+    """Return the ids of `state` that match the glob `match` (None: all), sorted: those after `after`, at
+    most `limit`."""
     ids = iter(state.cells)
     if match is not None:
         head, matches = match.partition("*")[0], matcher(match)
@@ -35,7 +36,7 @@ def select_ids(
 
 
 def select_values(state: "ChangeSetState", match: str | None = None) -> dict[str, Value]:
-    """Values of `state` by id, sorted by id if `match` is given."""
+    """Return the values of `state` by id, sorted by id if `match` is given."""
     if match is None:
         return state.values()
     return {item.id: item.value for item in select_items(state, match)}
@@ -44,7 +45,7 @@ def select_values(state: "ChangeSetState", match: str | None = None) -> dict[str
 def select_items(
     state: "ChangeSetState", match: str | None = None, *, after: str = "", limit: int | None = None
 ) -> list[Item]:
-    """The ids of `select_ids` with their values and definitions."""
+    """Return the ids of `select_ids` with their values and definitions."""
     items: list[Item] = []
     stale = state.stale()
     for id_ in select_ids(state, match, after=after, limit=limit):

@@ -49,7 +49,7 @@ class Templates:
         return iter(self._all)
 
     def place(self, function: str, inputs: tuple[tuple[str, int], ...], params: Mapping[str, Json]) -> int:
-        """The position of a template, added if it is new."""
+        """Return the position of a template, added if it is new."""
         key = (function, inputs, canonical(dict(params)) if params else b"")
         place = self._places.get(key)
         if place is None:
@@ -80,7 +80,7 @@ class Templates:
     def input_places(
         self, template: NDArray[Any], first_input: NDArray[Any]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Positions in `refs` of the inputs of definitions, given their `template` and `first_input`.
+        """Return the positions in `refs` of the inputs of definitions, given their `template` and `first_input`.
 
         Returns an array of all positions, one definition after another, and two arrays by definition: where its
         positions begin in the first array, and how many it has.

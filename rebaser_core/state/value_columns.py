@@ -72,12 +72,12 @@ class ValueColumns:
         self._touched = self.touched.data
 
     def find(self, id_: str) -> int:
-        """The row of a value; -1 if it does not exist."""
+        """Return the row of a value; -1 if it does not exist."""
         row = self.index.get(id_, -1)
         return row if row >= 0 and self._state[row] else -1
 
     def value(self, row: int) -> Json:
-        """The value of a row. Thanks to memory views, this is three times as fast as `kinds.decode_one`."""
+        """Return the value of a row. Thanks to memory views, this is three times as fast as `kinds.decode_one`."""
         kind = self._kind[row]
         if kind == FLOAT:
             return self._double[row]
@@ -88,7 +88,7 @@ class ValueColumns:
         return None if kind == NULL else kind == TRUE
 
     def rows(self) -> NDArray[np.intp]:
-        """All rows that have values."""
+        """Return all rows that have values."""
         return np.flatnonzero(self.state[: self.count])
 
     def extend(self, ids: list[str]) -> None:

@@ -62,10 +62,10 @@ class View:
             self._unpin_if_unused()
 
     def cell(self, id_: str) -> Cell | None:
-        """The cell of `id_`, or None."""
+        """Return the cell of `id_`, or None."""
         return self._cells.base_cell(id_)
 
     def ids(self) -> list[str]:
-        """Every id that exists in this view."""
+        """Return every id that exists in this view."""
         ids = self.columns.ids
         return [ids[row] for row in self.columns.rows().tolist()]

@@ -28,7 +28,7 @@ class Subjects:
         return f"{self.prefix}.rebaser" if self.prefix else "rebaser"
 
     def stream(self, name: str) -> str:
-        """The name of a stream in this installation, given its name without prefix (`REBASER_TASKS`)."""
+        """Return the name of a stream in this installation, given its name without prefix (`REBASER_TASKS`)."""
         return f"{self.prefix}_{name}" if self.prefix else name
 
     @cached_property

@@ -46,7 +46,7 @@ class TopologyOptions:
 
 
 def storage(options: TopologyOptions, *, clustered: bool) -> dict[str, Any]:
-    """The fields of a stream's configuration that durability determines.
+    """Return the fields of a stream's configuration that durability determines.
 
     Raises `ConfigError` for fewer copies than `safe` needs. A single NATS server cannot hold several copies. It is safe
     if it syncs every write, which is a setting of that server.
@@ -141,7 +141,7 @@ def initial_limits(subjects: Subjects) -> dict[str, dict[str, Any]]:
 
 
 def first_sequence_after(last: int) -> int:
-    """The first sequence of a stream that replaces one whose newest known message had the sequence `last`.
+    """Return the first sequence of a stream that replaces one whose newest known message had the sequence `last`.
 
     Acks, deletes and expected sequences that were meant for the old stream must not match a message of the new one.
     """
@@ -157,7 +157,8 @@ def _nanos(seconds: float | None) -> int | None:
 
 
 def tasks_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, Any]:
-    """The durable pull consumer of all servers. The `overflow` policy gives spare servers tasks only while others lag.
+    """Return the durable pull consumer of all servers. The `overflow` policy gives spare servers tasks only while
+    others lag.
 
     No `max_deliver`: a work-queue message that exhausts it would stay in the stream and block its change set forever.
     """
@@ -170,8 +171,8 @@ def tasks_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, An
 
 
 def sweep_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, Any]:
-    """The consumer from which every server tries to pull the single sweep message; NATS delivers it only to the pinned
-    client."""
+    """Return the consumer from which every server tries to pull the single sweep message; NATS delivers it only to the
+    pinned client."""
     return _durable(SWEEP_CONSUMER, subjects.sweep, max(options.sweep_interval, MIN_SWEEP_LEASE)) | {
         "priority_policy": "pinned_client",
         "priority_groups": [SWEEP_GROUP],
@@ -180,7 +181,7 @@ def sweep_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, An
 
 
 def consumers(subjects: Subjects, options: TopologyOptions) -> list[tuple[str, dict[str, Any]]]:
-    """The durable consumers as pairs of stream name and configuration."""
+    """Return the durable consumers as pairs of stream name and configuration."""
     return [
         (subjects.tasks_stream, tasks_consumer(subjects, options)),
         (subjects.sweep_stream, sweep_consumer(subjects, options)),

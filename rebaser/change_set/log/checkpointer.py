@@ -27,8 +27,8 @@ ROW = 100  # approximate bytes of a row
 
 
 def due(commits: CommitLog, min_bytes: int) -> bool:
-    """Whether a checkpoint is due: the log since the last checkpoint exceeds `min_bytes` bytes, and 1/`SHARE` of the
-    size of that checkpoint."""
+    """Return whether a checkpoint is due: the log since the last checkpoint exceeds `min_bytes` bytes, and 1/`SHARE` of
+    the size of that checkpoint."""
     checkpoint = commits.state.checkpoint
     return commits.tail_weight > max(min_bytes, checkpoint.size // SHARE if checkpoint else 0)
 
@@ -50,7 +50,7 @@ async def write(context: Context, commits: CommitLog, *, full: bool = False) -> 
 
 
 async def all_stored(blobs: BlobStore, addresses: Sequence[str]) -> bool:
-    """Whether all of these blobs are stored."""
+    """Return whether all of these blobs are stored."""
     missing: list[str] = []
 
     async def look(address: str) -> None:
@@ -71,8 +71,8 @@ async def _purge_through(context: Context, commits: CommitLog) -> int:
 
 
 def is_crowded(logs: StreamInfo) -> bool:
-    """Whether the stream of all logs is too full to keep history. If it filled up completely, requests would have to
-    wait."""
+    """Return whether the stream of all logs is too full to keep history. If it filled up completely, requests would
+    have to wait."""
     bound = as_int(logs.config.get("max_bytes"))
     return 0 < bound < logs.bytes / CROWDED
 

@@ -31,7 +31,7 @@ async def with_blobs_named(blobs: BlobStore, commit: Commit, max_bytes: int) -> 
 
 
 def _parts(commit: Commit) -> list[BlobRef]:
-    """The blobs that `commit` itself refers to, except those of its checkpoint."""
+    """Return the blobs that `commit` itself refers to, except those of its checkpoint."""
     parts = [commit.delta_blob, commit.before_blob, commit.origin.tail_blob if commit.origin else None]
     parts += [commit.replay.blob] if commit.replay else []
     parts += [decision.result for decision in commit.requests]

@@ -115,7 +115,8 @@ def _check_follows(reverts: Reverts, sequence: int, commit: Commit | None, previ
 
 
 def _edits(commit: Commit, reverts: Reverts) -> tuple[tuple[Update, ...], tuple[Update, ...]]:
-    """The definitions that `commit` replaced, and its edits: all, or those of the request that `reverts` names."""
+    """Return the definitions that `commit` replaced, and its edits: all, or those of the request that
+    `reverts` names."""
     delta: tuple[Update, ...] = tuple(commit.delta)  # type: ignore[arg-type] # it is a `rebase` commit
     before = commit.before
     if before is None and delta:

@@ -23,18 +23,18 @@ TERMINAL_VARIABLES = frozenset({"FORCE_COLOR", "TTY_COMPATIBLE"})  # make rich t
 
 @cache
 def out() -> "Console":
-    """Standard output. rich uses no colours if it is not a terminal, or if NO_COLOR is set."""
+    """Return standard output. rich uses no colours if it is not a terminal, or if NO_COLOR is set."""
     return _console()(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
 @cache
 def err() -> "Console":
-    """Standard error."""
+    """Return standard error."""
     return _console()(stderr=True, highlight=False, soft_wrap=True)
 
 
 def is_terminal() -> bool:
-    """Whether stdout is a terminal, or the environment says that it is. rich is imported only if it may be a
+    """Return whether stdout is a terminal, or the environment says that it is. rich is imported only if it may be a
     terminal."""
     return (sys.stdout.isatty() or not TERMINAL_VARIABLES.isdisjoint(os.environ)) and out().is_terminal
 
@@ -217,7 +217,7 @@ class _QuickRows:
             self._columns.append((width, position in right, before, after))
 
     def text(self, line: tuple[str, ...]) -> str:
-        """The row with the cells `line`."""
+        """Return the row with the cells `line`."""
         cells = []
         for cell, (width, right, before, after) in zip(line, self._columns, strict=True):
             cell = cell.rstrip() if right else cell  # noqa: PLW2901 - as rich does

@@ -27,7 +27,7 @@ class UpdateBatch:
     size: int = 0
 
     def has_room(self, line: UpdateLine) -> bool:
-        """Whether `line` fits."""
+        """Return whether `line` fits."""
         return not self.updates or (len(self.updates) < self.max_count and self.size + line.size <= self.max_bytes)
 
     def add(self, line: UpdateLine) -> None:

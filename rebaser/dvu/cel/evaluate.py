@@ -53,7 +53,7 @@ class _Program:
 
 
 def evaluate(inputs: Mapping[str, Json], expression: object) -> Json:
-    """The value of the formula `expression`, whose names are those of `inputs`. Raises `FormulaError`."""
+    """Return the value of the formula `expression`, whose names are those of `inputs`. Raises `FormulaError`."""
     if not isinstance(expression, str):
         raise FormulaError(formulas.NO_FORMULA)
     program = _compile(expression)
@@ -73,16 +73,15 @@ def evaluate(inputs: Mapping[str, Json], expression: object) -> Json:
 
 
 def parsed(expression: str, names: tuple[str, ...]) -> bytes | None:
-    """The serialized syntax tree of a formula whose inputs are `names`; None if the formula fails for all values of
-    these inputs.
-    """
+    """Return the serialized syntax tree of a formula whose inputs are `names`; None if the formula fails for all values
+    of these inputs."""
     formula = formulas.read(expression)
     return None if isinstance(formula, str) or formula.wrong_names(names) else formula.tree
 
 
 @lru_cache(formulas.CACHED)
 def _compile(expression: str) -> _Program | str:
-    """The compiled formula, or the reason why it cannot be compiled."""
+    """Return the compiled formula, or the reason why it cannot be compiled."""
     formula = formulas.read(expression)
     if isinstance(formula, str):
         return formula
@@ -116,10 +115,9 @@ def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length:
 
 
 def _plain(result: Any) -> Json:
-    """The JSON value of a CEL value. In cel-expr-python 0.1.3, `value()` of a null drops a reference that the library
-    does not own, and after a few thousand calls `None` is freed. So the type is checked first, and lists and maps are
-    converted item by item.
-    """
+    """Return the JSON value of a CEL value. In cel-expr-python 0.1.3, `value()` of a null drops a reference that the
+    library does not own, and after a few thousand calls `None` is freed. So the type is checked first, and lists and
+    maps are converted item by item."""
     return _convert(result, [DEFAULT_LIMITS.max_value_bytes])
 
 

@@ -48,7 +48,8 @@ _Span = tuple[int, int]
 
 
 def compile_formula(tree: bytes, inputs: Mapping[str, int]) -> Program:
-    """The program of a formula, given its serialized tree and the register of each input. Raises `NotCompiled`."""
+    """Return the program of a formula, given its serialized tree and the register of each input. Raises
+    `NotCompiled`."""
     compiler = _Compiler(tree, inputs)
     parsed = syntax.only(tree, *syntax.only(tree, 0, len(tree), syntax.ANY_VALUE), syntax.PARSED_EXPR)
     compiler.program.add(instructions.RETURN, compiler.operand(parsed), to=0)

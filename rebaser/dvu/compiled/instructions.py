@@ -103,8 +103,8 @@ class Program:
         self.instructions[jump] = (op, to, left, len(self.instructions))
 
     def placed(self, first: int, constants: int) -> list[Instruction]:
-        """The instructions for a program that begins at index `first` of a longer array of instructions, and whose
-        constants are in the registers from `constants` on."""
+        """Return the instructions for a program that begins at index `first` of a longer array of instructions, and
+        whose constants are in the registers from `constants` on."""
         placed = []
         for op, to, left, right in self.instructions:
             target = right + first if JUMP <= op <= JUMP_IF_NOTHING else right
@@ -123,7 +123,8 @@ _EXACT = 2**53  # a double represents every integer up to here exactly
 
 
 def for_doubles(program: Program) -> Program | None:
-    """A form of `program` for inputs that are all doubles. It needs no checks of kinds, and its constants are doubles.
+    """Return a form of `program` for inputs that are all doubles. It needs no checks of kinds, and its constants are
+    doubles.
 
     None if `program` might compute something other than doubles and booleans from such inputs, or if the form might
     give another result.
@@ -138,7 +139,8 @@ def for_doubles(program: Program) -> Program | None:
 
 
 def for_integers(program: Program) -> Program | None:
-    """A form of `program` for inputs that are all integers. It needs no checks of kinds; its constants are integers.
+    """Return a form of `program` for inputs that are all integers. It needs no checks of kinds; its constants are
+    integers.
 
     None if `program` might compute something other than integers and booleans from such inputs.
     """
@@ -173,8 +175,8 @@ def _typed(
 
 
 def _type_of_integers(op: int, left: int | None, right: int | None) -> int | None:
-    """The type of an instruction's result, given the types of its operands, if inputs are integers. None if the types
-    do not determine it."""
+    """Return the type of an instruction's result, given the types of its operands, if inputs are integers. None if the
+    types do not determine it."""
     if ADD <= op <= REMAINDER or op in (GREATEST, LEAST):
         return _INTEGER if left == right == _INTEGER else None
     if EQUAL <= op <= GREATER_EQUAL:
@@ -187,8 +189,8 @@ def _type_of_integers(op: int, left: int | None, right: int | None) -> int | Non
 
 
 def _type_of_doubles(op: int, left: int | None, right: int | None) -> int | None:
-    """The type of an instruction's result, given the types of its operands, if inputs are doubles. None if the types do
-    not determine it."""
+    """Return the type of an instruction's result, given the types of its operands, if inputs are doubles. None if the
+    types do not determine it."""
     if op in _ARITHMETIC or EQUAL <= op <= GREATER_EQUAL:
         if _TRUTH in (left, right) or None in (left, right) or _DOUBLE not in (left, right):
             return None

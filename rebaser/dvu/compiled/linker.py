@@ -31,7 +31,7 @@ class SweepArrays(Protocol):
 
 
 def link(packet: Packet, functions: FunctionRegistry, max_inputs: int) -> "LinkedPrograms | None":
-    """The programs of a packet, ready to run; None if Python should compute all of it.
+    """Return the programs of a packet, ready to run; None if Python should compute all of it.
 
     A node with more than `max_inputs` inputs is left to Python.
     """
@@ -94,7 +94,7 @@ class LinkedPrograms:
 
 
 def _forms(program: Program | None) -> tuple[Program | None, ...]:
-    """The forms of `program`: for inputs of any kind, for doubles only, and for integers only. Empty without a
+    """Return the forms of `program`: for inputs of any kind, for doubles only, and for integers only. Empty without a
     program."""
     if program is None:
         return ()
@@ -102,8 +102,8 @@ def _forms(program: Program | None) -> tuple[Program | None, ...]:
 
 
 def phase_order(arrays: SweepArrays, flags: Any) -> tuple[Any, Any]:
-    """The nodes of a packet in the order of `rebaser.dvu.compiled.phases`, and the index at which each phase begins,
-    followed by the end of the last phase. `flags` are BY_PYTHON and TEXT of each template."""
+    """Return the nodes of a packet in the order of `rebaser.dvu.compiled.phases`, and the index at which each phase
+    begins, followed by the end of the last phase. `flags` are BY_PYTHON and TEXT of each template."""
     refs, count = arrays.packet.refs, len(arrays.packet.template)
     given = (arrays.packet.template, arrays.starts, refs.view(np.uint32), arrays.kinds, flags)
     begin, order = np.zeros(2 * count + 2, np.int32), np.empty(count, np.int32)

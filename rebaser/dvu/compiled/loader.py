@@ -47,19 +47,19 @@ def load() -> bool:
 
 
 def kernel() -> Any:
-    """The module `rebaser.dvu.compiled.kernel`; None unless it has been loaded."""
+    """Return the module `rebaser.dvu.compiled.kernel`; None unless it has been loaded."""
     return _kernel
 
 
 def is_cached() -> bool:
-    """Whether this machine has the compiled kernel of this release."""
+    """Return whether this machine has the compiled kernel of this release."""
     folder = _cache_folder()
     # Files of other modules do not count: the folder may contain only the loops of planning.
     return bool(folder) and any(Path(folder).rglob("*sweep*.nbc"))
 
 
 def compile_module(functions: Any) -> Any:
-    """The functions of a module, compiled if Numba is installed. They do not hold the interpreter lock.
+    """Return the functions of a module, compiled if Numba is installed. They do not hold the interpreter lock.
 
     A function may call functions defined above it. A function whose name begins with an underscore is inlined into its
     callers.
@@ -94,8 +94,8 @@ def _prune(own: Path) -> None:
 
 
 def _cache_folder() -> str:
-    """The folder for compiled code of this release, with its time of last use set to now; empty if no folder can be
-    written."""
+    """Return the folder for compiled code of this release, with its time of last use set to now; empty if no folder can
+    be written."""
     caches = os.environ.get("XDG_CACHE_HOME") or ("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
     root = Path(os.environ[_FOLDER]) if os.environ.get(_FOLDER) else Path(caches, "rebaser")
     with contextlib.suppress(OSError, RuntimeError):

@@ -32,7 +32,7 @@ _REDUCTIONS: Final = {
 
 
 def translate(template: Template, function: Function | None) -> Program | None:
-    """The program of a definition that calls `function`; None if it cannot be translated."""
+    """Return the program of a definition that calls `function`; None if it cannot be translated."""
     if function is None:
         return None
     translator = _BY_FUNCTION.get(id(function))
@@ -97,7 +97,7 @@ def _cel(inputs: _Inputs, params: Params) -> Program:
 
 
 def _registers(inputs: _Inputs) -> Mapping[str, int]:
-    """The register of each input that is a single value, not a list. Raises `NotCompiled` if there are too many
+    """Return the register of each input that is a single value, not a list. Raises `NotCompiled` if there are too many
     inputs."""
     registers: dict[str, int] = {}
     register = 0

@@ -115,14 +115,14 @@ def flatten(values: Sequence[Json]) -> list[Json]:
 
 
 def single_input(values: Sequence[Json]) -> Json:
-    """The input of a function that takes exactly one. Raises `FunctionError` if there are more or none."""
+    """Return the input of a function that takes exactly one. Raises `FunctionError` if there are more or none."""
     if len(values) != 1:
         raise FunctionError(f"the function takes one input, not {len(values)}")
     return values[0]
 
 
 def type_name(value: Json) -> str:
-    """The type of `value` in the words of a user, with an article."""
+    """Return the type of `value` in the words of a user, with an article."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -80,7 +80,7 @@ def mean(values: list[Json], _: Params) -> Json:
 
 
 def _comparable(values: list[Json]) -> list[Any]:
-    """The flattened values. Raises `FunctionError` unless they are all numbers or all text."""
+    """Return the flattened values. Raises `FunctionError` unless they are all numbers or all text."""
     flat = flatten(values)
     return flat if all(type(value) is str for value in flat) else _numbers(flat)[0]
 

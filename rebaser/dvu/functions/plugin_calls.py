@@ -63,8 +63,8 @@ def _copy(given: Any) -> Any:
 
 
 def _copied_result(result: Any) -> Any:
-    """A copy of a result, so that the plug-in cannot change it later. Raises `UnprocessableError` for a list or map
-    that cannot be stored."""
+    """Return a copy of a result, so that the plug-in cannot change it later. Raises `UnprocessableError` for a list or
+    map that cannot be stored."""
     return _plain(check_json(result)) if isinstance(result, (list, dict)) else result
 
 

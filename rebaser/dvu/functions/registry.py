@@ -30,39 +30,39 @@ class FunctionRegistry:
     broken: Mapping[str, str]
 
     def fingerprints(self, names: Iterable[str]) -> dict[str, str | None]:
-        """The fingerprint of each function: empty for a built-in, None for a function that is not installed."""
+        """Return the fingerprint of each function: empty for a built-in, None for a function that is not installed."""
         functions = {name: self.functions.get(name) for name in names}
         return {name: function.fingerprint if function else None for name, function in functions.items()}
 
 
 def builtins() -> dict[str, Function]:
-    """The functions that come with Rebaser, by name."""
+    """Return the functions that come with Rebaser, by name."""
     return {function.name: function for function in (*numbers.ALL, *text.ALL, *collections.ALL, *formula.ALL)}
 
 
 @cache
 def registry() -> FunctionRegistry:
-    """The functions of this process. Plug-ins are loaded once."""
+    """Return the functions of this process. Plug-ins are loaded once."""
     return load(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
 
 
 def plugins() -> list[importlib.metadata.EntryPoint]:
-    """The entry points of the plug-ins that this process has loaded."""
+    """Return the entry points of the plug-ins that this process has loaded."""
     broken = registry().broken
     return [entry for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP) if entry.name not in broken]
 
 
 @cache
 def identity() -> str:
-    """The fingerprint of all code that decides a value in this process, plug-ins included."""
+    """Return the fingerprint of all code that decides a value in this process, plug-ins included."""
     functions = registry().functions
     lines = (f"{name} {functions[name].fingerprint}".encode() for name in sorted(functions))
     return fingerprint.digest(fingerprint.code().encode(), *lines)
 
 
 def load(entries: Iterable[importlib.metadata.EntryPoint]) -> FunctionRegistry:
-    """The built-in functions and those of `entries`. An entry point is a `Function`, or a callable `(inputs, params)`,
-    which is registered under the name of the entry point."""
+    """Return the built-in functions and those of `entries`. An entry point is a `Function`, or a callable `(inputs,
+    params)`, which is registered under the name of the entry point."""
     functions = builtins()
     broken: dict[str, str] = {}
     for entry in sorted(entries, key=lambda entry: (entry.name, entry.value)):
@@ -90,8 +90,8 @@ def _load_one(entry: importlib.metadata.EntryPoint, taken: Container[str]) -> Fu
 
 
 def _fingerprint(entry: importlib.metadata.EntryPoint, function: Function) -> str:
-    """A hash of the entry point, the version of its distribution, and the source files that define the entry point and
-    the function. So the hash also changes when a source is edited without a new version."""
+    """Return a hash of the entry point, the version of its distribution, and the source files that define the entry
+    point and the function. So the hash also changes when a source is edited without a new version."""
     version = f"{entry.dist.name} {entry.dist.version}" if entry.dist else ""
     names = [entry.module, *(getattr(form, "__module__", None) for form in (function.call, function.vector) if form)]
     files = [getattr(sys.modules.get(name or ""), "__file__", None) for name in dict.fromkeys(names)]

@@ -22,7 +22,7 @@ _FORMATTER = string.Formatter()
 
 
 def _text(value: Json) -> str:
-    """A scalar as text: numbers as in JSON, booleans as true and false, null as empty text."""
+    """Return a scalar as text: numbers as in JSON, booleans as true and false, null as empty text."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -42,7 +42,7 @@ def _joined(parts: list[str], separator: str = "") -> str:
 
 
 def _texts(column: Any, spec: str = "") -> list[str | None]:
-    """A column of scalars as text, formatted by `spec`. Without `spec`, null stays null."""
+    """Return a column of scalars as text, formatted by `spec`. Without `spec`, null stays null."""
     if isinstance(column, tuple):
         raise FunctionError("a list is not text")
     values = to_list(column)
@@ -104,7 +104,8 @@ def join(values: list[Json], params: Params) -> Json:
 
 
 def _template(params: Params) -> list[tuple[str, str | None, str, str | None]]:
-    """The literals of the template, each with name, format and conversion of the field that follows it, if any."""
+    """Return the literals of the template, each with name, format and conversion of the field that follows it,
+    if any."""
     template = params.get("template")
     if not isinstance(template, str):
         raise FunctionError("the param template is missing or not text")

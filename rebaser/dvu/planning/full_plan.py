@@ -58,7 +58,7 @@ class _Changes:
 def plan_full_graph(
     view: View, layout: GraphLayout, roots: subgraph.Ints, functions: FunctionRegistry, limits: Thresholds
 ) -> "FullGraphPlan | None":
-    """The plan of everything that the rows `roots` reach; None if a `PacketPlan` is better.
+    """Return the plan of everything that the rows `roots` reach; None if a `PacketPlan` is better.
 
     A `PacketPlan` is better if the graph has no structure (it has a cycle, or its patterns stand for too many inputs),
     if the roots reach only a small part of the graph, or if `FullGraphPlan.is_suitable` is False for that part.
@@ -82,7 +82,7 @@ def plan_full_graph(
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A read-only view. Numba compiles a function once for writable arrays and once more for read-only ones."""
+    """Return a read-only view. Numba compiles a function once for writable arrays and once more for read-only ones."""
     view = array.view()
     view.flags.writeable = False
     return view
@@ -161,8 +161,8 @@ class FullGraphPlan:
         self._delivery = _SHARED
 
     def is_suitable(self) -> bool:
-        """Whether compiled code can compute enough of the nodes, and the texts, lists and maps among the input values
-        are small enough for one packet."""
+        """Return whether compiled code can compute enough of the nodes, and the texts, lists and maps among the input
+        values are small enough for one packet."""
         slow = self._limits.full_plan_max_python_share
         columns, structure = self._columns, self._structure
         by_python = np.array(self._by_python, np.bool_)
@@ -178,8 +178,8 @@ class FullGraphPlan:
         return sum(estimated_size(columns.other[row]) for row in texts) <= self._limits.full_plan_max_text_bytes
 
     def next_wave(self) -> list[bytes]:
-        """The packet, in a list; an empty list once its results are absorbed. Raises `DvuError` before the results are
-        absorbed."""
+        """Return the packet, in a list; an empty list once its results are absorbed. Raises `DvuError` before the
+        results are absorbed."""
         if self._in_flight:
             raise DvuError("the results of the last wave are not absorbed yet")
         if self._done:
@@ -268,8 +268,8 @@ class FullGraphPlan:
         self._changed += found
 
     def _differs(self, row: int, index: int, part: Results, node_faults: Iterator[NodeFault]) -> bool:
-        """Whether the text, list, map or fault at `index` of `part` differs from the stored one in `row`. A fault is
-        the next item of `node_faults`, which iterates over the faults of the part."""
+        """Return whether the text, list, map or fault at `index` of `part` differs from the stored one in `row`. A
+        fault is the next item of `node_faults`, which iterates over the faults of the part."""
         columns = self._columns
         if part.values.kinds[index] == OTHER:
             comparable = columns.state[row] == OK and columns.kind[row] == OTHER
@@ -282,8 +282,8 @@ class FullGraphPlan:
         return True
 
     def _fault(self, row: int, node_fault: NodeFault) -> Fault:
-        """The fault of the value in `row`. A worker reported `node_fault`: the code and message of a fault of the value
-        itself, or the slot of an input that failed or does not exist."""
+        """Return the fault of the value in `row`. A worker reported `node_fault`: the code and message of a fault of
+        the value itself, or the slot of an input that failed or does not exist."""
         columns = self._columns
         id_ = columns.ids[row]
         if not isinstance(node_fault, int):
@@ -304,7 +304,7 @@ class FullGraphPlan:
         return [0, self.size]
 
     def computed(self) -> ComputedTable:
-        """The values that differ from the stored ones. Complete once `next_wave` has returned an empty list."""
+        """Return the values that differ from the stored ones. Complete once `next_wave` has returned an empty list."""
         changes, count = self._changes, self._changed
         rows, kinds, bits = changes.rows[:count], changes.kinds[:count], changes.bits[:count]
         failed = np.flatnonzero(kinds == FAULT)

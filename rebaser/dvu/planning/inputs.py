@@ -45,8 +45,8 @@ class NewValues:
 
 
 def row_kinds(columns: Columns, rows: Ints) -> npt.NDArray[np.uint8]:
-    """The kinds of the values in `rows` as inputs: an unset value is `NULL`, a value in error `FAULT`, and a value that
-    does not exist `MISSING`."""
+    """Return the kinds of the values in `rows` as inputs: an unset value is `NULL`, a value in error `FAULT`, and a
+    value that does not exist `MISSING`."""
     state, kinds = columns.state[rows], columns.kind[rows]
     kinds[state == UNSET] = NULL
     kinds[state == ERROR] = FAULT
@@ -55,7 +55,7 @@ def row_kinds(columns: Columns, rows: Ints) -> npt.NDArray[np.uint8]:
 
 
 def row_sizes(columns: Columns, rows: Ints) -> npt.NDArray[np.int64]:
-    """The approximate number of bytes that the value in each of `rows` takes as a constant of a packet."""
+    """Return the approximate number of bytes that the value in each of `rows` takes as a constant of a packet."""
     kinds = row_kinds(columns, rows)
     sizes = np.full(len(rows), _NUMBER_BYTES, np.int64)
     sizes[(kinds == FAULT) | (kinds == MISSING)] = _NO_VALUE_BYTES
@@ -65,7 +65,7 @@ def row_sizes(columns: Columns, rows: Ints) -> npt.NDArray[np.int64]:
 
 
 def constant_column(codes: Ints, columns: Columns, graph: Subgraph, new: NewValues) -> Column:
-    """A column of the inputs that `codes` name, in the same order.
+    """Return a column of the inputs that `codes` name, in the same order.
 
     The code `-k - 1` names constant `k` of `graph`. Any other code is a position of `graph` whose value is known: the
     new result in `new` if it changed, otherwise the stored value.
@@ -85,12 +85,12 @@ def constant_column(codes: Ints, columns: Columns, graph: Subgraph, new: NewValu
 
 
 def input_item(column: Column, index: int) -> Item:
-    """The input at `index` of `column`. It is a `Sentinel` if the input does not exist or is in error."""
+    """Return the input at `index` of `column`. It is a `Sentinel` if the input does not exist or is in error."""
     return NO_VALUE if column.kinds[index] == MISSING else column[index]
 
 
 def baseline_column(rows: Ints, columns: Columns) -> Column:
-    """The stored values and faults of `rows`, in the form in which a worker compares them with its results.
+    """Return the stored values and faults of `rows`, in the form in which a worker compares them with its results.
 
     Small values are included as they are, large values and faults that name no other value as digests. A fault that
     names other values is only its kind, `FAULT`; a stale value is `UNKNOWN`.

@@ -49,12 +49,12 @@ class IdText:
 
     @classmethod
     def of(cls, ids: Sequence[str]) -> "IdText":
-        """The text of `ids`, none of which has a line break in it."""
+        """Return the text of `ids`, none of which has a line break in it."""
         text = np.frombuffer("".join([f"{id_}\n" for id_ in ids]).encode(), np.uint8)
         return cls(text, np.flatnonzero(text == ord("\n")) + 1)
 
     def lines(self, nodes: subgraph.Ints, interpreted_max: int) -> bytes:
-        """The ids with the numbers `nodes`, of which there is at least one, separated by line breaks."""
+        """Return the ids with the numbers `nodes`, of which there is at least one, separated by line breaks."""
         first, last = int(nodes[0]), int(nodes[-1])
         if last - first == len(nodes) - 1 and bool((np.diff(nodes) == 1).all()):  # `nodes` are usually consecutive
             return self.text[self.ends[first - 1] if first else 0 : self.ends[last] - 1].tobytes()
@@ -80,7 +80,7 @@ _layouts: "WeakKeyDictionary[Columns, GraphLayout]" = WeakKeyDictionary()
 
 
 def cached_layout(columns: Columns) -> GraphLayout | None:
-    """The cached layout if it fits the current definitions and pattern matches, otherwise None."""
+    """Return the cached layout if it fits the current definitions and pattern matches, otherwise None."""
     layout = _layouts.get(columns)
     return layout if layout is not None and layout.generation == _generation(columns) else None
 
@@ -134,7 +134,7 @@ def _layout_of(columns: Columns, interpreted_max: int) -> GraphLayout:
 
 
 def _topological_order(loops: Any, ptr: subgraph.Ints, idx: subgraph.Ints) -> subgraph.Ints:
-    """The positions in topological order. Positions in a cycle, and those that depend on one, are left out."""
+    """Return the positions in topological order. Positions in a cycle, and those that depend on one, are left out."""
     count = len(ptr) - 1
     waiting, sptr, sidx = np.zeros(count, np.int32), np.zeros(count + 1, np.int32), np.empty(len(idx), np.int32)
     loops.reverse_edges(ptr, idx, waiting, sptr, sidx)

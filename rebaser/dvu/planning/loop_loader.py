@@ -31,7 +31,7 @@ _deferral: Final = _Deferral()
 
 
 def loops_for(size: int, interpreted_max: int) -> Any:
-    """The functions of `loops` and `packing_loops`: compiled if `size` is above `interpreted_max`, otherwise
+    """Return the functions of `loops` and `packing_loops`: compiled if `size` is above `interpreted_max`, otherwise
     interpreted. `size` is the approximate number of positions and edges that the functions will visit."""
     if size <= interpreted_max:
         return _interpreted()
@@ -43,7 +43,7 @@ def loops_for(size: int, interpreted_max: int) -> Any:
 
 @cache
 def load() -> Any:
-    """The compiled loops, loaded on the first call."""
+    """Return the compiled loops, loaded on the first call."""
     from rebaser.dvu.compiled import loader  # noqa: PLC0415 - small graphs do not need it
 
     modules = map(loader.compile_module, (loops, packing_loops))

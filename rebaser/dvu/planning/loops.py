@@ -14,7 +14,7 @@ are its last parameters.
 
 
 def _is_input(row, dependent, template, first_input, arity, refs):
-    """Whether `row` is among the inputs of the derived row `dependent`."""
+    """Return whether `row` is among the inputs of the derived row `dependent`."""
     start = first_input[dependent]
     for position in range(start, start + arity[template[dependent]]):
         if refs[position] == row:
@@ -254,7 +254,7 @@ def mark_dependents(changed, sptr, sidx, dirty):
 
 
 def is_topological(ptr, idx):
-    """Whether all inputs of each position are constants or lower positions."""
+    """Return whether all inputs of each position are constants or lower positions."""
     for position in range(len(ptr) - 1):
         for edge in range(ptr[position], ptr[position + 1]):
             if idx[edge] >= position:

@@ -99,7 +99,7 @@ class PacketPlan:
         return list(accumulate(sizes, initial=self.size - len(self._remaining) - sum(sizes)))
 
     def computed(self) -> ComputedTable:
-        """The values that differ from the stored ones. Complete once `next_wave` has returned an empty list."""
+        """Return the values that differ from the stored ones. Complete once `next_wave` has returned an empty list."""
         new, ids = self._new, self._columns.ids
         positions = np.flatnonzero(new.changed)
         rows, kinds, bits = self._graph.rows[positions], new.kinds[positions], new.bits[positions]
@@ -110,8 +110,8 @@ class PacketPlan:
         return ComputedTable(RowIds(ids, rows), kinds, bits, others, new_faults, rows, self._columns)
 
     def next_wave(self) -> list[bytes]:
-        """The packets of the next wave, which can be computed in any order and on any executor. An empty list when all
-        values are done.
+        """Return the packets of the next wave, which can be computed in any order and on any executor. An empty list
+        when all values are done.
 
         Raises `DvuError` before the results of the last wave are absorbed.
         """
@@ -141,14 +141,15 @@ class PacketPlan:
         return self._fill(work, enough, one_only=False) or []
 
     def _work_left(self) -> int:
-        """The number of positions that are left, plus the number of their inputs."""
+        """Return the number of positions that are left, plus the number of their inputs."""
         ptr, remaining = self._graph.ptr, self._remaining
         if len(remaining) == self.size:
             return len(remaining) + len(self._graph.idx)
         return len(remaining) + int((ptr[remaining + 1] - ptr[remaining]).sum())
 
     def _fill(self, work: int, enough: int, *, one_only: bool) -> list[bytes] | None:
-        """The packets of a wave. A packet is full once it has `enough` of the `work` nodes and edges that are left.
+        """Return the packets of a wave. A packet is full once it has `enough` of the `work` nodes and edges that are
+        left.
 
         Returns None if `one_only` is True and one packet cannot hold everything.
         """
@@ -186,8 +187,8 @@ class PacketPlan:
         return made
 
     def _all_sizes(self) -> Any:
-        """Three arrays of approximate sizes in bytes: of each constant, of the value at each position, and of each
-        template."""
+        """Return three arrays of approximate sizes in bytes: of each constant, of the value at each position, and of
+        each template."""
         graph, columns = self._graph, self._columns
         if self._sizes is None:
             templates = [_template_size(self._template_at(number)) for number in self._templates.tolist()]
@@ -225,9 +226,8 @@ class PacketPlan:
         return self._columns.templates[number] if number >= 0 else self._graph.widened[-number - 1]
 
     def _too_large(self, position: int) -> Fault:
-        """The fault of the value at `position`, whose inputs are all known and together too large to send. As in a
-        worker, the faults of an unknown function and of a failed input take precedence over `too_large`.
-        """
+        """Return the fault of the value at `position`, whose inputs are all known and together too large to send. As in
+        a worker, the faults of an unknown function and of a failed input take precedence over `too_large`."""
         columns, graph = self._columns, self._graph
         row = graph.rows[position]
         id_ = columns.ids[row]
@@ -283,8 +283,8 @@ class PacketPlan:
             self._settle_fault(position, self._fault(sent, position, node_fault))
 
     def _fault(self, sent: _InFlight, position: int, node_fault: NodeFault) -> Fault:
-        """The fault of the value at `position`. A worker reported `node_fault`: the code and message of a fault of the
-        value itself, or the slot of an input that failed or does not exist."""
+        """Return the fault of the value at `position`. A worker reported `node_fault`: the code and message of a fault
+        of the value itself, or the slot of an input that failed or does not exist."""
         if not isinstance(node_fault, int):
             return Fault(*node_fault, self._id(position))
         base = len(sent.codes)
@@ -295,14 +295,14 @@ class PacketPlan:
         )
 
     def _id(self, code: int) -> str:
-        """The id of the value that `code` names."""
+        """Return the id of the value that `code` names."""
         return self._columns.ids[self._row(code)]
 
     def _row(self, code: int) -> int:
         return int(self._graph.rows[code] if code >= 0 else self._graph.outside[-code - 1])
 
     def _input_fault(self, position: int, code: int) -> Fault:
-        """The fault of the value at `position`, whose input `code` failed or does not exist."""
+        """Return the fault of the value at `position`, whose input `code` failed or does not exist."""
         columns, row, input_id = self._columns, self._row(code), self._id(code)
         if not columns.state[row]:
             return faults.missing_input(self._id(position), input_id)
@@ -330,7 +330,8 @@ def _template_size(template: Template) -> int:
 
 
 def _distinct(numbers: subgraph.Ints, interpreted_max: int) -> tuple[subgraph.Ints, subgraph.Ints]:
-    """The distinct numbers in `numbers`, ascending; and for each of `numbers` its index among the distinct ones."""
+    """Return the distinct numbers in `numbers`, ascending; and for each of `numbers` its index among the
+    distinct ones."""
     if len(numbers) > interpreted_max:
         values, indexes = np.unique(numbers, return_inverse=True)
         return values, indexes.astype(np.int32)

@@ -10,7 +10,7 @@ A position is settled once its value is known. Both modules are compiled in the 
 
 
 def _work_of(positions, start, end, ptr):
-    """The number of positions in `positions[start:end]`, plus the number of their inputs."""
+    """Return the number of positions in `positions[start:end]`, plus the number of their inputs."""
     work = 0
     for index in range(start, end):
         work += 1 + ptr[positions[index] + 1] - ptr[positions[index]]

@@ -55,8 +55,8 @@ class Expansion:
 
 
 def input_counts(columns: Columns, rows: Ints, loops: Any) -> tuple[Longs, Ints]:
-    """Two numbers for each of the derived `rows`: its inputs, each value that a pattern matches counted as one; and the
-    patterns that its definition names. `columns` must have patterns."""
+    """Return two numbers for each of the derived `rows`: its inputs, each value that a pattern matches counted as one;
+    and the patterns that its definition names. `columns` must have patterns."""
     assert columns.patterns is not None  # noqa: S101 - the caller has checked it
     links = columns.patterns.links()
     counts, patterns = np.empty(len(rows), np.int64), np.empty(len(rows), np.int32)
@@ -110,7 +110,7 @@ def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
 
 
 def _by_id(columns: Columns, rows: Ints, patterned: Longs) -> Longs:
-    """The indexes among `patterned` (indexes into `rows`) whose definitions call `by_id`."""
+    """Return the indexes among `patterned` (indexes into `rows`) whose definitions call `by_id`."""
     if BY_ID not in columns.templates.functions:
         return patterned[:0]
     template = columns.template[rows[patterned]]
@@ -140,7 +140,7 @@ def _name_inputs(columns: Columns, rows: Ints, positions: list[int], expansion: 
 
 
 def _input_rows(row: int, expansion: Expansion) -> list[int]:
-    """The rows that the input `row` stands for: the rows that a pattern matches if `row` belongs to a pattern,
+    """Return the rows that the input `row` stands for: the rows that a pattern matches if `row` belongs to a pattern,
     otherwise `row` itself."""
     number = -1 - int(expansion.pattern_of[row])
     if number < 0:

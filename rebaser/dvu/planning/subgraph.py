@@ -85,8 +85,8 @@ def refresh_indexes(columns: Columns) -> None:
 
 
 def root_rows(view: View) -> Ints:
-    """The rows of the roots of `view` (a removed root may have no row), followed by the rows of the patterns that match
-    the ids of removed roots."""
+    """Return the rows of the roots of `view` (a removed root may have no row), followed by the rows of the patterns
+    that match the ids of removed roots."""
     roots, columns = view.roots, view.columns
     index, globs = columns.index, columns.patterns
     rows = np.fromiter(map(index.get, roots, repeat(-1)), np.int32, len(roots))
@@ -99,14 +99,14 @@ def root_rows(view: View) -> Ints:
 
 
 def recompute_rows(view: View) -> Ints:
-    """The rows of the derived values that call a function for which a recompute was requested."""
+    """Return the rows of the derived values that call a function for which a recompute was requested."""
     if not view.recompute:
         return np.zeros(0, np.int32)
     return view.columns.derived(functions_of(view.recompute)).astype(np.int32)
 
 
 def input_count(columns: Columns, rows: Ints, interpreted_max: int) -> int:
-    """The number of inputs of all the derived `rows`; each value that a pattern matches counts as one."""
+    """Return the number of inputs of all the derived `rows`; each value that a pattern matches counts as one."""
     declared = _declared_inputs(columns, rows)
     if not columns.patterns:
         return declared
@@ -115,13 +115,13 @@ def input_count(columns: Columns, rows: Ints, interpreted_max: int) -> int:
 
 
 def _declared_inputs(columns: Columns, rows: Ints) -> int:
-    """The number of inputs of all the derived `rows`; each pattern counts as one."""
+    """Return the number of inputs of all the derived `rows`; each pattern counts as one."""
     return int(columns.templates.arity[columns.template[rows]].sum(dtype=np.int64))
 
 
 def expand_patterns(columns: Columns, rows: Ints, interpreted_max: int) -> patterns.Expansion | None:
-    """The inputs of the derived `rows`, with patterns replaced by the values that they match; None if the change set
-    has no patterns.
+    """Return the inputs of the derived `rows`, with patterns replaced by the values that they match; None if the change
+    set has no patterns.
 
     Raises `DvuError` if `rows` then have too many inputs together.
     """
@@ -131,7 +131,8 @@ def expand_patterns(columns: Columns, rows: Ints, interpreted_max: int) -> patte
 
 
 def build_subgraph(view: View, limits: Thresholds, reached: Reached | None = None) -> Subgraph:
-    """The subgraph of all derived values that are, or depend on, a root of `view` or a value that a recompute asks for.
+    """Return the subgraph of all derived values that are, or depend on, a root of `view` or a value that a recompute
+    asks for.
 
     `reached` is the result of `reach`, if the caller has it already. Raises `DvuError` if the values have too many
     inputs together once patterns are replaced by the values that they match.
@@ -164,8 +165,8 @@ def local_edges(
     interpreted_max: int,
     expansion: patterns.Expansion | None,
 ) -> tuple[Ints, Ints, Ints]:
-    """The arrays `ptr`, `idx` and `outside` of a `Subgraph` that consists of `rows`. `mark[row]` must be 1 for each of
-    `rows`, and 0 for their other inputs."""
+    """Return the arrays `ptr`, `idx` and `outside` of a `Subgraph` that consists of `rows`. `mark[row]` must be 1 for
+    each of `rows`, and 0 for their other inputs."""
     if expansion is None:
         edges, expanded = _declared_inputs(columns, rows), _NO_EXPANSION
     else:
@@ -220,8 +221,8 @@ def reach(view: View, roots: Ints, limits: Thresholds, max_rows: int | None = No
 
 
 def _topological_order(loops: Any, sptr: Ints, sidx: Ints, waiting: Ints) -> tuple[Ints, list[list[int]]]:
-    """The positions outside cycles in topological order, level by level; and the members of each cycle. `waiting` is
-    the number of inputs of each position that are positions; this function reduces it."""
+    """Return the positions outside cycles in topological order, level by level; and the members of each cycle.
+    `waiting` is the number of inputs of each position that are positions; this function reduces it."""
     count = len(waiting)
     order = np.empty(count, np.int32)
     ready = np.flatnonzero(waiting == 0)
@@ -246,8 +247,8 @@ def _topological_order(loops: Any, sptr: Ints, sidx: Ints, waiting: Ints) -> tup
 
 
 def _cycles(rest: list[int], successors: dict[int, list[int]]) -> list[list[int]]:
-    """The members of each cycle among the positions `rest`, whose dependents are `successors`. A cycle is a strongly
-    connected component of two or more positions, or a position that depends on itself (Tarjan 1972, without
+    """Return the members of each cycle among the positions `rest`, whose dependents are `successors`. A cycle is a
+    strongly connected component of two or more positions, or a position that depends on itself (Tarjan 1972, without
     recursion)."""
     number: dict[int, int] = {}
     low: dict[int, int] = {}

@@ -44,13 +44,14 @@ class Bundle:
     not_sent: tuple[importlib.metadata.Distribution, ...]
 
     def map_function(self) -> Callable[[Iterable[Any]], Iterator[Any]]:
-        """The function `evaluate_batches` of the code in the bundle, for a session that has received the bundle."""
+        """Return the function `evaluate_batches` of the code in the bundle, for a session that has received
+        the bundle."""
         return _map_function(self.name, identity(), self.modules)
 
 
 @cache
 def bundle() -> Bundle:
-    """The bundle of this process: all code that workers need and that can be sent."""
+    """Return the bundle of this process: all code that workers need and that can be sent."""
     files = {f"rebaser/{Path(rebaser.__file__).name}": Path(rebaser.__file__).read_bytes()}
     files |= _tree(Path(rebaser.__file__).parent / "dvu", "rebaser/dvu")
     files |= _tree(Path(rebaser_core.__file__).parent, "rebaser_core")
@@ -70,7 +71,8 @@ def bundle() -> Bundle:
 
 
 def _plugin_files(entry: importlib.metadata.EntryPoint) -> dict[str, bytes]:
-    """The files of a plug-in by path, with the part of its distribution's metadata that registers it as a plug-in."""
+    """Return the files of a plug-in by path, with the part of its distribution's metadata that registers it as a
+    plug-in."""
     files: dict[str, bytes] = {}
     top = sys.modules[entry.module.partition(".")[0]]
     if entry.dist:
@@ -91,7 +93,7 @@ def _plugin_files(entry: importlib.metadata.EntryPoint) -> dict[str, bytes]:
 
 
 def _top_level(path: str) -> str:
-    """The top-level package or module that the file `path` belongs to."""
+    """Return the top-level package or module that the file `path` belongs to."""
     return path.partition("/")[0].partition(".")[0]
 
 
@@ -120,7 +122,7 @@ def _map_function(name: str, wanted: str, modules: frozenset[str]) -> Callable[[
     """
 
     def loaded() -> bool:
-        """Whether this worker has this code already: unpacked on its path, or loaded by Spark's daemon."""
+        """Return whether this worker has this code already: unpacked on its path, or loaded by Spark's daemon."""
         if any(Path(path).name == Path(name).stem for path in sys.path):
             return True
         try:

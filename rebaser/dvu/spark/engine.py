@@ -108,7 +108,7 @@ class Engine:
         timeout: float | None = None,  # noqa: ASYNC109 - the engine interrupts a late job, and may repeat its calls
         arrived: Callable[[int, int], None] | None = None,
     ) -> list[list[Encoded]]:
-        """The results of each packet, in the order of the packets.
+        """Return the results of each packet, in the order of the packets.
 
         `arrived` is called with the number of packets that have results, and the number of nodes visited in the others,
         computed or not. `timeout` (seconds; default: a setting) bounds a job, but not the wait for the start of Spark;
@@ -261,9 +261,9 @@ class Engine:
             active.retired.set()
 
     def _task_count(self, job: Job) -> int:
-        """The number of Spark tasks for `job`. A large job has a task for each packet, within the limits of settings
-        and scheduler. A small job has one task, because another task would cost 30 to 45 ms, more than it saves.
-        """
+        """Return the number of Spark tasks for `job`. A large job has a task for each packet, within the limits of
+        settings and scheduler. A small job has one task, because another task would cost 30 to 45 ms, more than it
+        saves."""
         if not job.large:
             return 1
         return min(self._settings.parallelism, self._scheduler.large_job_tasks, len(job.calls[0].packets))

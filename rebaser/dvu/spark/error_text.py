@@ -15,7 +15,7 @@ _ADVICE = re.compile(r" Consider (?:setting|increasing|boosting) .*")
 
 
 def reason(error: BaseException) -> str:
-    """The reason for `error` in one line."""
+    """Return the reason for `error` in one line."""
     text = str(error).strip()
     if _TRACEBACK in text:
         name, message = traceback_error(text)

@@ -29,7 +29,7 @@ class WorkerPackages:
 
 
 def probe(names: Iterable[str]) -> Callable[[int], str]:
-    """A function for a worker that looks up the packages `names`; `parse_reply` reads its result.
+    """Return a function for a worker that looks up the packages `names`; `parse_reply` reads its result.
 
     The returned function is defined inside this one, so that it is pickled by value.
     """
@@ -48,13 +48,13 @@ def probe(names: Iterable[str]) -> Callable[[int], str]:
 
 
 def parse_reply(text: str) -> WorkerPackages:
-    """The packages that a probe returned as `text`."""
+    """Return the packages that a probe returned as `text`."""
     return WorkerPackages(*json.loads(text))
 
 
 def required(*, store: bool) -> tuple[list[Requirement], list[Requirement]]:
-    """Two sets of packages for workers: those that Rebaser requires, and those that it uses if they are installed.
-    `store`: whether the workers read a blob store."""
+    """Return two sets of packages for workers: those that Rebaser requires, and those that it uses if they are
+    installed. `store`: whether the workers read a blob store."""
     declared = importlib.metadata.requires("rebaser")
     ours = {requirement.name: requirement for requirement in _applicable(declared, ("", "blobs", "server"))}
     cel = importlib.metadata.version("cel-expr-python")
@@ -67,8 +67,8 @@ def required(*, store: bool) -> tuple[list[Requirement], list[Requirement]]:
 
 
 def plugin_requirements(bundle: Bundle) -> list[Requirement]:
-    """The packages that plug-ins require on workers: plug-ins that the bundle lacks, and the requirements of each
-    plug-in."""
+    """Return the packages that plug-ins require on workers: plug-ins that the bundle lacks, and the requirements of
+    each plug-in."""
     requirements = [Requirement(f"{plugin.name}=={plugin.version}") for plugin in bundle.not_sent]
     for plugin in (*bundle.sent, *bundle.not_sent):
         requirements += (declared for declared in _applicable(plugin.requires) if declared.name != "rebaser")
@@ -76,7 +76,8 @@ def plugin_requirements(bundle: Bundle) -> list[Requirement]:
 
 
 def missing(workers: Iterable[WorkerPackages], requirements: Iterable[Requirement]) -> str:
-    """One line that names, by host, the packages that are missing or of another version; empty if there are none."""
+    """Return one line that names, by host, the packages that are missing or of another version; empty if there are
+    none."""
     hosts: dict[str, set[str]] = {}
     for worker in workers:
         lacks = [_lack(requirement, worker.versions.get(requirement.name)) for requirement in requirements]
@@ -93,7 +94,7 @@ def _lack(requirement: Requirement, version: str | None) -> str:
 
 
 def _applicable(requirements: Iterable[str] | None, extras: Sequence[str] = ("",)) -> list[Requirement]:
-    """The members of `requirements` whose marker holds for this Python and one of `extras`."""
+    """Return the members of `requirements` whose marker holds for this Python and one of `extras`."""
     parsed = [Requirement(text) for text in requirements or ()]
     return [
         requirement

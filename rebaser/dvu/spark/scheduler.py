@@ -132,7 +132,7 @@ class JobScheduler:
                 (self._large if call.large else self._small).appendleft(call)
 
     def next_job(self, now: float) -> Job | None:
-        """A job to start now, which counts as running from now on; None if there is none."""
+        """Return a job to start now, which counts as running from now on; None if there is none."""
         if len(self._running) >= MAX_CONCURRENT_JOBS:
             return None
         if self._large and sum(job.large for job in self._running) < self._max_large_jobs:
@@ -142,7 +142,7 @@ class JobScheduler:
         return None
 
     def wake_at(self, now: float) -> float:
-        """The time at which to call `next_job` again, unless a call arrives or a job ends before."""
+        """Return the time at which to call `next_job` again, unless a call arrives or a job ends before."""
         if not self._small or len(self._running) >= MAX_CONCURRENT_JOBS:
             return math.inf
         return self._small_job_due(now)
@@ -188,7 +188,8 @@ class JobScheduler:
         return [job for job in self._running if not job.large and now - job.started_at < self._slow_after]
 
     def _small_job_due(self, now: float) -> float:
-        """The time at which the next small job should start, unless another job ends before; `-inf` means at once."""
+        """Return the time at which the next small job should start, unless another job ends before; `-inf` means at
+        once."""
         first, last, waiting = self._small[0], self._small[-1], len(self._small)
         from_split = first.share_group != 0  # calls of a split job share no job, so they wait for no other calls
         fast = self._fast_jobs(now)

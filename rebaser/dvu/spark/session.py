@@ -171,11 +171,11 @@ class Session:
             self._spark.removeTag(tag)
 
     def visited_nodes(self, tag: str) -> int:
-        """The number of nodes that the workers of the job with `tag` have reported as visited."""
+        """Return the number of nodes that the workers of the job with `tag` have reported as visited."""
         return mailbox.visited_nodes(self._mailboxes / tag) if self._mailboxes is not None else 0
 
     def _translate(self, error: Exception) -> DvuError:
-        """The error of a job in one line. Its type shows whether the session is lost."""
+        """Return the error of a job in one line. Its type shows whether the session is lost."""
         from pyspark.errors import PythonException  # noqa: PLC0415
 
         if isinstance(error, PythonException):
@@ -226,7 +226,7 @@ class Session:
 
 
 def _rows(packets: Sequence[bytes], folder: str, isolate: bool = False) -> pa.Table:
-    """A row for each packet; null for a packet that is in the mailbox `folder`."""
+    """Return a row for each packet; null for a packet that is in the mailbox `folder`."""
     posted = [mailbox.put(folder, f"{index}", packet) for index, packet in enumerate(packets)]
     data = [None if in_mailbox else packet for in_mailbox, packet in zip(posted, packets, strict=True)]
     count = len(packets)
@@ -234,7 +234,7 @@ def _rows(packets: Sequence[bytes], folder: str, isolate: bool = False) -> pa.Ta
 
 
 def _results(table: pa.Table, count: int, folder: str) -> list[list[Encoded]]:
-    """The results of each of `count` packets."""
+    """Return the results of each of `count` packets."""
     results: list[list[Encoded]] = [[] for _ in range(count)]
     for index, result in zip(table.column("index").to_pylist(), table.column("result"), strict=True):
         parts = results[index]

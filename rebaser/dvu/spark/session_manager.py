@@ -126,7 +126,7 @@ class SessionManager:
         await to_thread.run_sync(check_java if self._embedded else lambda: Session(self._remote).disconnect())
 
     async def session(self) -> ActiveSession:
-        """The session to use now. Waits until there is one."""
+        """Return the session to use now. Waits until there is one."""
         while True:
             await self._available.wait()
             if self._active is not None and not self._active.retired.is_set():
@@ -301,7 +301,7 @@ def _warn_of_missing_plugins(session: Session) -> None:
 
 
 def _workers_read_store(session: Session, store: str, tasks: int) -> bool:
-    """Whether workers can read the store at `store`, which holds `_PROBE_STRUCTURE`."""
+    """Return whether workers can read the store at `store`, which holds `_PROBE_STRUCTURE`."""
     packet = StructurePacket(
         0, fingerprint.code(), {"sum": ""}, _PROBE_STRUCTURE.address, None, None, Column.from_items([1, 2]), store=store
     )
@@ -310,7 +310,7 @@ def _workers_read_store(session: Session, store: str, tasks: int) -> bool:
 
 
 def _warm_up(plugin: Mapping[str, str] = MappingProxyType({})) -> bytes:
-    """A packet that adds 1 and 2, and requires `plugin` (fingerprint by name) to be installed."""
+    """Return a packet that adds 1 and 2, and requires `plugin` (fingerprint by name) to be installed."""
     packet = PacketBuilder(0, fingerprint.code(), {"sum": "", **plugin}, [_SUM], [1, 2])
     packet.template, packet.refs, packet.dirty, packet.old = [0], [~0, ~1], bytearray(b"\x01"), [NEVER_COMPUTED]
     return packet.encode()

@@ -95,7 +95,7 @@ class Column(Sequence[Item]):
 
     @classmethod
     def from_items(cls, items: Sequence[Item]) -> "Column":
-        """The column of `items`: `items` itself if that is a column already."""
+        """Return the column of `items`: `items` itself if that is a column already."""
         if isinstance(items, Column):
             return items
         types = set(map(type, items))
@@ -144,11 +144,11 @@ class Column(Sequence[Item]):
         return iter(self.tolist())
 
     def tolist(self) -> list[Item]:
-        """The items as a list."""
+        """Return the items as a list."""
         return decode(self.kinds, self.bits, self.others, ITEM_OF_KIND)
 
     def uniform(self, kind: int) -> bool:
-        """Whether the column is not empty and all items are of `kind`."""
+        """Return whether the column is not empty and all items are of `kind`."""
         return len(self.kinds) > 0 and bool((self.kinds == kind).all())
 
     def split(self, ints: Bits, floats: npt.NDArray[np.float64]) -> None:
@@ -164,7 +164,7 @@ class Column(Sequence[Item]):
                 numbers[of_kind] = self.bits.view(numbers.dtype)[of_kind]
 
     def part(self, start: int, end: int) -> "Column":
-        """The items from `start` to before `end` as a column over the same memory."""
+        """Return the items from `start` to before `end` as a column over the same memory."""
         if end - start == len(self.kinds):
             return self
         others: dict[int, Json | Digest] = {}
@@ -175,8 +175,8 @@ class Column(Sequence[Item]):
         return Column(kinds, self.bits[start:end], others)
 
     def pack(self, name: str) -> dict[str, Any]:
-        """The columns of a message that hold this column: kinds (a single one if all are equal), the bits of numbers,
-        and the other items."""
+        """Return the columns of a message that hold this column: kinds (a single one if all are equal), the bits of
+        numbers, and the other items."""
         kinds, bits = self.kinds, self.bits
         same = len(kinds) > 0 and bool((kinds == kinds[0]).all())
         numbers = is_number(kinds)
@@ -191,7 +191,8 @@ class Column(Sequence[Item]):
 
     @classmethod
     def unpack(cls, name: str, row: dict[str, Any], count: int) -> "Column":
-        """The column of `count` items that `pack` wrote under `name`. Raises `ValueError` if they are inconsistent."""
+        """Return the column of `count` items that `pack` wrote under `name`. Raises `ValueError` if they are
+        inconsistent."""
         kinds: Kinds = row[f"{name}_kinds"]
         numbers: Bits = row[f"{name}_bits"]
         if kinds.dtype != np.uint8 or numbers.dtype != np.int64:

@@ -13,7 +13,7 @@ _SHORT = 24  # characters: a text of this length takes no more bytes than its di
 
 
 def unchanged(old: Item, value: Json) -> bool:
-    """Whether `value` equals the previous value, of which `old` is the value itself or its digest."""
+    """Return whether `value` equals the previous value, of which `old` is the value itself or its digest."""
     kind = type(value)
     if kind is float:
         return type(old) is float and old == value and (value != 0 or math.copysign(1, old) == math.copysign(1, value))
@@ -23,17 +23,18 @@ def unchanged(old: Item, value: Json) -> bool:
 
 
 def baseline(value: Json) -> Item:
-    """The form of `value` that `unchanged` takes as `old`: a small value itself, or the digest of a larger one."""
+    """Return the form of `value` that `unchanged` takes as `old`: a small value itself, or the digest of a
+    larger one."""
     if value is None or isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= _SHORT):
         return value
     return Digest(digest(canonical(value)))
 
 
 def digest(data: bytes) -> bytes:
-    """The 16 bytes that a `Digest` of `data` holds."""
+    """Return the 16 bytes that a `Digest` of `data` holds."""
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def fault_digest(code: str, message: str) -> Digest:
-    """The form in which a packet carries the previous fault of a node, if the fault names no other value."""
+    """Return the form in which a packet carries the previous fault of a node, if the fault names no other value."""
     return Digest(digest(f"fault {code} {message}".encode()))

@@ -69,8 +69,8 @@ def _write(folder: str, name: str, data: Encoded) -> bool:
 
 
 def get(folder: str, name: str) -> pa.Buffer:
-    """The message `name`, memory-mapped: it stays readable after the folder is removed. Raises `DvuError` if it is
-    missing."""
+    """Return the message `name`, memory-mapped: it stays readable after the folder is removed. Raises `DvuError` if it
+    is missing."""
     try:
         with pa.memory_map(str(Path(folder, name))) as file:
             return file.read_buffer()
@@ -100,7 +100,8 @@ class ProgressFile:
 
 
 def visited_nodes(folder: Path) -> int:
-    """The number of nodes that the workers of a job have reported as visited, computed or not; 0 without a report."""
+    """Return the number of nodes that the workers of a job have reported as visited, computed or not; 0 without a
+    report."""
     total = 0
     with contextlib.suppress(OSError, ValueError):
         for path in folder.glob(f"{_PROGRESS}*"):

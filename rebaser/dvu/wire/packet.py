@@ -67,7 +67,7 @@ class Packet:
     uses: IntArray | None = None
 
     def encode(self) -> bytes:
-        """The packet as bytes."""
+        """Return the packet as bytes."""
         template = self.template
         meta = {
             "version": VERSION,
@@ -91,12 +91,12 @@ class Packet:
 
     @classmethod
     def decode(cls, data: bytes | pa.Buffer) -> "Packet":
-        """The packet in `data`, whose memory its arrays share. Raises `DvuError` for an unreadable packet."""
+        """Return the packet in `data`, whose memory its arrays share. Raises `DvuError` for an unreadable packet."""
         return cls.of_columns(*read_packet(data))
 
     @classmethod
     def of_columns(cls, meta: dict[str, Any], row: dict[str, Any]) -> "Packet":
-        """The packet whose metadata and columns `read_packet` returned."""
+        """Return the packet whose metadata and columns `read_packet` returned."""
         templates = decode_templates(meta["templates"])
         constants, nodes = meta["counts"]
         _require(len(row["dirty"]) == -(-nodes // 8))
@@ -129,7 +129,7 @@ class PacketBuilder:
     old: list[Item] = field(default_factory=list)
 
     def encode(self) -> bytes:
-        """The packet as bytes, for `Packet.decode`."""
+        """Return the packet as bytes, for `Packet.decode`."""
         refs = np.array(self.refs, np.int32)
         return Packet(
             self.number,
@@ -161,7 +161,7 @@ class Results:
     missing: bool = False  # whether nothing was computed, because the worker does not have the structure
 
     def encode(self) -> bytes:
-        """The results as bytes."""
+        """Return the results as bytes."""
         nodes = self.nodes
         first = int(nodes[0]) if len(nodes) else 0
         span = int(nodes[-1]) + 1 - first if len(nodes) else 0
@@ -186,7 +186,7 @@ class Results:
 
     @classmethod
     def decode(cls, data: bytes | pa.Buffer, node_limit: int = 1 << 31) -> "Results":
-        """The results in `data`, whose memory their arrays share. Node numbers must be below `node_limit`.
+        """Return the results in `data`, whose memory their arrays share. Node numbers must be below `node_limit`.
 
         Raises `DvuError` for malformed bytes. Validation matters: the readers of results do no bounds checks.
         """
@@ -242,7 +242,7 @@ def _own_fault(raw: Any) -> tuple[str, str]:
 
 
 def estimated_size(value: Json) -> int:
-    """The approximate number of bytes of `value` when encoded. Every process computes the same number."""
+    """Return the approximate number of bytes of `value` when encoded. Every process computes the same number."""
     if isinstance(value, str):
         return 3 + (len(value) if value.isascii() else len(value.encode()))
     if isinstance(value, list):
@@ -253,7 +253,8 @@ def estimated_size(value: Json) -> int:
 
 
 def read_packet(data: bytes | pa.Buffer) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Metadata and columns of a packet of either kind. Raises `DvuError` if it is unreadable or of another version."""
+    """Return the metadata and columns of a packet of either kind. Raises `DvuError` if it is unreadable or of another
+    version."""
     meta, columns = unpack(data, "packet")
     if meta.get("version") != VERSION:
         raise DvuError(f"a packet has version {meta.get('version')}, but this worker reads version {VERSION}")
@@ -266,7 +267,7 @@ def encode_templates(templates: list[Template]) -> list[Any]:
 
 
 def decode_templates(raw: list[Any]) -> list[Template]:
-    """The templates that `encode_templates` encoded."""
+    """Return the templates that `encode_templates` encoded."""
     return [
         Template(function, tuple([(name, count) for name, count in inputs]), params) for function, inputs, params in raw
     ]

@@ -51,7 +51,7 @@ class Structure:
 
     @classmethod
     def decode(cls, data: bytes | pa.Buffer, address: str) -> "Structure":
-        """The structure in `data`, whose hash is `address`. Raises `DvuError` for malformed bytes."""
+        """Return the structure in `data`, whose hash is `address`. Raises `DvuError` for malformed bytes."""
         meta, row = unpack(data, "structure")
         templates = decode_templates(meta["templates"])
         template = row["template"]
@@ -82,7 +82,7 @@ class StructurePacket:
     store: str = ""
 
     def encode(self) -> bytes:
-        """The packet as bytes."""
+        """Return the packet as bytes."""
         meta = {
             "version": VERSION,
             "number": self.number,
@@ -105,7 +105,7 @@ class StructurePacket:
 
     @classmethod
     def of_columns(cls, meta: dict[str, Any], row: dict[str, Any]) -> "StructurePacket":
-        """The packet whose metadata and columns `read_packet` returned."""
+        """Return the packet whose metadata and columns `read_packet` returned."""
         nodes, value_slots, count = meta["counts"]
         return cls(
             meta["number"],
@@ -153,8 +153,8 @@ class StructurePacket:
 
 
 def decode(meta: dict[str, Any], row: dict[str, Any]) -> Packet | StructurePacket:
-    """The packet, of either kind, whose metadata and columns `read_packet` returned. Raises `DvuError` if they are
-    inconsistent."""
+    """Return the packet, of either kind, whose metadata and columns `read_packet` returned. Raises `DvuError` if they
+    are inconsistent."""
     try:
         return StructurePacket.of_columns(meta, row) if "structure" in meta else Packet.of_columns(meta, row)
     except Exception as error:  # noqa: BLE001 - whatever a malformed packet causes
@@ -162,7 +162,7 @@ def decode(meta: dict[str, Any], row: dict[str, Any]) -> Packet | StructurePacke
 
 
 def function_names(templates: Sequence[Template]) -> set[str]:
-    """The names of the functions that `templates` call."""
+    """Return the names of the functions that `templates` call."""
     return {template.function for template in templates}
 
 

@@ -114,7 +114,7 @@ def bind_inputs(
 
 
 def scalar_caller(template: Template, function: Function) -> Callable[[list[Json]], Any]:
-    """A function that computes one value with the vector form of `function`."""
+    """Return a function that computes one value with the vector form of `function`."""
     vector: Any = function.vector
 
     def call(values: list[Json]) -> Any:
@@ -128,7 +128,8 @@ def scalar_caller(template: Template, function: Function) -> Callable[[list[Json
 
 
 def _column(state: BatchState, slots: Any) -> Any:
-    """The values in `slots` in the form that the vector form of a function takes. Each slot must hold a value."""
+    """Return the values in `slots` in the form that the vector form of a function takes. Each slot must hold
+    a value."""
     kinds = state.kinds[slots]
     first = int(kinds[0])
     if (kinds == first).all():
@@ -186,7 +187,7 @@ def _store_each(state: BatchState, slots: Any, results: list[Any]) -> None:
 
 
 def _storable_texts(texts: list[str]) -> bool:
-    """Whether all of `texts` can be stored; False if a cheap check cannot tell."""
+    """Return whether all of `texts` can be stored; False if a cheap check cannot tell."""
     if max(map(len, texts)) > _SURELY_FITS:
         return False
     try:

@@ -18,7 +18,8 @@ _RETRY = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
 
 @cache
 def open_store(url: str) -> Callable[[str], bytes]:
-    """A function `get(address)` for the store that `rebaser_client.blobs` keeps at `url` (file://, s3://, gs://, az://).
+    """Return a function `get(address)` for the store that `rebaser_client.blobs` keeps at `url` (file://, s3://, gs://,
+    az://).
 
     `get` raises `DvuError` with code `blob_missing` if there is no such blob (yet), `blob_corrupt` if the bytes do not
     have the hash, `blob_store` if this machine cannot use the store. In the last case, `open_store` itself may raise

@@ -19,8 +19,8 @@ Caller: TypeAlias = Callable[[list[Json]], Json]
 
 
 def make_caller(template: Template, function: Function | None) -> Caller | tuple[str, str]:
-    """A function that computes a definition with this `template` from its input values; or, if `function` is None, the
-    code and message of a fault."""
+    """Return a function that computes a definition with this `template` from its input values; or, if `function` is
+    None, the code and message of a fault."""
     if function is None:
         return faults.unknown_function(template.function)
     call, params = function.call, template.params
@@ -35,7 +35,7 @@ def make_caller(template: Template, function: Function | None) -> Caller | tuple
 
 
 def child_handler(callers: list[Caller | tuple[str, str]]) -> Callable[[int, list[Json]], CallOutcome]:
-    """The function that a child process runs for each call: it calls `callers[number]`, and checks the result.
+    """Return the function that a child process runs for each call: it calls `callers[number]`, and checks the result.
 
     The list `callers` is copied, because the evaluator then replaces some of its items with callers of the child
     process.
@@ -54,7 +54,7 @@ def child_handler(callers: list[Caller | tuple[str, str]]) -> Callable[[int, lis
 
 
 def isolated_caller(child: ChildProcess, number: int, function: str) -> Caller:
-    """A caller that makes `child` run the caller `number`. `function` is the function's name in faults."""
+    """Return a caller that makes `child` run the caller `number`. `function` is the function's name in faults."""
 
     def call(values: list[Json]) -> Json:
         outcome = child.call(number, function, values)
@@ -81,7 +81,7 @@ def storable(value: Json) -> Json:
 
 
 def fault_of(error: Exception) -> tuple[str, str]:
-    """Code and message of the fault of a value whose function raised `error`."""
+    """Return the code and the message of the fault of a value whose function raised `error`."""
     if isinstance(error, FunctionError):
         return error.code, str(error)[:300]
     if isinstance(error, UnprocessableError):  # from `check_json`: the result is not a storable value

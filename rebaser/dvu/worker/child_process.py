@@ -28,7 +28,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def supported() -> bool:
-    """Whether this system can fork."""
+    """Return whether this system can fork."""
     return hasattr(os, "fork")
 
 
@@ -125,7 +125,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def _read(descriptor: int) -> bytes:
-    """One message. Raises `EOFError` if the other side has closed the pipe."""
+    """Return one message. Raises `EOFError` if the other side has closed the pipe."""
     (length,) = _LENGTH.unpack(_read_exactly(descriptor, _LENGTH.size))
     return _read_exactly(descriptor, length)
 

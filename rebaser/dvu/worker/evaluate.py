@@ -68,7 +68,7 @@ def evaluate_packet(
     report_progress: ReportProgress | None = None,
     isolate: bool = False,
 ) -> list[bytes]:
-    """The changed nodes of a packet as encoded `Results`: at least one, each of about `result_bytes` at most.
+    """Return the changed nodes of a packet as encoded `Results`: at least one, each of about `result_bytes` at most.
 
     `report_progress` is called with the number of nodes visited since the last call. `isolate`: plug-ins are called in
     a child process, so that only its value fails if a plug-in ends its process. Raises `DvuError` if this process runs
@@ -99,7 +99,7 @@ def evaluate_packet(
 
 
 def _structure(packet: StructurePacket, structures: StructureCache) -> Structure | None:
-    """The structure that a packet refers to: from the cache, else from the packet, else from the blob store."""
+    """Return the structure that a packet refers to: from the cache, else from the packet, else from the blob store."""
     structure = structures.get(packet.address)
     if structure is None and packet.data:
         structure = structures.put(packet.address, packet.data)
@@ -109,7 +109,7 @@ def _structure(packet: StructurePacket, structures: StructureCache) -> Structure
 
 
 def _split(number: int, nodes: npt.NDArray[Any], values: Column, raw: list[NodeFault]) -> Iterator[Results]:
-    """Results in parts of about `result_bytes` each; there is at least one."""
+    """Yield the results in parts of about `result_bytes` each; there is at least one."""
     ends = np.cumsum(_sizes(values, raw), dtype=np.int64)
     count = len(nodes)
     part = start = first_fault = 0
@@ -125,7 +125,7 @@ def _split(number: int, nodes: npt.NDArray[Any], values: Column, raw: list[NodeF
 
 
 def _sizes(values: Column, raw: list[NodeFault]) -> npt.NDArray[np.int32]:
-    """The approximate number of bytes of each result."""
+    """Return the approximate number of bytes of each result."""
     sizes = np.full(len(values), 13, np.int32)
     positions = np.flatnonzero(values.kinds == OTHER)
     others: Any = map(values.others.__getitem__, positions.tolist())  # results hold no digests

@@ -130,8 +130,8 @@ class Evaluator:
         self.compute_each(order[done:].tolist())
 
     def _phase_flags(self, linked: "linker.LinkedPrograms | None") -> Any:
-        """The flags of each template by which `rebaser.dvu.compiled.phases` sorts nodes; None if the order of the
-        packet is better."""
+        """Return the flags of each template by which `rebaser.dvu.compiled.phases` sorts nodes; None if the order of
+        the packet is better."""
         packet, functions = self.packet, self._functions
         vector = np.array([function is not None and function.vector is not None for function in functions], np.bool_)
         by_python = vector if linked is None else ~np.array(linked.covers, np.bool_)
@@ -160,7 +160,7 @@ class Evaluator:
             self.compute_each(order[stopped:start].tolist() if len(order) else range(stopped, start))
 
     def results(self) -> tuple[Any, Column, list[NodeFault]]:
-        """The changed nodes, ascending; their values; and the faults of those that failed, in the same order."""
+        """Return the changed nodes, ascending; their values; and the faults of those that failed, in the same order."""
         nodes = np.flatnonzero(self.changed[self.base :])
         slots: Any = nodes + self.base if len(nodes) < self.count else slice(self.base, None)
         kinds, bits = self.kinds[slots], self.floats.view(np.int64)[slots]
@@ -282,8 +282,8 @@ class Evaluator:
 
 
 def _starts(packet: Packet) -> Any:
-    """Where in `refs` the inputs of each node begin, followed by the end. Raises `DvuError` if an input is out of
-    range."""
+    """Return where in `refs` the inputs of each node begin, followed by the end. Raises `DvuError` if an input is out
+    of range."""
     arity = np.array([template.arity for template in packet.templates], np.int64)
     starts = np.zeros(len(packet.template) + 1, np.int64)
     np.cumsum(arity[packet.template], out=starts[1:])

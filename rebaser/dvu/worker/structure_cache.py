@@ -34,7 +34,7 @@ class StructureCache:
         self._in_memory: OrderedDict[str, Structure] = OrderedDict()  # least recently used first
 
     def get(self, address: str) -> Structure | None:
-        """The structure at `address`; None if neither memory nor the folder has it."""
+        """Return the structure at `address`; None if neither memory nor the folder has it."""
         structure = self._in_memory.pop(address, None) or self._read(address)
         if structure is not None:
             self._remember(structure)
@@ -110,12 +110,12 @@ def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
 
 @cache
 def process_cache() -> StructureCache:
-    """The cache of this process."""
+    """Return the cache of this process."""
     return StructureCache(cache_folder())
 
 
 def cache_folder() -> Path | None:
-    """The folder to use; None unless it belongs to this user and no other user can write to it."""
+    """Return the folder to use; None unless it belongs to this user and no other user can write to it."""
     with contextlib.suppress(OSError):
         user = os.geteuid() if hasattr(os, "geteuid") else 0
         path = Path(os.environ.get(FOLDER_VARIABLE) or Path(tempfile.gettempdir(), f"rebaser-structures-{user}"))

@@ -15,8 +15,8 @@ Matcher: TypeAlias = Callable[[str], object]
 
 @lru_cache(1024)
 def matcher(glob: str) -> Matcher:
-    """A predicate on ids for `glob`: `*` matches any run of characters except `/`, and `**` (or more asterisks) any
-    run."""
+    """Return a predicate on ids for `glob`: `*` matches any run of characters except `/`, and `**` (or more asterisks)
+    any run."""
     # A run ends at the first occurrence of the text that follows it. Later occurrences need not be tried, because the
     # next run can match all that lies between the first occurrence and a later one. So no position is tried twice, and
     # a glob with many runs does not take exponential time.
@@ -155,7 +155,7 @@ class GlobSet:
                 del node.literal[part]
 
     def matching(self, id_: str) -> list[str]:
-        """The globs of the set that match `id_`."""
+        """Return the globs of the set that match `id_`."""
         found: list[str] = []
         nodes = [self._root]
         start = 0

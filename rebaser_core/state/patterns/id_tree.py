@@ -74,7 +74,7 @@ class IdTree:
             folder = parent
 
     def matching(self, glob: str) -> list[str]:
-        """The ids that match `glob`, sorted; `glob` must be covered."""
+        """Return the ids that match `glob`, sorted; `glob` must be covered."""
         start = glob.partition("*")[0].rfind("/") + 1
         folders: Iterable[str] = (glob[:start],)
         *parts, last = glob[start:].split("/")
@@ -89,7 +89,7 @@ class IdTree:
         return sorted([id_ for folder in folders for id_ in self._below(folder) if match(id_)])
 
     def _steps(self, folders: Iterable[str], part: str) -> Iterator[str]:
-        """The folders in `folders` whose last segment matches `part`."""
+        """Yield the folders in `folders` whose last segment matches `part`."""
         for folder in folders:
             if part == "*":
                 yield from _all(self._inner, folder)
@@ -100,7 +100,7 @@ class IdTree:
                 yield inner
 
     def _ids(self, folders: Iterable[str], last: str) -> Iterator[str]:
-        """The ids in `folders` whose last segment matches `last`."""
+        """Yield the ids in `folders` whose last segment matches `last`."""
         for folder in folders:
             ids = _all(self._leaves, folder)
             if last == "*":
@@ -153,7 +153,7 @@ def _parent(folder: str) -> str:
 
 
 def _head(glob: str) -> str | None:
-    """The first segment, as a folder, that all ids that match `glob` have in common; None if it may differ."""
+    """Return the first segment, as a folder, that all ids that match `glob` have in common; None if it may differ."""
     literal, run, _ = glob.partition("*")
     end = literal.find("/") + 1
     return literal[:end] if end or not run or not ("/" in glob or "**" in glob) else None

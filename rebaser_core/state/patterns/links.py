@@ -36,7 +36,7 @@ class PatternLinks:
 
     @classmethod
     def empty(cls) -> "PatternLinks":
-        """Links without any pattern: `first_link` is empty."""
+        """Return links without any pattern: `first_link` is empty."""
         links = cls()
         links.first_link = links.first_link[:0]
         return links

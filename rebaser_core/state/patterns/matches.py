@@ -59,7 +59,7 @@ class PatternMatches:
         self._forget(key)
 
     def keys(self, id_: str) -> list[str]:
-        """The keys of the patterns that match `id_`."""
+        """Return the keys of the patterns that match `id_`."""
         return [PATTERN_PREFIX + glob for glob in self._patterns.matching(id_)]
 
     def value_added(self, id_: str) -> None:
@@ -87,7 +87,8 @@ class PatternMatches:
             matched.removed.add(row)
 
     def _cached(self, keys: list[str]) -> list["_Matched"]:
-        """The cached matches of `keys`, which are about to change. Drops entries with too many recorded changes."""
+        """Return the cached matches of `keys`, which are about to change. Drops entries with too many
+        recorded changes."""
         self.generation += bool(keys)
         cached = []
         for key in keys:
@@ -109,7 +110,7 @@ class PatternMatches:
             self._cached_rows -= len(matched.rows)
 
     def links(self) -> PatternLinks:
-        """The links from rows to all patterns.
+        """Return the links from rows to all patterns.
 
         The cost depends on the number of patterns and values added since the last call. The first call goes over all
         ids.
@@ -131,7 +132,7 @@ class PatternMatches:
         return links
 
     def rows(self, key: str) -> NDArray[np.int32]:
-        """The rows of all values that a pattern matches, in the order of their ids."""
+        """Return the rows of all values that a pattern matches, in the order of their ids."""
         matched = self._cache.get(key)
         if matched is not None and not matched.added and not matched.removed:
             return matched.rows
@@ -149,7 +150,7 @@ class PatternMatches:
         return np.fromiter(map(index.__getitem__, ids), np.int32, len(ids))
 
     def _covering(self, keys: Iterable[str]) -> IdTree:
-        """The id tree, with all ids that the patterns `keys` may match."""
+        """Return the id tree, with all ids that the patterns `keys` may match."""
         if self._ids is None:
             self._ids = IdTree()
         columns = self._columns
@@ -168,7 +169,7 @@ class _Matched:
 
 
 def _with_changes(columns: ValueColumns, matched: _Matched) -> NDArray[np.int32]:
-    """The rows that a pattern matches now."""
+    """Return the rows that a pattern matches now."""
     ids = columns.ids
     rows = matched.rows
     if matched.removed:

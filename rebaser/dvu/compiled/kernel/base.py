@@ -18,7 +18,7 @@ inlined: Any = njit(nogil=True, error_model="numpy", forceinline=True)  # for th
 
 @compiled
 def comparable(at, kinds, ints):
-    """Whether a double represents the number at index `at` exactly."""
+    """Return whether a double represents the number at index `at` exactly."""
     return kinds[at] == FLOAT or -EXACT <= ints[at] <= EXACT
 
 

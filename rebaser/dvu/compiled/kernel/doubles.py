@@ -81,8 +81,8 @@ def _sum(start, end, refs, floats, parts):
 
 @inlined
 def reduce_doubles(op, start, end, refs, floats, parts):
-    """The result of the reduction `op` over the inputs `refs[start:end]`. It is not finite if the reduction cannot be
-    computed from doubles alone."""
+    """Return the result of the reduction `op` over the inputs `refs[start:end]`. It is not finite if the reduction
+    cannot be computed from doubles alone."""
     count = end - start
     if count == 0:
         return np.nan

@@ -13,7 +13,7 @@ from rebaser.dvu.wire.column import INT
 
 @compiled
 def all_integers(start, end, refs, kinds):
-    """Whether all inputs are integers, and there is at least one."""
+    """Return whether all inputs are integers, and there is at least one."""
     for at in range(start, end):
         if kinds[refs[at]] != INT:
             return False

@@ -124,7 +124,7 @@ def add(x, known, parts):
 
 @compiled
 def rounded(known, parts):
-    """The sum of the first `known` items of `parts`, which are partial sums, rounded half to even."""
+    """Return the sum of the first `known` items of `parts`, which are partial sums, rounded half to even."""
     if known == 0:
         return 0.0
     known -= 1
@@ -173,8 +173,8 @@ def _product(start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_
 
 @compiled
 def _extreme(greatest, start, end, refs, kinds, ints, floats):
-    """The slot of the greatest or smallest number, the first of equal ones. `NOTHING` if there is no number, -1 if
-    Python has to compute it."""
+    """Return the slot of the greatest or smallest number, the first of equal ones. `NOTHING` if there is no number, -1
+    if Python has to compute it."""
     best = NOTHING
     for at in range(start, end):
         ref = refs[at]
