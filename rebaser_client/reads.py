@@ -186,10 +186,10 @@ class ReadOperations:
     ) -> Diff:
         """Compare the definitions of the change set with those of `other`, by default the same change set.
 
-        `at`: the position of this change set. `other_at`: the position of the other one. None is now. `derived`: also
-        compare the derived values whose definitions are the same. Two positions of one change set are compared by the
-        commits between them, if these commits record the definitions that they replaced; otherwise both states are
-        read.
+        `at` is the position of this change set, and `other_at` is the position of the other one. A position of None
+        means the newest commit. If `derived` is true, derived values whose definitions are the same are compared too.
+        Two positions of one change set are compared by the commits between them, if these commits record the
+        definitions that they replaced. Otherwise, both states are read.
 
         Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position`, as `state` does.
         """

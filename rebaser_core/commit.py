@@ -273,9 +273,8 @@ class Origin:
     parent. `base`: the log sequence of the target up to which its commits are contained in this change set. `follows`:
     whether its owner pulls the changes of the target without a request.
 
-    `tail`: the messages of the parent's log between its checkpoint and `sequence`. If `tail_blob` is set, the messages
-    are in that blob, and `tail` of a decoded commit is empty until the caller loads the blob.
-    """
+    `tail`: copies of the messages in the parent's log between the parent's checkpoint and `sequence`. If `tail_blob` is
+    set, the messages are in that blob, and `tail` of a decoded commit is empty until the caller loads the blob."""
 
     change_set: str
     sequence: int
@@ -382,6 +381,6 @@ class Commit:
 
     @property
     def created_by(self) -> int:
-        """The sequence of the `create` commit from which the state after this commit is read; 0 if it is read from a
-        checkpoint of the change set itself."""
+        """The sequence of the `create` commit at which a reader of the state after this commit has to begin. It is 0 if
+        the reader begins at a checkpoint of the change set itself."""
         return self.sequence if self.kind is Kind.CREATE else self.begin

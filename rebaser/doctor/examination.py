@@ -55,13 +55,15 @@ class UnrecordedRequest:
 
 @dataclass(slots=True)
 class Examination:
-    """The content of the log of `key`, read up to its message `last` (0: the log is empty).
+    """What was found when the log of `key` was read up to its message `last` (0: the log is empty).
 
-    `newer`: why only a newer version can read the log; if it is set, there are no findings. `notes`: harmless
-    irregularities. `base`: log sequence of the checkpoint from which `state` was built, 0 for none. `intact_until`: log
-    sequence up to which the log is intact. `carried`: number of commits after `intact_until` that `state` contains.
-    `queued`: requests that the next owner will move to the dead letters after a repair. `unreadable`: damaged messages,
-    which a repair leaves in place.
+    - `newer`: the reason why only a newer version can read the log. If it is set, there are no findings.
+    - `notes`: irregularities that do no harm.
+    - `base`: the log sequence of the checkpoint from which `state` was built, 0 for none.
+    - `intact_until`: the log sequence up to which the log is intact.
+    - `carried`: the number of commits after `intact_until` that `state` contains.
+    - `queued`: the requests that the next owner will move to the dead letters after a repair.
+    - `unreadable`: the damaged messages, which a repair leaves in place.
     """
 
     key: ChangeSetKey
@@ -320,9 +322,10 @@ class _Examiner:
 
 
 def _checkpoints(messages: list[LogMessage]) -> list[tuple[CheckpointRef, int]]:
-    """Return all checkpoints named on the log, in log order, each with the sequence of the first message that names it.
+    """Return every checkpoint that a message in the log names, in the order of the log. Each is paired with the
+    sequence of the first message that names it.
 
-    These include checkpoints that only a damaged message names.
+    A checkpoint is returned even if the only message that names it is damaged.
     """
     named: dict[str, tuple[CheckpointRef, int]] = {}
     for message in messages:

@@ -68,11 +68,12 @@ class PacketEngine(Protocol):
 async def update(
     view: View, engine: PacketEngine, *, label: str, progress: Callable[[int, int], None] = lambda _, __: None
 ) -> ComputedTable:
-    """Compute all derived values of `view` that are not up to date. Returns those that changed.
+    """Compute all derived values of `view` that are not up to date, and return those that changed.
 
-    `view` must stay open meanwhile; commits may be folded into its change set. `label` names the work for operators. If
-    no function has to be called (no value is affected, or only members of cycles), Spark is not used. `progress` is
-    called with the number of values done and the number to do. Raises `DvuError`.
+    The caller must keep `view` open during the call. Meanwhile, commits may be folded into the change set. `label`
+    names the work for operators. If no function has to be called, Spark is not used: no value is affected, or all
+    affected values are members of cycles. `progress` is called with the number of values that are done and the number
+    of values to compute. Raises `DvuError`.
     """
     small, stages, stage = _is_small(view), StageClock(), "plan"
     made, wave = await _run(view, small, _start, view)
@@ -157,7 +158,7 @@ def _is_small(view: View) -> bool:
 
 
 async def _run(view: View, on_loop: bool, function: Callable[..., T], *args: Any) -> T:
-    """Run `function` on the event loop or in a thread, reading `view`."""
+    """Run `function` while it may read `view`: on the event loop if `on_loop` is true, in a thread otherwise."""
     if on_loop:
         await cooperate()
         return view.run(function, *args)

@@ -182,7 +182,7 @@ class Jvm:
                 process.kill()
                 process.wait(_STOP_SECONDS)
         if self._starting is not None:
-            futures.wait([self._starting], _STOP_SECONDS)  # a start in progress then fails
+            futures.wait([self._starting], _STOP_SECONDS)  # this call makes a start in progress fail
         for folder in (self._folder, self._sockets):
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -205,7 +205,7 @@ class Jvm:
             if not self.alive:
                 raise DvuError("Java ended before Spark was ready")
             if time.monotonic() > deadline:
-                raise DvuError(f"Java is not up after {_START_SECONDS:.0f} s")
+                raise DvuError(f"Java did not start within {_START_SECONDS:.0f} s")
             time.sleep(0.02)
 
     def _log_excerpt(self) -> str:

@@ -25,7 +25,8 @@ class Found:
 
 
 class Tables(Protocol[T]):
-    """Reads stored blobs and references, and joins them. Each method has read everything when it returns.
+    """Reads which blobs are stored and which blobs messages refer to, and joins the two. Each method has read
+    everything when it returns.
 
     The methods raise `TransientError`, or `DvuError` if Spark is not available.
     """
@@ -35,7 +36,7 @@ class Tables(Protocol[T]):
         ...
 
     async def queued(self) -> T:
-        """Return the references of dead letters and queued requests."""
+        """Return the references to blobs in dead letters and queued requests."""
         ...
 
     async def newest(self) -> int:
@@ -43,8 +44,8 @@ class Tables(Protocol[T]):
         ...
 
     async def commits(self, after: int, *, split: bool) -> T:
-        """Return the references of the commits after log sequence `after`. `split`: whether the commits may be read in
-        any order."""
+        """Return the references to blobs in all commits after log sequence `after`. If `split` is true, the commits may
+        be read in any order."""
         ...
 
     async def join(self, stored: T, needed: Sequence[T]) -> Found:

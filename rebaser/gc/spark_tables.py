@@ -115,7 +115,7 @@ class SparkTables:
 
         self._session.open()
         spark = self._session.spark
-        # Addresses are hashes, so a join of many parts gains nothing on a machine with few cores.
+        # Hashes spread evenly over any number of parts. So more parts than cores would not make the join faster.
         spark.conf.set("spark.sql.shuffle.partitions", str(self._session.task_slots))
         spark.dataSource.register(RebaserDataSource)
         self._opened = True

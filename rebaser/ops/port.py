@@ -24,9 +24,10 @@ BACKLOG = 64  # connections that wait to be accepted
 
 @contextlib.asynccontextmanager
 async def ops_port(address: str | None, state: Observed) -> AsyncIterator[int]:
-    """Serve HTTP at `address` (`HOST:PORT`; None: nowhere) until the context is left, even after a cancellation.
+    """Serve HTTP at `address`, which has the form `HOST:PORT`, until the caller leaves the context. A cancellation does
+    not stop the server before that.
 
-    Yields the port; 0: none.
+    Yields the port. If `address` is None, nothing is served, and the port is 0.
 
     Raises `ConfigError` if the address cannot be used, or if the packages are not installed.
     """

@@ -32,7 +32,8 @@ class HealthStatus:
             self.record_of(key, now, error, lasts)
 
     def record_of(self, key: ChangeSetKey, now: float, error: RebaserError, lasts: float = SHOWN_FOR) -> None:
-        """Record `error` as the newest failure of the change set `key` alone."""
+        """Record `error` as the newest failure of the change set `key`. The newest failure of the server stays as it
+        is."""
         self._of[key] = now, now + max(lasts, SHOWN_FOR), error
         self._of.move_to_end(key)
         if len(self._of) > MAX_KEPT:

@@ -59,7 +59,8 @@ class Reference:
 
 
 class ReferenceReader:
-    """Reads the references of one installation. Its methods raise `TransientError` if NATS or a blob is unavailable.
+    """Reads the references to blobs in the messages of one installation. Its methods raise `TransientError` if NATS or
+    a blob is unavailable.
 
     They raise `UnsupportedVersion` for a commit or blob of a newer version, and `UnprocessableError` for a damaged one.
     """
@@ -74,7 +75,7 @@ class ReferenceReader:
         return (await self._js.stream_info(self._subjects.commits_stream)).last_sequence
 
     async def queued(self) -> dict[str, Reference]:
-        """Return the references of dead letters and queued requests, by address."""
+        """Return the references to blobs in dead letters and queued requests, by address."""
         found: dict[str, Reference] = {}
         subjects = self._subjects
         # Dead letters are read again at the end, because requests may die meanwhile.
@@ -89,10 +90,9 @@ class ReferenceReader:
         return found
 
     async def commits(self, after: int = 0, until: int | None = None) -> dict[str, Reference]:
-        """Return the references of all commits after log sequence `after` up to `until`, by address.
+        """Return the references to blobs in all commits after log sequence `after` up to `until`, by address.
 
-        `until` None: up to the end of the log at the moment when the reader reaches it.
-        """
+        If `until` is None, the reader stops where the log ends when the reader gets there."""
         found: dict[str, Reference] = {}
         checkpoints: set[str] = set()
         pattern = f"{self._subjects.root}.commits.*.*"

@@ -11,7 +11,7 @@ from rebaser_core.errors import ConfigError
 
 
 class Stream:
-    """A stream that `JetStream` returned. The methods of the same names in `JetStream` are documented in more detail.
+    """A stream that `JetStream` returned. Methods of `JetStream` with the same names have the full documentation.
 
     `cached_info` is the result of the last call of `info`.
     """
@@ -41,9 +41,9 @@ class Stream:
     ) -> StoredMessage | None:
         """Return a message, or None if there is none:
 
-        - `sequence` alone: the message at that sequence.
+        - only `sequence`: the message at that sequence.
         - `next_of`: the first message of that subject from `sequence` on (default 1).
-        - `last_of` alone: the newest message of that subject.
+        - only `last_of`: the newest message of that subject.
 
         Raises `ConfigError` for any other combination of arguments.
         """

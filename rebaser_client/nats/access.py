@@ -59,7 +59,7 @@ def check_access(access: Access) -> None:
         if first in present and second in present:
             raise ConfigError(f"{first} and {second} of NATS are both given: leave out one of them")
     if "tls_key" in present and "tls_cert" not in present:
-        raise ConfigError("a TLS key needs the certificate that belongs to it")
+        raise ConfigError("a TLS key was given without its certificate: give tls_cert, too")
     if files := present & {"tls_ca", "tls_cert"}:
         if "tls" in present:
             raise ConfigError(f"a TLS context replaces {', '.join(sorted(files))}: give the context or the files")
@@ -71,7 +71,7 @@ def check_access(access: Access) -> None:
 
 
 def needs_tls(access: Access, servers: Iterable[str]) -> bool:
-    """Return whether TLS is required: the URL of one server is enough to require it for all."""
+    """Return whether connections require TLS: an option asks for it, or the URL of at least one server does."""
     requested = any(access.get(name) is not None for name in ("tls", "tls_ca", "tls_cert", "tls_hostname"))
     return requested or any(server.partition("://")[0] in ("tls", "wss") for server in servers)
 

@@ -118,7 +118,7 @@ class MessageIterator:
         except anyio.WouldBlock:
             log.warning("message_dropped", subject=subject, pending=self._max_pending)
         except anyio.ClosedResourceError:
-            pass  # `deny` was called, but part of the subject is still delivered
+            pass  # the server denied a part of the subject, but still delivers the other part
 
     def deny(self, error: NotAllowed) -> None:
         """End the iteration with `error` after the waiting messages."""

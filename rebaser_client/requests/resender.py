@@ -40,8 +40,11 @@ class _Queue:
 
 
 class Resender:
-    """Checks queues in a task of `group` as long as there are unanswered requests. `send_again` stores a request
-    again."""
+    """Checks the queues of unanswered requests, and sends a request again if it has left its queue without an answer.
+
+    The checks run in a task of `group` while there are unanswered requests. To send a request again, the task calls
+    `send_again`.
+    """
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ def blob_batches(logs: BlockingLogs, _: InputPartition, schema: pa.Schema) -> It
 
 
 def reference_batches(logs: BlockingLogs, partition: ReferencePartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield references in the columns of `REFERENCES`, one for each address in the partition."""
+    """Yield the references to blobs in the columns of `REFERENCES`: one reference for each address in the partition."""
     if partition.queued:
         found = logs.call(Logs.queued_references)
     else:

@@ -80,13 +80,15 @@ class Logs:
             return await self._references.last()
 
     async def queued_references(self) -> list[Reference]:
-        """Return the references of dead letters and queued requests of all workspaces."""
+        """Return the references to blobs in the dead letters and the queued requests of all workspaces."""
         with translate_missing_stream():
             return list((await self._references.queued()).values())
 
     async def commit_references(self, after: int, until: int | None) -> list[Reference]:
-        """Return the references of the commits of all workspaces after log sequence `after` up to `until` (None: the
-        end)."""
+        """Return the references to blobs in the commits of all workspaces.
+
+        Only commits after log sequence `after` are read, up to `until`; None stands for the end of the log.
+        """
         with translate_missing_stream():
             return list((await self._references.commits(after, until)).values())
 

@@ -1,4 +1,4 @@
-"""The files of checkpoints, batch by batch.
+"""Reads the Arrow files of checkpoints, batch by batch.
 
 Invariant: every returned batch is validated, because other programs may have written the bytes.
 """
@@ -33,13 +33,13 @@ class PartFile:
         self.layer = text(about.get("layer"))
 
     def batch(self, number: int) -> tuple[pa.RecordBatch, dict[bytes, bytes]]:
-        """Return a batch, fully validated, and its metadata."""
+        """Validate a batch fully, and return it with its metadata."""
         batch, metadata = self.reader.get_batch_with_custom_metadata(number)
         batch.validate(full=True)
         return batch, dict(metadata or {})
 
     def ids(self, number: int) -> pa.StringArray:
-        """Return the ids of a batch, fully validated. The other columns are not read."""
+        """Return the ids of a batch, after full validation. The other columns are not read."""
         if self._ids is None:
             self._ids = _open(self._data, included_fields=[COLUMNS["id"]])
         batch = self._ids.get_batch(number)

@@ -53,7 +53,7 @@ class V1Reader:
                 raise malformed(f"unknown kind of part {str(kind)[:40]!r}")
             read(columns)
         if source.tell() != len(data):
-            raise malformed("bytes follow the checkpoint")
+            raise malformed("unexpected bytes follow the checkpoint")
 
     def finish(self) -> tuple[ChangeSetState, Chain]:
         return self._state, Chain()
@@ -141,7 +141,8 @@ class V1Reader:
 
 
 class _Interned(dict[str, str]):
-    """Makes equal texts share one object: ids occur again as inputs, and many cells have the same function or code."""
+    """Makes equal strings share one object. Ids occur again as inputs, and many cells have the same function or
+    code."""
 
     def __missing__(self, text: str) -> str:
         self[text] = text
@@ -155,15 +156,15 @@ def _list(item: object, *, exactly: int | None = None, at_least: int = 0) -> lis
 
 
 def _texts(item: object, interned: _Interned) -> list[str]:
-    """Return the list of texts `item`, interned."""
+    """Return `item`, which must be a list of strings, with the strings interned."""
     if type(item) is not list or not set(map(type, item)) <= {str}:
-        raise malformed("a field of the checkpoint is not a list of texts")
+        raise malformed("a field of the checkpoint is not a list of strings")
     return list(map(interned.__getitem__, item))
 
 
 def _text(item: object) -> str:
     if type(item) is not str:
-        raise malformed("a field of the checkpoint is not text")
+        raise malformed("a field of the checkpoint is not a string")
     return item
 
 

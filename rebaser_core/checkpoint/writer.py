@@ -63,7 +63,8 @@ class CheckpointDraft:
         self._recompute = [[recompute.to_wire(), sequence] for recompute, sequence in state.recompute.items()]
         self._applied = [state.applied.stream, state.applied.sequence] if state.applied else None
         branch = state.branch
-        # The parent's parts hold outcomes of the parent's queue, but not the outcomes that the `create` commit carried.
+        # The parent's parts contain the outcomes of the parent's queue. They do not contain the outcomes that the
+        # `create` commit carried.
         since = chain.last if branch is None or chain.last >= branch.birth else 0
         self._outcomes = [*_since(since, state.outcomes), *_since(since, state.redriven)]
         self._kept = [len(state.outcomes), len(state.redriven)]

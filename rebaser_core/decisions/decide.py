@@ -1,14 +1,14 @@
-"""Decides queued requests: a pure function from the folded state to the decisions and the delta of one commit.
+"""Decides queued requests. It is a pure function, which computes the decisions and the delta of one commit from the
+folded state and the requests.
 
 Invariant: a request is decided once. A request whose id has a recorded outcome gets that outcome as its reply. If a
 request has no recorded outcome, but its sequence is at or below `applied`, an earlier owner skipped it. Such a request
 goes to the dead letters, because applying it now would be out of order.
 
-A request is decided again only if its recorded outcome is `dead` and it was redriven from the dead letters since then:
-its `redrive` is higher than the recorded `redrive`. If a client merely sends the same id again, the reply is `dead`
-again. Every publisher of requests can set the header that contains `redrive`. The only effect of a forged header is
-that a dead request is decided again.
-"""
+A request is decided again only if its recorded outcome is `dead`, and it was redriven from the dead letters after that
+outcome. In that case, its `redrive` is higher than the recorded `redrive`. If a client merely sends the same id again,
+the reply is `dead` again. Every publisher of requests can set the header that contains `redrive`. The only effect of a
+forged header is that a dead request is decided again."""
 
 from collections.abc import Sequence
 

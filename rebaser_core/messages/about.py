@@ -38,7 +38,7 @@ def read_authors(rows: list[Any], requests: int) -> tuple[Authorship, ...]:
 
 def _read_author(row: object) -> Authorship:
     if type(row) is not list or len(row) != 2 or not type(row[0]) is type(row[1]) is str:
-        raise malformed("an author must be a row of two texts")
+        raise malformed("an author must be a row of two strings")
     return Authorship(*row)
 
 

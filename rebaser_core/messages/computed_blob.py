@@ -68,19 +68,19 @@ def check_table(data: bytes, table: ComputedTable, limits: Limits) -> None:
 
 
 def _open(data: bytes, limits: Limits) -> tuple[str, ComputedTable]:
-    """Return the ids as one text, an id in each line, and the rest of the table. All of it is checked."""
+    """Check the whole table. Return the ids as one string, with an id in each line, and the rest of the table."""
     source = BytesIO(data)
     raw = read_unchecked(
         source, limits
     )  # `check_tree` runs below, on the values only: columns have checks of their own
     if source.tell() != len(data):
-        raise malformed("bytes follow the table")
+        raise malformed("unexpected bytes follow the table")
     body = _only(_only(raw, "v2"), "computed")
     if type(body) is not dict or set(body) != {"ids", "kinds", "numbers", "others", "errors"}:
         raise malformed("a table must have ids, kinds, numbers, others and errors")
     ids, kinds = body["ids"], np.frombuffer(_bytes(body["kinds"]), np.uint8)
     if len(kinds) != _check_ids(ids, limits) or (len(kinds) and kinds.max() > OTHER):
-        raise malformed("a table needs one known kind for each id")
+        raise malformed("a table must have exactly one kind for each id, and every kind must be a known one")
     bits = _bits(_bytes(body["numbers"]), kinds)
     places = np.flatnonzero(kinds == OTHER).tolist()
     others, errors = body["others"], body["errors"]
@@ -106,7 +106,7 @@ def _bytes(raw: object) -> bytes:
 def _check_ids(text: object, limits: Limits) -> int:
     """Return the number of ids in `text`, an id in each line; raises `UnprocessableError` if one is invalid."""
     if type(text) is not str:
-        raise malformed("the ids of a table are not text")
+        raise malformed("the ids of a table must be one string")
     if not text:
         return 0
     # One array element for each character, so that lengths need no string for each id.

@@ -244,7 +244,7 @@ def _check_field(key: object, field: str) -> None:
 def _open_map(source: BytesIO, check_key: Callable[[object], None]) -> object:
     """Read the head and the key of a map with one entry; returns the key."""
     if read_head(source, MAP) != 1:
-        raise malformed("a blob must consist of maps with exactly one entry")
+        raise malformed("every map in a blob must have exactly one entry")
     key = read_item(source, DEFAULT_LIMITS)
     check_key(key)
     return key

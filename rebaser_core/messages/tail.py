@@ -1,4 +1,7 @@
-"""Commits copied from the log of a parent into a `create` commit, and the blobs of branches.
+"""The tail of a branch, and the blobs of branches.
+
+The tail of a branch consists of the commits in the parent's log between the checkpoint of the parent and the position
+from which the branch was created. They are copied into the `create` commit of the branch.
 
 Invariant: a copied commit folds as the original does, except for the fields that only the parent's queue needs. All
 change sets that are created from one position name the same blob as their tail.
@@ -27,8 +30,8 @@ _peek = MessageRegistry((COMMIT,)).peek
 
 
 def copy_row(sequence: int, headers: Headers, data: bytes) -> TailRow:
-    """Return the row of the commit in a message. Raises the errors of `decode_commit` if the message is not
-    a commit."""
+    """Return the row that copies the commit in a message. Raises the errors of `decode_commit` if the message is not a
+    commit."""
     check_is_commit(headers)
     peeked = _peek(headers)
     body = unwrap(loads(peeked.content_type, data, COMMIT_LIMITS), peeked.version)
@@ -46,13 +49,13 @@ def read_row(row: TailRow) -> Commit | None:
         return None
     if row.version > COMMIT.current:
         raise UnsupportedVersion(
-            f"a copied commit has version {row.version}; this program reads up to version {COMMIT.current}"
+            f"a copied commit has version {row.version}; this program reads versions up to {COMMIT.current}"
         )
     return COMMIT.decode_body(row.body, row.version, COMMIT_LIMITS)
 
 
 def encode_tail(rows: tuple[TailRow, ...]) -> bytes:
-    """Return the blob of a tail that is too large for its commit."""
+    """Encode the tail of a branch as a blob, because the tail is too large for the `create` commit."""
     return dumps(CBOR, {"v1": {"commits": write_tail(rows)}})
 
 
@@ -69,11 +72,11 @@ def decode_tail(data: bytes) -> tuple[TailRow, ...]:
 
 
 def encode_changes(changes: Iterable[tuple[str, Changed]]) -> bytes:
-    """Return the blob with the changes of a branch by id.
+    """Encode the changes of a branch, by id, as a blob.
 
-    It is a blob of updates, two for each id: its definitions at the base and in the branch (a removal if it has none).
-    If the id is in conflict, two more follow: the definition that both sides replaced, and an update whose value is the
-    sequence of the replay that recorded the conflict.
+    It is a blob of updates, two for each id: the definition at the base and the definition in the branch. If there is
+    no such definition, the update is a removal. If the id is in conflict, two more updates follow: the definition that
+    both sides replaced, and an update whose value is the sequence of the replay that recorded the conflict.
     """
     updates: list[Update] = []
     for id_, changed in changes:

@@ -68,42 +68,37 @@ OUTCOME_BYTES = 600
 
 
 class ChangeSetState:
-    """State of one change set after the commit at log sequence `last` (0: no commit yet).
+    """The state of one change set after the commit at log sequence `last`.
 
-    Attributes, all read-only outside this module: `cells`, all values by id. `roots`: by id, the log sequence of the
-    commit that last touched the value, if values that depend on it are not yet up to date. `recompute`: derived values
-    to be computed again although nothing touched them, each with the log sequence of the last request to do so.
-    `covers` and `applied` as in `Commit`. `outcomes`: by request id, oldest first; `redriven`: the same for requests
-    that were redriven from the dead letters. `attempts`: by request sequence, `DVU_ATTEMPT` or `PULL_ATTEMPT`.
-    `checkpoint`: the newest checkpoint that a commit named. `unknown`: functions that the writer of the newest commit
-    lacked (not part of checkpoints). `edited`: the log sequence of the newest commit with edits. `untracked`: a value
-    whose `edited` is 0 was last defined at this log sequence or before; older checkpoints do not say when. `marks`: the
-    checkpoints that commits have named, oldest first. `weight`: the weight of the log in bytes, counted as in `Mark`.
-    `branch`: None unless a request created or closed the change set. `taken`: by name, the log sequence of the newest
-    commit that applied a branch. `protected`: whether edits other than applied branches are refused. `born_ms`: the
-    time of the commit that created the change set (Unix ms), 0 if none did.
+    Outside this module, all attributes are read-only. Comments in `__init__` describe them. `covers` and `applied` have
+    the same meaning as in `Commit`.
     """
 
     def __init__(self) -> None:
-        self.last = 0
+        self.last = 0  # 0 if there is no commit yet
         self.covers = 0
-        self.cells = Cells()
+        self.cells = Cells()  # all values by id
+        # By id: the newest commit that touched the value. The values that depend on it are not up to date yet.
         self.roots: dict[str, int] = {}
+        # Requests to compute derived values again although nothing touched them; for each, the newest commit with it.
         self.recompute: dict[Recompute, int] = {}
         self.applied: Applied | None = None
-        self.outcomes: dict[RequestId, RecordedOutcome] = {}
-        self.redriven: dict[RequestId, RecordedOutcome] = {}
+        self.outcomes: dict[RequestId, RecordedOutcome] = {}  # oldest first
+        self.redriven: dict[RequestId, RecordedOutcome] = {}  # of requests that were redriven from the dead letters
+        # Attempts that have not succeeded yet. The key is the sequence of a request, `DVU_ATTEMPT` or `PULL_ATTEMPT`.
         self.attempts: dict[int, Attempt] = {}
-        self.checkpoint: CheckpointRef | None = None
-        self.unknown: tuple[str, ...] = ()
-        self.edited = 0
+        self.checkpoint: CheckpointRef | None = None  # the newest checkpoint that a commit named
+        self.unknown: tuple[str, ...] = ()  # functions that the newest writer lacked; not part of checkpoints
+        self.edited = 0  # the newest commit with edits
+        # Checkpoints of earlier releases do not record when each value was defined. Values from such a checkpoint have
+        # 0 as their `edited`; they were defined at this log sequence or before.
         self.untracked = 0
-        self.marks: list[Mark] = []
-        self.weight = 0
-        self.branch: Branch | None = None
-        self.taken: dict[str, int] = {}
-        self.protected = False
-        self.born_ms = 0
+        self.marks: list[Mark] = []  # the checkpoints that commits have named, oldest first
+        self.weight = 0  # bytes of the log, counted as in `Mark`
+        self.branch: Branch | None = None  # None unless a request created, closed or deleted the change set
+        self.taken: dict[str, int] = {}  # by the name of a branch: the newest commit that applied it
+        self.protected = False  # if true, only applied branches may edit the change set
+        self.born_ms = 0  # Unix ms of the commit that created the change set; 0 if no commit created it
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

@@ -24,8 +24,10 @@ class Item:
 def select_ids(
     state: "ChangeSetState", match: str | None = None, *, after: str = "", limit: int | None = None
 ) -> list[str]:
-    """Return the ids of `state` that match the glob `match` (None: all), sorted: those after `after`, at
-    most `limit`."""
+    """Return the sorted ids in `state` that match the glob `match`; None matches every id.
+
+    Only ids greater than `after` are returned, and at most `limit` of them.
+    """
     ids = iter(state.cells)
     if match is not None:
         head, matches = match.partition("*")[0], matcher(match)

@@ -24,7 +24,7 @@ from rebaser.settings import Settings
 
 
 async def play(data: Path, settings: Settings, jvm: Jvm | None, screen: Screen) -> int:
-    """Run the demo on the Spark that is starting (`jvm`); returns the exit code.
+    """Run the demo, and return the exit code. `jvm` is the Spark on which the demo runs; it may still be starting.
 
     Raises `ConfigError` if a package that the demo needs is not installed.
     """

@@ -57,7 +57,8 @@ def entry_object(entry: Entry) -> dict[str, Any]:
 
 
 def entry_line(entry: Entry, columns: bool) -> str:
-    """Return the content of the message as a line, aligned for a terminal if `columns`, else separated by tabs."""
+    """Return the content of the message as one line. Its fields are aligned for a terminal if `columns` is true;
+    otherwise, tabs separate them."""
     if entry.problem is not None:
         kind, text = "unreadable", f"{entry.problem.code}: {entry.problem.message}"
     elif isinstance(entry.content, Commit):

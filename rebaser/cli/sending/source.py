@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rebaser.cli.sending.batches import BatchBuilder, BatchSpool, EncodedBatch
 
 CHUNK = 256 * 1024
-BATCH_BYTES = 4 * 1024 * 1024  # bytes of lines in one request; as CBOR, numbers may take twice as much
+BATCH_BYTES = 4 * 1024 * 1024  # bytes of lines in one request; CBOR may take twice as many bytes for the same numbers
 
 
 @dataclass(slots=True)

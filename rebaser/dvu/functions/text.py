@@ -70,7 +70,7 @@ def _joined_all(parts: list[list[str]], separator: str = "") -> list[str]:
 
 
 def _without_nulls(part: list[str | None]) -> list[str]:
-    """`part` with empty text for null."""
+    """Return `part` with each null replaced by an empty string."""
     return [text or "" for text in part] if None in part else part  # type: ignore[return-value] # just checked
 
 

@@ -1,20 +1,20 @@
-"""Plans an update, on the owner: finds the values that the roots reach, divides them into packets, and determines which
-values the results change.
+"""Plans an update on the owner. It finds the values that the roots reach, divides them into packets, and determines
+which values the results change.
 
-Only `rebaser.dvu.update`, benchmarks, and `rebaser.dvu.spark` (which loads compiled loops in the background) import
-this package. This package imports `rebaser_core`, `rebaser.dvu.wire`, `functions`, `compiled` and, from `worker`, the
-limit on the inputs of a value (`warm_up` also evaluates a packet). Planning reads a view, and does no I/O except
-loading compiled code.
+Three packages import this package: `rebaser.dvu.update`, the benchmarks, and `rebaser.dvu.spark`, which loads compiled
+loops in the background. This package imports `rebaser_core`, `rebaser.dvu.wire`, `rebaser.dvu.functions` and
+`rebaser.dvu.compiled`. From `rebaser.dvu.worker`, it imports the limit on the inputs of a value, and `warm_up` imports
+what evaluates a packet. Planning reads a view. It does no I/O except to load compiled code.
 
     planner        chooses between the two ways to plan
-    packet_plan    packets of the affected subgraph, in waves
-    full_plan      one pass over a graph whose order workers keep
-    layout         the order of the whole graph, cached
-    subgraph       what the roots reach, in topological order
-    patterns patterns among inputs, replaced by the values that they match
-    inputs         constants and stored values that go into a packet
-    loops          loops over arrays, interpreted or compiled
-    packing_loops  the loops that cut a graph into packets
+    packet_plan    divides the affected subgraph into packets, in waves
+    full_plan      plans one pass over a graph whose structure workers keep
+    layout         sorts the whole graph, and caches the order
+    subgraph       finds what the roots reach, in topological order
+    patterns       replaces patterns among inputs by the values that they match
+    inputs         reads the constants and stored values that a packet needs
+    loops          contains the loops over arrays
+    packing_loops  contains the loops that divide a graph into packets
     loop_loader    chooses between interpreted and compiled loops
-    warm_up compiles all code ahead of its first use
+    warm_up        compiles all code before its first use
 """

@@ -92,8 +92,9 @@ def input_item(column: Column, index: int) -> Item:
 def baseline_column(rows: Ints, columns: Columns) -> Column:
     """Return the stored values and faults of `rows`, in the form in which a worker compares them with its results.
 
-    Small values are included as they are, large values and faults that name no other value as digests. A fault that
-    names other values is only its kind, `FAULT`; a stale value is `UNKNOWN`.
+    The column contains small values as they are, and the digests of large values. It contains the digest of a fault
+    that names no other value. For a fault that names another value, the column contains only `FAULT`, and for a stale
+    value only `UNKNOWN`.
     """
     state, kinds, bits = columns.state[rows], columns.kind[rows], columns.bits[rows]
     kinds[state == STALE] = UNKNOWN

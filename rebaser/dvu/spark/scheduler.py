@@ -28,7 +28,7 @@ MAX_LARGE_JOBS = 2  # large jobs that run at once
 MAX_SHARED_BYTES = 4 * 1024 * 1024  # total bytes of the packets that share a job
 BURST_CALLS = 8  # if this many calls wait, or share a job, there is a burst: more calls are expected soon
 SECOND_JOB_CALLS = 128  # if this many calls wait while a burst shares a job, they start a second job
-BURST_PAUSE = 0.02  # seconds without a new call after which a burst is over; about one turn of the event loop
+BURST_PAUSE = 0.02  # a burst is over after this many seconds without a new call; about one turn of the event loop
 BURST_LINGER = 0.1  # maximum seconds for which the first call of a burst waits for other calls
 MAX_SLOW_LABELS = 10_000  # labels that are remembered as slow
 

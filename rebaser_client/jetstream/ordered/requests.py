@@ -136,9 +136,11 @@ class ConsumerRequests:
                 await anyio.sleep(backoff.next_delay())
 
     async def find_loss(self, created: str, last: int) -> TransientError | None:
-        """Return an error if the stream was lost, so that a new consumer would not help; None if it was not.
+        """Return an error if the stream was lost, because a new consumer would not help. Return None if it was not
+        lost.
 
-        `created`: the stream's creation time when reading began. `last`: the sequence up to which it was read.
+        `created` is the creation time that the stream had when reading began. `last` is the sequence up to which the
+        stream was read.
         """
         try:
             info = await self.js.stream_info(self.stream)

@@ -1,7 +1,10 @@
-"""Glob patterns: matches an id against one glob, and finds which globs of a set match an id.
+"""Glob patterns: checks whether an id matches one glob, and finds all globs in a set that match an id.
 
-Invariant: the time depends on the globs that match and on those that share segments (the parts between slashes) with
-the id, not on the number of globs. No glob takes more time than about the square of the length of an id.
+A segment is the part of an id or a glob between two slashes.
+
+Invariant: the time of a lookup does not depend on the number of globs in the set. It depends on the number of globs
+that match the id or share segments with it. The time for one glob grows at most with the square of the length of the
+id.
 """
 
 import re

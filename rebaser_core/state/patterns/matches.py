@@ -169,7 +169,7 @@ class _Matched:
 
 
 def _with_changes(columns: ValueColumns, matched: _Matched) -> NDArray[np.int32]:
-    """Return the rows that a pattern matches now."""
+    """Return the rows that a pattern matches, given the rows of an earlier lookup and the changes since that lookup."""
     ids = columns.ids
     rows = matched.rows
     if matched.removed:

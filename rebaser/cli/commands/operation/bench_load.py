@@ -1,8 +1,8 @@
 """Generates the load of `rebaser bench`, and checks afterwards that no request was lost, duplicated or reordered.
 
-Every worker writes its own counter, so the last value of a counter shows whether the requests of its worker were
-applied in order. The log shows that each request was applied once. No request is sent after the time limit, and every
-wait has a timeout.
+Every worker writes to its own counter. If the final value of a counter is right, the requests of that worker were
+applied in order. The log shows whether each request was applied exactly once. No request is sent after the time limit,
+and every wait has a timeout.
 """
 
 import math

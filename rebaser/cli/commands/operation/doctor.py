@@ -1,7 +1,7 @@
 """`rebaser doctor`: checks the installation, or checks and repairs the log of one change set.
 
-Invariant: nothing is changed without --repair and --yes. The losses of a repair are shown before and after the repair.
-"""
+Invariant: the command changes nothing without --repair and --yes. It shows what a repair loses, both before and after
+the repair."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -15,9 +15,8 @@ MAX_TAKEN = 10  # applied branches that are shown
 
 
 def show_history(key: "ChangeSetKey", json: bool, nats: str, prefix: str) -> int:
-    """Show the status of the change set, its target, the size of its log, the oldest readable position, and which
-    branches were applied.
-    """
+    """Show the status of the change set: its target, the size of its log, its oldest readable position, and the
+    branches that were applied to it."""
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
 

@@ -84,7 +84,7 @@ async def _print(
     import anyio
 
     async with client.fleet(workspace) as fleet:
-        await fleet.look()  # its rates are unknown
+        await fleet.look()  # the first look has no rates, because a rate needs two looks
         write = partial(_write_json, limit) if json else partial(_write_tables, limit or DEFAULT_LIMIT)
         while True:
             await anyio.sleep(interval)
