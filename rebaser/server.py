@@ -273,7 +273,7 @@ class Server:
                 owner.stop(Reason.TRANSIENT)
 
     def streams_recreated(self, streams: frozenset[str]) -> None:
-        """If the stream of blobs was recreated, make the owners write full checkpoints: the old ones are lost."""
+        """Make the owners write full checkpoints if the stream of blobs was recreated without the old ones."""
         context = self._context
         if context.settings.blobs is None and f"OBJ_{context.subjects.blobs_bucket}" in streams:
             for owner in list(self._owners.values()):

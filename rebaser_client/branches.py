@@ -48,8 +48,8 @@ class BranchOperations(ReadOperations):
         other.
 
         - `parent`: None for a change set without values.
-        - `at`: the position of the parent, a log sequence or a time with its time zone; None is now. If the parent did
-          not exist then, its own parent is used instead.
+        - `at`: the position of the parent, a log sequence or a time with its time zone; None means the newest commit.
+          If the parent did not exist then, its own parent is used instead.
         - `target`: the change set that the new one is compared with, and can be applied to: the parent (default), or
           the target of the parent. In the second case, the new change set begins with all changes of the parent.
         - `closed`: the change set accepts no edits. Like a tag, it keeps one state of the parent under a name.
@@ -93,7 +93,8 @@ class BranchOperations(ReadOperations):
         return info
 
     async def branch(self, workspace: str, change_set: str, *, at: At | None = None) -> BranchInfo | None:
-        """Return the parent, the target and the status of the change set as of the position `at` (None: now).
+        """Return the parent, the target and the status of the change set as of the position `at` (None: the newest
+        commit).
 
         Returns None if the change set had no commits then.
         """
@@ -115,10 +116,10 @@ class BranchOperations(ReadOperations):
     ) -> BranchDiff:
         """Return the changes of the branch since its base, and the present definitions of these ids in its target.
 
-        `at`: the position of the branch; None is now. The cost depends on the changes, and on the commits of the branch
-        and its target since the base, but not on the number of values. `derived`: also return derived values that
-        differ although their definitions are those of the base. This reads all values of the branch, and of its target
-        at the base.
+        `at`: the position of the branch; None means the newest commit. The cost depends on the changes, and on the
+        commits of the branch and its target since the base, but not on the number of values. `derived`: also return
+        derived values that differ although their definitions are those of the base. This reads all values of the
+        branch, and of its target at the base.
 
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raises `PositionPurged` as `state` does.

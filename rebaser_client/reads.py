@@ -133,9 +133,10 @@ class ReadOperations:
         `ids`: read only these values, which is faster. Of that state, use only these values and their definitions,
         `last` and `status`.
 
-        `at`: the position whose state is read, a log sequence or a time with its time zone; None is now. This is the
-        state after the newest commit at or before the position; its `last` is the sequence of that commit, 0 if there
-        was none. Derived values have the results that were stored then; those that were not up to date are `stale`.
+        `at`: the position whose state is read, a log sequence or a time with its time zone; None means the newest
+        commit. The result is the state after the newest commit at or before the position; its `last` is the sequence of
+        that commit, or 0 if there was none. Derived values have the results that were stored at that position. Those
+        that were not up to date are `stale`.
 
         Raises `PositionPurged` if the position is no longer readable, and `UnprocessableError` with code
         `no_such_position` for a sequence that does not exist yet.
@@ -164,7 +165,8 @@ class ReadOperations:
     async def show(self, workspace: str, change_set: str, at: At | None = None) -> ShownCommit:
         """Return the newest commit, or the newest one at or before `at`, with the changes of each of its requests.
 
-        Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position` if there was no commit by then.
+        Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position` if there was no commit at or
+        before `at`.
         """
         with translate_missing_stream():
             return await self._history.show(ChangeSetKey.of(workspace, change_set), at)

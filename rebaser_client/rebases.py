@@ -89,10 +89,10 @@ class RebaseOperations(BranchOperations):
     ) -> BranchConflicts:
         """Return a page of the conflicts that rebases recorded in the branch, by id.
 
-        `at`: the position of the branch, a log sequence or a time with its time zone; None is now. `limit` is the size
-        of a page, `after` the last id of the previous page. The cost depends on the number of changes in the branch,
-        not on the number of values. The client caches all conflicts of the position that was read last, so another page
-        of the same position only costs a read of the newest commit.
+        `at`: the position of the branch, a log sequence or a time with its time zone; None means the newest commit.
+        `limit` is the size of a page, `after` the last id of the previous page. The cost depends on the number of
+        changes in the branch, not on the number of values. The client caches all conflicts of the position that was
+        read last, so another page of the same position only costs a read of the newest commit.
 
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raises `PositionPurged` as `state` does.
@@ -119,8 +119,8 @@ class RebaseOperations(BranchOperations):
         - `ids`: the values in conflict; None for all of them.
         - `take`: the name of the change set whose definitions to take: the branch or its target.
         - `updates`: new definitions, instead of `take`, one for each of `ids`. `ids` may then be left out.
-        - `at`: the log sequence of the branch at which the caller read the conflicts; None is now. The call is refused
-          if one of the values was edited, or came into conflict again, after that.
+        - `at`: the log sequence of the branch at which the caller read the conflicts; None means the newest commit. The
+          call is refused if one of the values was edited, or came into conflict again, after that.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `closed`, `moved` or
         `protected`. Raises the errors of `conflicts`, and `UnprocessableError` with code `no_conflict` for an id that

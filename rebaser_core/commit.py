@@ -274,7 +274,8 @@ class Origin:
     whether its owner pulls the changes of the target without a request.
 
     `tail`: copies of the messages in the parent's log between the parent's checkpoint and `sequence`. If `tail_blob` is
-    set, the messages are in that blob, and `tail` of a decoded commit is empty until the caller loads the blob."""
+    set, the messages are in that blob, and `tail` of a decoded commit is empty until the caller loads the blob.
+    """
 
     change_set: str
     sequence: int

@@ -62,9 +62,9 @@ def _bytes_of(update: Update) -> bytes:
 
 
 def _bytes_of_derive(derive: Derive) -> bytes:
-    """`canonical` of id, function, inputs as pairs, and parameters: the order of inputs matters, that of parameters
-    does not. The bytes are built directly, because building a list for `canonical` takes most of the time.
-    """
+    """Return `canonical` of the id, the function, the inputs as pairs, and the parameters. The order of the inputs
+    matters; the order of the parameters does not. The bytes are built directly, because building a list for `canonical`
+    takes most of the time."""
     out = [b"derive[4:", _text(derive.id), _text(derive.function), b"[%d:" % len(derive.inputs)]
     for name, source in derive.inputs.items():
         out += (b"[2:", _text(name))
@@ -82,6 +82,6 @@ def _input(source: Input) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    """`canonical` of a text."""
+    """Return `canonical` of a string."""
     raw = text.encode("utf-8", "surrogatepass")
     return b"s%d:%b" % (len(raw), raw)

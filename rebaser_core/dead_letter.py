@@ -70,7 +70,7 @@ def read_redrive(headers: Mapping[str, str] | None) -> int:
 
 
 def read_dead_at(headers: Mapping[str, str] | None) -> int:
-    """When a redriven request died, as a Unix time (ms); 0 if its sender did not say."""
+    """Return the Unix time (ms) at which a redriven request died; 0 if its sender did not give a time."""
     return _count((headers or {}).get(_DEAD_AT))
 
 
@@ -171,7 +171,7 @@ def redriven_headers(letter: DeadLetter) -> dict[str, str]:
 
 
 def clean(text: str) -> str:
-    """`text` as a header value: printable ASCII of at most `MAX_HEADER_VALUE` characters."""
+    """Return `text` as a header value: printable ASCII of at most `MAX_HEADER_VALUE` characters."""
     return "".join(char if " " <= char <= "~" else "?" for char in text[:MAX_HEADER_VALUE]).strip()
 
 

@@ -89,7 +89,7 @@ def _check(derive: Derive, where: str, formulas: bool) -> None:
 
 @cache
 def _formula_check() -> Callable[[object, tuple[str, ...]], str]:
-    """`cel.formulas.problem`, or a check that finds nothing if the CEL library is not installed."""
+    """Return `cel.formulas.problem`, or a check that finds nothing if the CEL library is not installed."""
     try:
         from rebaser_core.cel.formulas import problem  # noqa: PLC0415 - needs an optional library
     except ModuleNotFoundError as error:

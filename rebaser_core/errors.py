@@ -1,6 +1,6 @@
 """The exceptions of Rebaser, one class for each way of handling a failure.
 
-Invariant: the class of an exception alone determines how the failure is handled, and no two classes are handled in the
+Invariant: only the class of an exception determines how the failure is handled, and no two classes are handled in the
 same way. The details are in `code` (stable, for programs) and in the message (for people).
 """
 

@@ -81,7 +81,7 @@ def purge_through(marks: Sequence[Mark], weight: int, retention: Retention, *, c
     """Return the log sequence up to which the log is to be purged; 0 if it is not to be purged.
 
     `weight`: the weight of the whole log, counted as in `Mark`. `crowded`: there is no room for history. Ages are
-    measured from the newest mark, not from the clock, so the result depends on the log alone.
+    measured from the newest mark, not from the clock, so the result depends only on the log.
 
     The newest two checkpoints and the log after them always remain, for readers that started from the older one.
     """

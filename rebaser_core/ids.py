@@ -70,7 +70,7 @@ class ChangeSetKey:
 
     @classmethod
     def of_any(cls, workspace: object, change_set: object) -> "ChangeSetKey":
-        """As `of`, but the workspace may be `RESERVED`."""
+        """Do what `of` does, but accept the workspace `RESERVED`."""
         return cls(check_token(workspace, "workspace"), check_token(change_set, "change set"))
 
     def beside(self, change_set: str) -> "ChangeSetKey":

@@ -63,7 +63,7 @@ class CountedAttempts:
 
     @asynccontextmanager
     async def recorded(self) -> AsyncIterator[None]:
-        """Within this context, an attempt is recorded.
+        """Record an attempt for the time of this context.
 
         Raises `DvuError` if this server is already making another suspected attempt, and the errors of
         `CommitLog.append`.

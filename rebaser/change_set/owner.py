@@ -73,7 +73,7 @@ class Owner(Actor):
         self.key = task.key
         self.lease = Lease(task, context.subjects)
         self.log = log.bind(workspace=task.key.workspace, change_set=task.key.change_set)
-        self.since = math.inf  # when its turn began: at the end of loading, which alone may take longer than a turn
+        self.since = math.inf  # when its turn began: at the end of loading, because loading may take longer than a turn
         self.scope = anyio.CancelScope(shield=True)
         self._context = context
         self._awaiting = False

@@ -58,7 +58,7 @@ class Suspicion:
 
 
 class PoisonDetector:
-    """Decides for one owner which requests are attempted alone, and which are rejected.
+    """Decides for one owner which requests are attempted one by one, and which are rejected.
 
     `redelivered`: whether the task had an earlier owner, which may have died. `after`: the highest request sequence
     that is decided. `until`: the last sequence of the request stream when this owner loaded. `hung` returns whether
@@ -109,8 +109,8 @@ class PoisonDetector:
 
     @asynccontextmanager
     async def attempt_alone(self, message: Message) -> AsyncIterator[Suspicion]:
-        """A context in which to decide `message` alone. It records the attempt, unless the request has no attempts
-        left.
+        """Provide a context in which to decide only the request `message`. The attempt is recorded, unless the request
+        has no attempts left.
 
         Raises the errors of `CommitLog.append`.
         """

@@ -84,7 +84,7 @@ class Processor:
     """Processes the requests of the change set whose log is `commits`.
 
     `applied`: the creation time of the request stream, and the highest sequence that is decided in it. `detector`
-    decides which requests are attempted alone. `answered`: the sequence of the last request that was decided or
+    decides which requests are attempted one by one. `answered`: the sequence of the last request that was decided or
     answered. `rebasing`: whether a request to rebase the branch is being decided.
     """
 
@@ -262,8 +262,8 @@ class Processor:
             await request_settling(self._context, branch, decision.position, commit)
 
     async def _with_result(self, decided: DecidedBatch) -> DecidedBatch:
-        """Store the conflicts of the reply if they have sides. Only conflicts of a request that is decided alone have
-        sides."""
+        """Store the conflicts of the reply if they have sides. Only conflicts of a request that is decided in a batch
+        of its own have sides."""
         if not (self._commits.history and len(decided.decisions) == 1):
             return decided
         (decision,) = decided.decisions

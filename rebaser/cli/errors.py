@@ -80,7 +80,7 @@ def usage_error(message: str, option: str | None = None) -> typer.BadParameter:
 
 
 def explain(error: BaseException) -> tuple[str, int] | None:
-    """`(line, exit code)` of an expected failure; None for an unexpected exception."""
+    """Return `(line, exit code)` for an expected failure, and None for an unexpected exception."""
     if isinstance(error, BaseExceptionGroup):
         leaves = [explain(leaf) for leaf in error.exceptions]
         return None if None in leaves else leaves[0]

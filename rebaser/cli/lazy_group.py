@@ -60,7 +60,7 @@ class LazyGroup(TyperGroup):
 
     @contextmanager
     def _listing(self) -> Iterator[None]:
-        """Within this context, commands have only names and summaries, so that their modules are not imported."""
+        """Give commands only names and summaries within this context, so that their modules are not imported."""
         commands, self.commands = self.commands, self._listed
         try:
             yield

@@ -133,7 +133,7 @@ def _without_delta(commit: Commit) -> Commit:
 
 
 def _decode_by_payload(data: bytes) -> tuple[dict[str, str], Commit] | None:
-    """Decode a commit from its payload alone. Return the headers that it should have, and the commit."""
+    """Decode a commit from its payload, without its headers. Return the headers that it should have, and the commit."""
     for content_type in ContentType:
         for version in range(1, COMMIT.current + 1):
             headers = {CONTENT_TYPE: content_type.value, MESSAGE_TYPE: COMMIT.name, MESSAGE_VERSION: str(version)}

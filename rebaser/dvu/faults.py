@@ -92,7 +92,7 @@ def inputs_too_large(limit: int) -> tuple[str, str]:
 
 
 def text_of(error: BaseException) -> str:
-    """Type and message of an exception, with addresses masked."""
+    """Return the type and the message of an exception, with addresses masked."""
     return _ADDRESS.sub("0x…", f"{type(error).__name__}: {words_of(error)}")
 
 

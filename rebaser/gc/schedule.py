@@ -1,6 +1,6 @@
 """Starts runs of the garbage collection, on the sweeper.
 
-Invariant: the log of the collection and the clock of NATS alone determine whether a run is due. So it does not matter
+Invariant: whether a run is due depends only on the log of the collection and the clock of NATS. So it does not matter
 which server is the sweeper, or how often servers are restarted.
 """
 

@@ -20,7 +20,7 @@ COLLECT_WITH_FEW, COLLECT_WITH_MANY = 1000, 100_000  # collect all objects after
 
 @contextmanager
 def short_collections() -> Iterator[None]:
-    """Within this context, objects that survive two collections are frozen."""
+    """Freeze objects that survive two collections within this context."""
     thresholds = gc.get_threshold()
     gc.set_threshold(YOUNG, SECOND, NEVER)
     gc.callbacks.append(_freeze)
@@ -33,7 +33,7 @@ def short_collections() -> Iterator[None]:
 
 
 class FrozenGarbage:
-    """Collects frozen garbage now and then. `owners_ended`: how many owners have ended since the last collection."""
+    """Collects frozen garbage. `owners_ended`: the number of owners that have ended since the last collection."""
 
     def __init__(self) -> None:
         self.owners_ended = 0

@@ -42,7 +42,7 @@ class StreamLossListener(Protocol):
     """Is notified when streams disappear."""
 
     def streams_lost(self, streams: Mapping[str, int]) -> None:
-        """Called when the contents of `streams` are lost, even if another server has recreated the streams already.
+        """Handle the loss of the contents of `streams`. Another server may have recreated the streams already.
 
         `streams` maps the name of each stream to a sequence: messages from that sequence on are not lost, because they
         are in the new stream.
@@ -50,7 +50,7 @@ class StreamLossListener(Protocol):
         ...
 
     def streams_recreated(self, streams: frozenset[str]) -> None:
-        """Called when the streams with the names `streams`, which were lost, exist again, empty."""
+        """Handle the end of a loss: the streams with the names `streams` exist again, but are empty."""
         ...
 
 

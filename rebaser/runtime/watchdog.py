@@ -59,8 +59,8 @@ class _Watch(threading.Thread):
 
 @contextmanager
 def watched_loop(threshold: float) -> Iterator[None]:
-    """Within this context, `loop_blocked` is logged, with the loop's stack, when a callback blocks the loop for
-    `threshold` seconds."""
+    """Log `loop_blocked`, with the stack of the event loop, when a callback blocks the loop for `threshold` seconds
+    within this context."""
     loop = asyncio.get_running_loop()
     watch = _Watch(threading.get_ident(), threshold)
 

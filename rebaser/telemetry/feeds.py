@@ -48,13 +48,13 @@ _APPENDED = {Kind.DVU: "dvu", Kind.CHECKPOINT: "checkpoint", Kind.ATTEMPT: "atte
 
 
 def queue_taken(messages: Sequence[Message]) -> Sequence[Message]:
-    """An owner took `messages` from its queue. Returns them."""
+    """Record that an owner took `messages` from its queue, and return them."""
     QUEUE_SECONDS.observe_ages(time.time_ns(), [message.timestamp_ns for message in messages])
     return messages
 
 
 def requests_decided(batch: DecidedBatch) -> None:
-    """A batch was decided, and its commit is in the log."""
+    """Record that a batch was decided, and that its commit is in the log."""
     if batch.decisions:
         BATCH_REQUESTS.observe(len(batch.decisions))
         outcomes = [decision.outcome for decision in batch.decisions]
@@ -66,12 +66,13 @@ def requests_decided(batch: DecidedBatch) -> None:
 
 
 def requests_answered(messages: Sequence[Message]) -> None:
-    """The answers to `messages` were handed to NATS; for dead requests, the decisions were appended to the log."""
+    """Record that the answers to `messages` were handed to NATS. For dead requests, record that the decisions were
+    appended to the log."""
     REQUEST_SECONDS.observe_ages(time.time_ns(), [message.timestamp_ns for message in messages])
 
 
 def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: Any) -> None:
-    """A commit is in its log; the first attempt to append it began at `began` (`clock`).
+    """Record that a commit is in its log. The first attempt to append it began at `began` (`clock`).
 
     `inline`: the bytes of its message; `blobs`: those of the blobs with the rest of it.
     """
@@ -84,31 +85,35 @@ def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: 
 
 
 def log_loaded(seconds: float, *, redelivered: bool) -> None:
-    """An owner has loaded its log, `seconds` after it got the task. `redelivered`: the task was delivered before."""
+    """Record that an owner has loaded its log, `seconds` after it got the task. `redelivered`: the task was delivered
+    before."""
     LOAD_SECONDS.observe(seconds)
     TASKS_REDELIVERED.add(redelivered)
 
 
 def ownership_ended(why: Enum | None, *, done: bool) -> None:
-    """An owner has ended. `why`: the reason if it was to end before its change set was quiet. `done`: in order."""
+    """Record that an owner has ended. `why` is the reason if the owner had to end before its change set was quiet.
+    `done` is true if it ended in order."""
     OWNERSHIP_ENDED.add(1, why.value if why is not None else "quiet" if done else "broken")
 
 
 def checkpoint_written(began: float, size: int) -> None:
-    """A checkpoint is named in the log; it began at `began` (`clock`), and its new parts have `size` bytes."""
+    """Record that the log names a new checkpoint. The checkpoint began at `began` (`clock`), and its new parts have
+    `size` bytes."""
     CHECKPOINT_SECONDS.observe(clock() - began)
     CHECKPOINT_BYTES.add(size)
 
 
 def swept(began: float) -> None:
-    """A sweep that began at `began` (`clock`) has ended."""
+    """Record that a sweep has ended that began at `began` (`clock`)."""
     SWEEP_SECONDS.observe(clock() - began)
 
 
 def spark_job_ended(
     result: str, *, large: bool, waited: float, seconds: float, sent: Sequence[int], received: int
 ) -> None:
-    """A Spark job has ended; `result` is one of `JOB_RESULTS`. `waited`: seconds that its first caller waited.
+    """Record that a Spark job has ended. `result` is one of `JOB_RESULTS`. `waited`: seconds that its first caller
+    waited.
 
     `sent`: the bytes of the packets of each caller; `received`: those of all results.
     """
@@ -128,7 +133,7 @@ class StageClock:
         self._began = clock()
 
     def ended(self, stage: str) -> None:
-        """A stage has ended, and the next one begins."""
+        """Record that a stage has ended and the next one begins."""
         now = clock()
         DVU_STAGE_SECONDS.observe(now - self._began, stage)
         self._began = now
@@ -136,7 +141,7 @@ class StageClock:
 
 @contextmanager
 def api_call() -> Iterator[None]:
-    """A call of the API of JetStream is under way until the context is left."""
+    """Record a call of the JetStream API, which lasts as long as this context."""
     began, result = clock(), "failed"
     try:
         yield
@@ -147,7 +152,8 @@ def api_call() -> Iterator[None]:
 
 @contextmanager
 def blob_operation(op: Literal["put", "get", "has"]) -> Iterator[list[int]]:
-    """An operation on the blob store is under way until the context is left. The body appends the bytes it moved."""
+    """Record an operation on the blob store, which lasts as long as this context. The caller appends the number of
+    bytes that it moved to the list."""
     began, moved = clock(), list[int]()
     try:
         yield moved
@@ -162,7 +168,8 @@ def blob_operation(op: Literal["put", "get", "has"]) -> Iterator[list[int]]:
 
 @contextmanager
 def update_runs(log: Any) -> Iterator[MutableMapping[str, object]]:
-    """An update runs until the context is left. Yields the fields of its event, to which the update adds its own."""
+    """Record an update, which lasts as long as this context. Yields the fields of its event; the update adds its own
+    fields to them."""
     began, result, fields = clock(), "done", dict[str, object]()
     try:
         yield fields
@@ -185,7 +192,7 @@ def update_runs(log: Any) -> Iterator[MutableMapping[str, object]]:
 
 
 def loop_was_late(seconds: float) -> None:
-    """A timer of the event loop was late by `seconds`."""
+    """Record that a timer of the event loop was late by `seconds`."""
     LOOP_LAG_SECONDS.observe(seconds)
 
 
@@ -201,11 +208,11 @@ class DebtClock:
         return 0.0 if self._since is None else clock() - self._since
 
     def update_began(self) -> None:
-        """An update begins. It does not cover values that become due from now on."""
+        """Record that an update begins. It does not cover values that become due from now on."""
         self._update_began = clock()
 
     def committed(self, kind: Kind, *, owes: bool) -> None:
-        """A commit was folded. `owes`: whether the change set owes an update now."""
+        """Record that a commit was folded. `owes` tells whether the change set owes an update after it."""
         if kind is Kind.DVU and self._since is not None:
             FRESHNESS_SECONDS.observe(clock() - self._since)
             self._since = max(self._since, self._update_began)

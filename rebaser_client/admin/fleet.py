@@ -122,7 +122,7 @@ class FleetState:
             self._note(key, head)
 
     def committed(self, key: ChangeSetKey, head: Head) -> None:
-        """A commit has arrived: `head` is the newest message in the log of `key`."""
+        """Record that a commit has arrived. `head` is the newest message in the log of `key`."""
         before = self._logs.get(key)
         log = self._note(key, head)
         log.commits = 1 if before is None else before.commits + 1

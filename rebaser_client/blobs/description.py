@@ -63,7 +63,7 @@ class Description:
 
 
 def stored_at(stored: StoredMessage) -> float:
-    """When a message was stored (Unix time); 0 if the server gave no time."""
+    """Return the Unix time at which a message was stored; 0 if the server gave no time."""
     return datetime.fromisoformat(stored.time).timestamp() if stored.time else 0.0
 
 

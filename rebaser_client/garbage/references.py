@@ -92,7 +92,8 @@ class ReferenceReader:
     async def commits(self, after: int = 0, until: int | None = None) -> dict[str, Reference]:
         """Return the references to blobs in all commits after log sequence `after` up to `until`, by address.
 
-        If `until` is None, the reader stops where the log ends when the reader gets there."""
+        If `until` is None, the reader stops where the log ends when the reader gets there.
+        """
         found: dict[str, Reference] = {}
         checkpoints: set[str] = set()
         pattern = f"{self._subjects.root}.commits.*.*"

@@ -154,9 +154,11 @@ class BranchReader:
         return infos
 
     async def one(self, key: ChangeSetKey, at: At | None = None, target_at: At | None = None) -> BranchInfo | None:
-        """Return the change set `key` as of the position `at` (None: now); None if it had no commit then.
+        """Return the change set `key` as of the position `at` (None: the newest commit); None if it had no commit at
+        that position.
 
-        `target_at`: the position of the target that decides whether the branch is behind it; None is now.
+        `target_at`: the position of the target that decides whether the branch is behind it; None means the newest
+        commit.
         """
         message = await self._commits.newest_message(key, at)
         if message is None:
@@ -171,7 +173,7 @@ class BranchReader:
     async def diff(self, key: ChangeSetKey, at: At | None = None, target_at: At | None = None) -> BranchDiff:
         """Return the changes of the branch `key` since its base, and the definitions in its target.
 
-        `at`: the position of the branch. `target_at`: the position of the target. None is now.
+        `at`: the position of the branch. `target_at`: the position of the target. None means the newest commit.
 
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raises `PositionPurged` if `at` is no longer readable.
@@ -328,5 +330,6 @@ def _edited(headers: Mapping[str, str], sequence: int) -> int:
 
 
 def _with_behind(info: BranchInfo, edited: int) -> BranchInfo:
-    """`edited`: the log sequence of the newest commit of the target with edits, 0 if there is none."""
+    """Add to the branch whether it is behind its target. `edited` is the log sequence of the newest commit of the
+    target with edits, or 0 if there is none."""
     return info if info.target is None or edited <= info.base else replace(info, behind=True)

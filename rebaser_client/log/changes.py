@@ -158,7 +158,8 @@ class LogHistory:
     async def log(
         self, key: ChangeSetKey, id_: str | None = None, *, at: At | None = None
     ) -> AsyncGenerator[LogEntry, None]:
-        """Yield the commits of `key` from the position `at` (None: now) back to the oldest one in the log.
+        """Yield the commits of `key` from the position `at` (None: the newest commit) back to the oldest one in the
+        log.
 
         `id_`: only commits that define or remove this value; their deltas are loaded.
         """
@@ -175,7 +176,8 @@ class LogHistory:
     async def show(self, key: ChangeSetKey, at: At | None = None) -> ShownCommit:
         """Return the newest commit at or before the position `at`, with its changes.
 
-        Raises `PositionPurged`, and `UnprocessableError` (`no_such_position`) if there was no commit by then.
+        Raises `PositionPurged`, and `UnprocessableError` (`no_such_position`) if there was no commit at or before the
+        position.
         """
         commit = await self._commits.commit_at(key, at)
         if commit is None:

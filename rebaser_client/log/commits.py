@@ -55,10 +55,11 @@ class CommitReader:
         return None if found is None else found[1]
 
     async def newest_message(self, key: ChangeSetKey, at: At | None = None) -> StoredMessage | None:
-        """Return the newest message of the log of `key` at or before the position `at`; None if there was none then.
+        """Return the newest message of the log of `key` at or before the position `at`; None if there was none at that
+        position.
 
-        If `at` is a time, this is the newest message stored by then; if it is None, the newest of all messages. The log
-        is scanned only if the message that follows the position cannot be decoded.
+        If `at` is a time, the result is the newest message stored until that time. If `at` is None, it is the newest of
+        all messages. The log is scanned only if the message that follows the position cannot be decoded.
 
         Raises `PositionPurged` if that message is gone, and `UnprocessableError` (`no_such_position`) for a sequence
         that the stream has not reached.
@@ -90,8 +91,8 @@ class CommitReader:
     async def newest_commit(self, key: ChangeSetKey, at: At | None = None) -> tuple[StoredMessage, Commit] | None:
         """Return the newest commit of `key` at or before the position `at`, without loading its delta, and its message.
 
-        Returns None if there was none then. Raises the errors of `newest_message`, and `TransientError` for a damaged
-        commit.
+        Returns None if there was none at that position. Raises the errors of `newest_message`, and `TransientError` for
+        a damaged commit.
         """
         message = await self.newest_message(key, at)
         while message is not None:

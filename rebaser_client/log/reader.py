@@ -56,17 +56,18 @@ class StateLoader(CommitReader):
 
     def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore) -> None:
         super().__init__(js, subjects, blobs)
-        self._ids: frozenset[str] | None = None  # the values that are needed; None is all
+        self._ids: frozenset[str] | None = None  # the values that are needed; None means all
         self._tails = anyio.Semaphore(MAX_CONCURRENT_TAILS, fast_acquire=True)
 
     async def load(self, key: ChangeSetKey, at: At | None = None) -> LoadedState:
-        """Return the state of `key` at the position `at` (None: now); an empty state if its log was empty then.
+        """Return the state of `key` at the position `at` (None: the newest commit); the state is empty if the log was
+        empty at that position.
 
         For a time before a branch was created, this is the state of its parent, but never after the position from which
         the branch was created.
 
-        Derived values have the results that were stored then. `stale()` of the state names those that were not up to
-        date.
+        Derived values have the results that were stored at that position. `stale()` of the state names those that were
+        not up to date.
 
         Raises `TransientError` if the log or a blob cannot be read, `UnsupportedVersion` for a commit of a newer
         version, `PositionPurged` if a part of the log that `at` needs is gone, and `UnprocessableError`
@@ -95,7 +96,7 @@ class StateLoader(CommitReader):
     async def load_values(
         self, key: ChangeSetKey, ids: Iterable[str], at: At | None = None, *, stale: bool = True
     ) -> ChangeSetState:
-        """Return a state of `key` at the position `at` (None: now) that has those of `ids` that exist.
+        """Return a state of `key` at the position `at` (None: the newest commit) that has those of `ids` that exist.
 
         It may lack all other values, or have outdated ones; `rebaser_core.state.selected` documents which other parts
         of it are correct. This is much faster than `load`: of a checkpoint, only the rows of `ids` are read.

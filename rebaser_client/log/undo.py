@@ -1,4 +1,4 @@
-"""Finds, from the log alone, the request that an undo or a redo takes back. So all programs of an author find the same
+"""Finds the request that an undo or a redo takes back. It uses only the log, so all programs of an author find the same
 request.
 
 A request is *reverted* if a revert that is not itself reverted covers it. An undo is a revert of one request that made

@@ -116,7 +116,7 @@ class ProtocolParser:
         self._have = end - start
 
     def _on_message(self, words: list[bytes], data: bytes, begin: int, stop: int) -> None:
-        """`MSG subject sid [reply] size`, or `HMSG subject sid [reply] header-size size`."""
+        """Handle `MSG subject sid [reply] size` or `HMSG subject sid [reply] header-size size`."""
         subscription_id = int(words[2])
         handler = self.handlers.get(subscription_id)
         sized = None if handler is not None else self.sized.get(subscription_id)

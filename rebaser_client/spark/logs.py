@@ -131,16 +131,15 @@ class Logs:
         return at
 
     async def state(self, key: ChangeSetKey, at: int | None = None) -> ChangeSetState | None:
-        """Return the state of `key` at log sequence `at` (None: now). Returns None if the change set did not exist
-        then, or in the case of `_if_kept`.
-        """
+        """Return the state of `key` at log sequence `at` (None: the newest commit). Returns None if the change set did
+        not exist then, or in the case of `_if_kept`."""
         if at is not None and await self._if_kept(self._reader.newest_message(key, at)) is None:
             return None
         loaded = await self._if_kept(self._reader.load(key, at))
         return None if loaded is None else loaded.state
 
     async def change_sets(self, keys: Iterable[ChangeSetKey] | None, at: int | None = None) -> list[BranchInfo]:
-        """Return the change sets `keys` (None: all of the workspace) as of log sequence `at` (None: now).
+        """Return the change sets `keys` (None: all of the workspace) as of log sequence `at` (None: the newest commit).
 
         Those that did not exist then are missing.
         """
@@ -151,8 +150,8 @@ class Logs:
         return [info for info in found if info is not None]
 
     async def changes(self, key: ChangeSetKey, at: int | None = None) -> BranchDiff | None:
-        """Return the changes of the branch `key`, and the definitions in its target, as of log sequence `at` (None:
-        now).
+        """Return the changes of the branch `key`, and the definitions in its target, as of log sequence `at` (None: the
+        newest commit).
 
         Returns None if `key` was not a branch then, or in the case of `_if_kept`.
         """
@@ -164,8 +163,8 @@ class Logs:
     async def conflicts(
         self, key: ChangeSetKey, at: int | None = None
     ) -> tuple[BranchInfo, tuple[BranchConflict, ...]] | None:
-        """Return the branch `key` with its conflicts as of log sequence `at` (None: now); None in the cases of
-        `changes`."""
+        """Return the branch `key` with its conflicts as of log sequence `at` (None: the newest commit); None in the
+        cases of `changes`."""
         info = await self._branch(key, at)
         if info is None or info.target is None:
             return None

@@ -3,7 +3,7 @@
 Invariant, the law of branches: undoing the `changes` of a branch gives the definitions that its target had at the base.
 For each id, `changes.get(id, definition in the branch)` is the definition in the target at the base.
 
-The state of a branch follows from its commits alone. If an id is edited back to its definition at the base, it may stay
+The state of a branch follows only from its commits. If an id is edited back to its definition at the base, it may stay
 in `changes` until the next checkpoint, so readers must compare the definitions (`differing`).
 """
 
@@ -28,7 +28,8 @@ from rebaser_core.updates import Update
 
 @record
 class Create:
-    """The request to create a change set: from `parent` as of log sequence `at` (None: now), or empty without a parent.
+    """The request to create a change set: from `parent` as of log sequence `at` (None: the newest commit), or empty
+    without a parent.
 
     `target`: the target of the new change set, which is either the parent (None) or the target of the parent. `closed`:
     the new change set accepts no edits. `follows`: its owner pulls the changes of the target.
@@ -43,7 +44,8 @@ class Create:
 
 @record
 class Apply:
-    """The request to apply the changes of the branch `source` to its target, as of log sequence `at` (None: now).
+    """The request to apply the changes of the branch `source` to its target, as of log sequence `at` (None: the newest
+    commit).
 
     `strict`: refuse the request if the target was edited after the base of the branch. `allow_stale`: accept it even if
     derived values of the branch are not up to date. `keep`: leave the branch open, even if all of its edits are
@@ -59,8 +61,8 @@ class Apply:
 
 @record
 class Rebase:
-    """The request to a branch to take over what its target changed since the base, up to log sequence `upto`
-    (None: now).
+    """The request to a branch to take over what its target changed since the base, up to log sequence `upto` (None: the
+    newest commit).
 
     `onto`: the new target, which must be the target of the present target (None: the target stays). `settles`: the
     request comes from the server that applied the branch as of this log sequence, in the commit `upto` of the target.

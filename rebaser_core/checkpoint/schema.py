@@ -58,7 +58,7 @@ def write_template(template: Template) -> str:
 
 
 def read_template(text: str) -> Template:
-    """The inverse of `write_template`; raises `UnprocessableError`."""
+    """Decode the output of `write_template`; raises `UnprocessableError`."""
     raw = read_json(text.encode())
     if type(raw) is not dict or raw.keys() != {"function", "inputs", "params"}:
         raise malformed("a definition must be a map of function, inputs and params")
@@ -97,7 +97,7 @@ def write_branch(branch: Branch) -> list[Any]:
 
 
 def read_branch(raw: object, edited: int) -> Branch | None:
-    """The inverse of `write_branch`; raises `UnprocessableError`, or `UnsupportedVersion` for an unknown status.
+    """Decode the output of `write_branch`; raises `UnprocessableError`, or `UnsupportedVersion` for an unknown status.
 
     `edited`: the newest commit with edits. It is also `own` in checkpoints written by servers that could not replay.
     """

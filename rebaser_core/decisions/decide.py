@@ -8,7 +8,8 @@ goes to the dead letters, because applying it now would be out of order.
 A request is decided again only if its recorded outcome is `dead`, and it was redriven from the dead letters after that
 outcome. In that case, its `redrive` is higher than the recorded `redrive`. If a client merely sends the same id again,
 the reply is `dead` again. Every publisher of requests can set the header that contains `redrive`. The only effect of a
-forged header is that a dead request is decided again."""
+forged header is that a dead request is decided again.
+"""
 
 from collections.abc import Sequence
 
@@ -257,7 +258,7 @@ def _taken(request: QueuedRequest) -> tuple[int, int]:
 
 
 def defined_after(state: ChangeSetState, ids: Sequence[str], at: int) -> frozenset[str]:
-    """Which of `ids` were, or may have been, defined or removed in `state` after log sequence `at`.
+    """Return those of `ids` that were, or may have been, defined or removed in `state` after log sequence `at`.
 
     This includes ids about which a conflict was recorded after `at`.
     """

@@ -1,8 +1,8 @@
 """The envelope of every message: headers that name its content type, type and version, and a payload.
 
-Invariant: the headers alone decide (content type, then type, then version) whether the payload is decoded. A message of
-an older version is upgraded step by step to the current one before other code sees it. For any bytes and headers,
-decoding returns a message or raises a `RebaserError`.
+Invariant: only the headers decide whether the payload is decoded: first the content type, then the type, then the
+version. A message of an older version is upgraded step by step to the current one before other code sees it. For any
+bytes and headers, decoding returns a message or raises a `RebaserError`.
 """
 
 import re
@@ -73,7 +73,8 @@ class Body(BaseModel):
     fields.
 
     They are built on first use or by `MessageRegistry.build`, because programs that only read values need none of
-    them."""
+    them.
+    """
 
     model_config = ConfigDict(strict=True, extra="forbid", alias_generator=to_camel, frozen=True, defer_build=True)
 

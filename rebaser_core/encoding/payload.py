@@ -131,7 +131,8 @@ def write_items(items: list[Any]) -> bytes:
 
 
 def read_unchecked(source: BytesIO, limits: Limits) -> object:
-    """`read_item` without `check_tree`: leaves may be byte strings, simple values, NaN or large integers."""
+    """Do what `read_item` does, without `check_tree`. So leaves may be byte strings, simple values, NaN or large
+    integers."""
     depth = limits.max_depth + FRAME_DEPTH
     try:
         return cbor2.load(

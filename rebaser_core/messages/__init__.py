@@ -114,7 +114,7 @@ encode = REGISTRY.encode
 
 
 def encode_commit(commit: Commit, content_type: ContentType = CBOR) -> tuple[dict[str, str], bytes]:
-    """`(headers, payload)` of a commit, including the headers for the sweeper."""
+    """Return `(headers, payload)` of a commit, including the headers for the sweeper."""
     headers, payload = REGISTRY.encode(commit, content_type)
     headers.update(sweep_headers(commit))
     if commit.edited is not None or commit.branch is not None or commit.blobs or commit.source or commit.protected:

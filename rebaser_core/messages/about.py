@@ -60,7 +60,7 @@ def read_source(kind: Kind, body: SourceV3 | None) -> Source | None:
 
 
 def read_marking(kind: Kind, body: MarkV3 | None, *, changed: bool) -> Marking | None:
-    """`changed`: whether the commit has a delta."""
+    """Read the marking of a commit; None if it has none. `changed` tells whether the commit has a delta."""
     if (kind is Kind.MARK) != (body is not None):
         raise malformed("a mark commit must have a mark, and no other commit may have one")
     if body is None:

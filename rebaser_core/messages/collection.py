@@ -30,7 +30,7 @@ _NUMBERS = ("trash", "trash_bytes", "erase", "erase_bytes", "restore")
 
 
 def read_collection(kind: Kind, body: CollectionV3 | None, *, changed: bool) -> Collection | None:
-    """`changed`: whether the commit has a delta."""
+    """Read the collection of a commit; None if it has none. `changed` tells whether the commit has a delta."""
     if (kind is Kind.GC) != (body is not None):
         raise malformed("a gc commit must describe a collection, and no other commit may describe one")
     if body is None:

@@ -68,7 +68,7 @@ def read_tail(rows: list[Any]) -> tuple[TailRow, ...]:
 
 def _read_row(row: object) -> TailRow:
     if type(row) is not list or len(row) not in (1, 3) or type(row[0]) is not int or row[0] < 1:
-        raise malformed("a copied message must be a row: a sequence alone, or a sequence, a version and a map")
+        raise malformed("a copied message must be a row of a sequence, or of a sequence, a version and a map")
     if len(row) == 1:
         return TailRow(row[0])
     if type(row[1]) is not int or row[1] < 1 or type(row[2]) is not dict:

@@ -13,10 +13,10 @@ from rebaser_core.messages.decision import write_digests
 
 
 def sweep_headers(commit: Commit) -> dict[str, str]:
-    """`X-Applied` (`<stream>:<sequence>`, or empty) and `X-Debt`.
+    """Return the headers `X-Applied` (`<stream>:<sequence>`, or empty) and `X-Debt`.
 
-    Also `X-Unknown-Functions` and `X-Digests` (of the requests), if the commit has any. These two are headers because
-    older readers refuse a body with unknown fields.
+    The result also has `X-Unknown-Functions` and `X-Digests` (of the requests), if the commit has any. These two are
+    headers because older readers refuse a body with unknown fields.
     """
     applied = commit.applied
     headers = {
@@ -31,7 +31,8 @@ def sweep_headers(commit: Commit) -> dict[str, str]:
 
 
 def read_sweep_headers(headers: Headers | None) -> tuple[Applied | None, int]:
-    """`(applied, debt)` from the headers of a commit; raises `UnprocessableError` if they are missing or damaged."""
+    """Return `(applied, debt)` from the headers of a commit; raises `UnprocessableError` if they are missing or
+    damaged."""
     headers = headers or {}
     applied, debt = headers.get(APPLIED), headers.get(DEBT)
     if applied is None or debt is None:
@@ -64,7 +65,8 @@ def read_unknown(headers: Headers | None) -> tuple[str, ...]:
 
 
 def covers_header(commit: Commit) -> dict[str, str]:
-    """`X-Covers`: the log sequence up to which derived values are correct, empty for the sequence of the commit itself.
+    """Return the header `X-Covers`. It contains the log sequence up to which derived values are correct; it is empty if
+    that is the sequence of the commit itself.
 
     Two kinds of commits have this header: those that do not cover themselves, and those that create a change set.
     """

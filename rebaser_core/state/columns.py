@@ -115,7 +115,8 @@ class Columns(ValueColumns):
         return self.templates.input_places(self.template[rows], self.first_input[rows])
 
     def derived(self, functions: frozenset[str] | None = None) -> NDArray[np.intp]:
-        """Return the rows of all derived values, or of those that call one of `functions`. Goes over all rows."""
+        """Return the rows of all derived values, or of those that call one of `functions`. The call goes over all
+        rows."""
         template = self.template[: self.count]
         found = (template >= 0) & (self.state[: self.count] != ABSENT)
         if functions is not None:

@@ -111,7 +111,7 @@ class Cells(Mapping[str, Cell]):
         return int(self.columns.edited[row]) if row >= 0 else 0
 
     def iter_values(self) -> Iterator[tuple[str, Value]]:
-        """Yield all ids and values. Cheaper than `items`, which would create definition objects."""
+        """Yield all ids and values. This is cheaper than `items`, which would create definition objects."""
         columns, over = self.columns, self._overlay
         ids, value, state, faults = columns.ids, columns.value, columns.state, columns.faults
         for row in columns.rows().tolist():
@@ -154,7 +154,7 @@ class Cells(Mapping[str, Cell]):
         return row >= 0 and self.columns.template[row] >= 0
 
     def derived(self, functions: frozenset[str] | None = None) -> Iterator[str]:
-        """Yield the ids of all derived values, or of those that use one of `functions`. Goes over the whole
+        """Yield the ids of all derived values, or of those that use one of `functions`. The call goes over the whole
         change set."""
         over, ids = self._overlay, self.columns.ids
         yield from [id_ for row in self.columns.derived(functions).tolist() if (id_ := ids[row]) not in over]
@@ -164,7 +164,7 @@ class Cells(Mapping[str, Cell]):
                 yield id_
 
     def functions_of_faults(self, code: str) -> set[str]:
-        """Return the functions of derived values whose fault has this code. Goes over all faults."""
+        """Return the functions of derived values whose fault has this code. The call goes over all faults."""
         columns, over = self.columns, self._overlay
         of_template = {int(columns.template[row]): row for row, fault in columns.faults.items() if fault.code == code}
         found = {derive.function for row in of_template.values() if (derive := columns.definition(row)) is not None}
@@ -179,7 +179,8 @@ class Cells(Mapping[str, Cell]):
         return {name for name in self.columns.templates.functions if name not in known}
 
     def uses(self, function: str | None) -> bool:
-        """Return whether a value is or was derived by `function` (None: by any). Goes over the whole overlay."""
+        """Return whether a value is or was derived by `function` (None: by any). The call goes over the whole
+        overlay."""
         known = self.columns.templates.functions
         if known if function is None else function in known:
             return True

@@ -83,11 +83,11 @@ class Subjects:
         return f"{self.root}.servers.ping"
 
     def progress(self, workspace: str, change_set: str) -> str:
-        """Core-NATS subject for the progress of a dependent values update; each name may be `*`."""
+        """Return the core NATS subject for the progress of a dependent values update; each name may be `*`."""
         return f"{self.root}.progress.{workspace}.{change_set}"
 
     def parse(self, subject: str) -> tuple[str, ChangeSetKey]:
-        """`(kind, key)` of a subject; the kind is `requests`, `tasks`, `commits` or `dlq`.
+        """Return `(kind, key)` of a subject; the kind is `requests`, `tasks`, `commits` or `dlq`.
 
         Raises `UnprocessableError` for a subject that this installation does not build.
         """

@@ -63,7 +63,8 @@ def storage(options: TopologyOptions, *, clustered: bool) -> dict[str, Any]:
 
 
 def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = False) -> list[dict[str, Any]]:
-    """JetStream `StreamConfig` objects (JSON API, docs.nats.io) of the streams and the blob bucket's stream.
+    """Return the JetStream `StreamConfig` objects (JSON API, docs.nats.io) of all streams, including the stream of the
+    blob bucket.
 
     They contain the fields on which the guarantees of Rebaser depend, and the fields that the operator chose. Other
     fields of an existing stream stay unchanged. `clustered`: NATS is a cluster, so that a stream can have several
@@ -131,7 +132,7 @@ def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = F
 
 
 def initial_limits(subjects: Subjects) -> dict[str, dict[str, Any]]:
-    """By stream: the fields with which a new stream is created. After that, only the operator changes them."""
+    """Return, by stream, the fields with which a new stream is created. After that, only the operator changes them."""
     return {
         subjects.requests_stream: {"max_msgs_per_subject": MAX_REQUESTS_PER_CHANGE_SET},
         # This stream holds one empty message. Because its subject has no wildcard, a user who may create consumers of

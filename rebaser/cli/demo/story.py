@@ -94,7 +94,7 @@ def _with(environment: Environment, changed: Distribution) -> dict[str, Distribu
 
 
 def _reach(environment: Environment) -> dict[str, frozenset[str]]:
-    """For each name, the names that it requires, directly or indirectly."""
+    """Return, for each name, the names that it requires directly or indirectly."""
     reach: dict[str, frozenset[str]] = {}
     for name in environment:
         reached: set[str] = set()
@@ -109,7 +109,7 @@ def _reach(environment: Environment) -> dict[str, frozenset[str]]:
 
 
 def _users(reach: Mapping[str, frozenset[str]]) -> dict[str, list[str]]:
-    """For each name, the other names that require it, directly or indirectly."""
+    """Return, for each name, the other names that require it directly or indirectly."""
     return {name: sorted(other for other in reach if name in reach[other] and other != name) for name in reach}
 
 

@@ -32,7 +32,7 @@ class JsonLinesParser:
     """Parses chunks of bytes into updates. Raises `UnprocessableError` with the line number for a bad line."""
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS, check: Check | None = None) -> None:
-        """`check` is called with each update, and may also raise `UnprocessableError`."""
+        """Prepare to read lines. `check` is called with each update; it may also raise `UnprocessableError`."""
         self._limits = limits
         self._check = check
         self._parts: list[bytes] = []  # the parts of the incomplete line
@@ -96,7 +96,8 @@ class JsonLinesParser:
     def _read_block(self, block: bytes) -> list[UpdateLine] | None:
         """Return the updates of complete lines, read all at once; None if they have to be read one by one.
 
-        That is necessary if a line is blank or bad; reading each line alone then gives the error.
+        That is necessary if a line is blank or bad; in that case, each line is read separately, which finds the
+        error.
         """
         texts = block.split(b"\n")
         raws = loads_each(texts)

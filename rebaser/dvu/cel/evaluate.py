@@ -211,7 +211,7 @@ def _binary(name: str, call: Callable[[Any, Any], Any], pairs: tuple[tuple[Any, 
 
 
 def _unary(name: str, call: Callable[[float], float]) -> Any:
-    """`math.ceil` and the like. A double gives a double; an integer needs no rounding."""
+    """Apply `math.ceil` or a similar function. A double gives a double; an integer needs no rounding."""
     for_integers = _magnitude if name == "math.abs" else int
     return cel.FunctionDecl(
         name,
@@ -229,7 +229,7 @@ def _magnitude(value: int) -> int:
 
 
 def _round(value: float) -> float:
-    """Rounds halves away from zero, as spreadsheets do."""
+    """Round halves away from zero, as spreadsheets do."""
     if not math.isfinite(value):
         return value
     whole = math.trunc(value)

@@ -126,8 +126,8 @@ def for_doubles(program: Program) -> Program | None:
     """Return a form of `program` for inputs that are all doubles. It needs no checks of kinds, and its constants are
     doubles.
 
-    None if `program` might compute something other than doubles and booleans from such inputs, or if the form might
-    give another result.
+    Return None if `program` might compute something other than doubles and booleans from such inputs, or if the form
+    might give another result.
     """
     if program.instructions[0][0] >= REDUCE_SUM:
         return program if program.instructions[0][0] in _OVER_DOUBLES else None
@@ -142,7 +142,7 @@ def for_integers(program: Program) -> Program | None:
     """Return a form of `program` for inputs that are all integers. It needs no checks of kinds; its constants are
     integers.
 
-    None if `program` might compute something other than integers and booleans from such inputs.
+    Return None if `program` might compute something other than integers and booleans from such inputs.
     """
     if program.instructions[0][0] >= REDUCE_SUM:
         return program if program.instructions[0][0] in _OVER_INTEGERS else None
@@ -175,8 +175,8 @@ def _typed(
 
 
 def _type_of_integers(op: int, left: int | None, right: int | None) -> int | None:
-    """Return the type of an instruction's result, given the types of its operands, if inputs are integers. None if the
-    types do not determine it."""
+    """Return the type of an instruction's result, given the types of its operands, if inputs are integers. Return None
+    if the types do not determine it."""
     if ADD <= op <= REMAINDER or op in (GREATEST, LEAST):
         return _INTEGER if left == right == _INTEGER else None
     if EQUAL <= op <= GREATER_EQUAL:
@@ -189,8 +189,8 @@ def _type_of_integers(op: int, left: int | None, right: int | None) -> int | Non
 
 
 def _type_of_doubles(op: int, left: int | None, right: int | None) -> int | None:
-    """Return the type of an instruction's result, given the types of its operands, if inputs are doubles. None if the
-    types do not determine it."""
+    """Return the type of an instruction's result, given the types of its operands, if inputs are doubles. Return None
+    if the types do not determine it."""
     if op in _ARITHMETIC or EQUAL <= op <= GREATER_EQUAL:
         if _TRUTH in (left, right) or None in (left, right) or _DOUBLE not in (left, right):
             return None

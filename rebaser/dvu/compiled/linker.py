@@ -94,8 +94,8 @@ class LinkedPrograms:
 
 
 def _forms(program: Program | None) -> tuple[Program | None, ...]:
-    """Return the forms of `program`: for inputs of any kind, for doubles only, and for integers only. Empty without a
-    program."""
+    """Return the forms of `program`: for inputs of any kind, for doubles only, and for integers only. The tuple is
+    empty without a program."""
     if program is None:
         return ()
     return program, instructions.for_doubles(program), instructions.for_integers(program)

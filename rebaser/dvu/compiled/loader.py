@@ -109,7 +109,7 @@ def _cache_folder() -> str:
 
 @contextlib.contextmanager
 def _caching_in(folder: str) -> Iterator[None]:
-    """Within this context, Numba stores compiled code in `folder`. Numba has one folder for all threads, so threads
+    """Make Numba store compiled code in `folder` within this context. Numba has one folder for all threads, so threads
     take turns."""
     from numba import config  # noqa: PLC0415 - takes a second to load
 

@@ -78,7 +78,8 @@ def builtin(
     *,
     text: bool = False,
 ) -> Callable[[ScalarForm], Function]:
-    """Decorator for the built-in functions. Users see the docstring of the decorated function as documentation.
+    """Make the decorated function a built-in function. Users see the docstring of the decorated function as
+    documentation.
 
     The names of inputs and params are in `rebaser_core.definitions`, where clients that send definitions also find
     them.

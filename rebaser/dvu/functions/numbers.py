@@ -19,7 +19,8 @@ _DIGITS = 18
 
 
 def _numbers(values: list[Json]) -> tuple[list[int | float], bool]:
-    """`values`, flattened if need be, and whether all are integers. Raises `FunctionError` if one is not a number."""
+    """Flatten `values` if need be. Return them, and whether all of them are integers. Raises `FunctionError` if one is
+    not a number."""
     kinds = set(map(type, values))
     if not kinds <= _NUMBERS:
         values = flatten(values)

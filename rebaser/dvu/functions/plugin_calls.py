@@ -16,7 +16,7 @@ from rebaser_core.values import check_json
 
 
 def contained(function: Function) -> Function:
-    """`function`, changed so that it gets copies of lists and maps, and either returns or raises an `Exception`."""
+    """Change `function`, so that it gets copies of lists and maps, and either returns or raises an `Exception`."""
     call, vector = function.call, function.vector
     return replace(
         function,
@@ -43,7 +43,7 @@ def _wrap(form: ScalarForm, copy_result: Callable[[Any], Any]) -> ScalarForm:
 
 
 def _storable_error(error: BaseException) -> Exception:
-    """`error` as an exception whose code and text can be stored."""
+    """Return `error` as an exception whose code and text can be stored."""
     if isinstance(error, UnprocessableError):  # from `check_json`
         return error
     if not isinstance(error, FunctionError):
@@ -53,7 +53,7 @@ def _storable_error(error: BaseException) -> Exception:
 
 
 def _copy(given: Any) -> Any:
-    """`given` with its lists and maps copied. Arrays need no copy, because each call gets new ones."""
+    """Return `given` with its lists and maps copied. Arrays need no copy, because each call gets new ones."""
     kind = type(given)
     if kind is list:
         return [_copy(item) for item in given]
@@ -69,14 +69,14 @@ def _copied_result(result: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """`value` with instances of subclasses of list and dict replaced by plain lists and dicts."""
+    """Return `value` with instances of subclasses of list and dict replaced by plain lists and dicts."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _copied_results(results: Any) -> Any:
-    """Copies of a vector form's results, with an exception in place of each result that cannot be stored."""
+    """Copy the results of a vector form. Each result that cannot be stored is replaced by an exception."""
     results = results.to_pylist() if hasattr(results, "to_pylist") else results
     return [_result_or_error(result) for result in results] if isinstance(results, (list, tuple)) else results
 

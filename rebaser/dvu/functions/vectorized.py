@@ -25,7 +25,7 @@ class WrongResultCount(Exception):  # noqa: N818 - users read this name
 
 
 def to_column(values: list[Json]) -> InputColumn:
-    """`values` as the input of a vector form: an array if they are all doubles, all integers or all booleans."""
+    """Return `values` as the input of a vector form: an array if they are all doubles, all integers or all booleans."""
     types = set(map(type, values))
     dtype = _ARRAYS.get(types.pop()) if len(types) == 1 else None
     return values if dtype is None else np.array(values, dtype)
@@ -55,7 +55,7 @@ def checked_results(returned: Any, count: int) -> NDArray[Any] | list[Any]:
 
 
 def to_list(column: InputColumn) -> list[Any]:
-    """`column` as a list of JSON values."""
+    """Return `column` as a list of JSON values."""
     if isinstance(column, list):
         return column
     values: list[Any] = column.tolist()

@@ -89,8 +89,8 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _with_pattern_dependents(columns: Columns, roots: subgraph.Ints) -> subgraph.Ints:
-    """`roots`, followed by the dependents of those roots that are patterns. A pattern has no slot, so its dependents
-    stand for it."""
+    """Return `roots`, followed by the dependents of those roots that are patterns. A pattern has no slot, so its
+    dependents stand for it."""
     if not columns.patterns:
         return roots
     patterns = roots[columns.patterns.links().first_link[roots] < 0].tolist()
@@ -220,8 +220,8 @@ class FullGraphPlan:
         self._delivery = _CACHED
 
     def _prepare_resend(self) -> None:
-        """A worker did not find the structure, so make the next packet contain it, or name its place. Raises `DvuError`
-        if the last packet contained it."""
+        """Make the next packet contain the structure, or name its place, because a worker did not find it. Raises
+        `DvuError` if the last packet contained it."""
         self._layout.sent = False
         if self._attaches_structure:
             raise DvuError(
@@ -304,7 +304,8 @@ class FullGraphPlan:
         return [0, self.size]
 
     def computed(self) -> ComputedTable:
-        """Return the values that differ from the stored ones. Complete once `next_wave` has returned an empty list."""
+        """Return the values that differ from the stored ones. The table is complete once `next_wave` has returned an
+        empty list."""
         changes, count = self._changes, self._changed
         rows, kinds, bits = changes.rows[:count], changes.kinds[:count], changes.bits[:count]
         failed = np.flatnonzero(kinds == FAULT)

@@ -40,7 +40,7 @@ class NewValues:
 
     @classmethod
     def none(cls, count: int) -> "NewValues":
-        """No results yet for any of `count` positions."""
+        """Return an object without results for any of `count` positions."""
         return cls(np.zeros(count, np.bool_), np.zeros(count, np.uint8), np.zeros(count, np.int64))
 
 

@@ -43,7 +43,7 @@ def loops_for(size: int, interpreted_max: int) -> Any:
 
 @cache
 def load() -> Any:
-    """Return the compiled loops, loaded on the first call."""
+    """Return the compiled loops. The first call loads them."""
     from rebaser.dvu.compiled import loader  # noqa: PLC0415 - small graphs do not need it
 
     modules = map(loader.compile_module, (loops, packing_loops))
@@ -52,7 +52,7 @@ def load() -> Any:
 
 @contextmanager
 def deferred_loading() -> Iterator[Callable[[], bool]]:
-    """Within this context, only graphs above `interpreted_max_during_start` load the compiled loops.
+    """Let only graphs above `interpreted_max_during_start` load the compiled loops within this context.
 
     The context yields a function that returns whether it has kept a smaller graph from loading them.
     """
@@ -70,7 +70,8 @@ def _interpreted() -> Any:
 
 
 def _on_memoryviews(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` with each array passed as a memoryview, whose items Python reads several times as fast."""
+    """Return `function`, changed so that it gets each array as a memoryview. Python reads the items of a memoryview
+    several times as fast."""
     return lambda *args: function(*map(_view, args))
 
 

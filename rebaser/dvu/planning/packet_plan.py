@@ -99,7 +99,8 @@ class PacketPlan:
         return list(accumulate(sizes, initial=self.size - len(self._remaining) - sum(sizes)))
 
     def computed(self) -> ComputedTable:
-        """Return the values that differ from the stored ones. Complete once `next_wave` has returned an empty list."""
+        """Return the values that differ from the stored ones. The table is complete once `next_wave` has returned an
+        empty list."""
         new, ids = self._new, self._columns.ids
         positions = np.flatnonzero(new.changed)
         rows, kinds, bits = self._graph.rows[positions], new.kinds[positions], new.bits[positions]
@@ -110,8 +111,8 @@ class PacketPlan:
         return ComputedTable(RowIds(ids, rows), kinds, bits, others, new_faults, rows, self._columns)
 
     def next_wave(self) -> list[bytes]:
-        """Return the packets of the next wave, which can be computed in any order and on any executor. An empty list
-        when all values are done.
+        """Return the packets of the next wave, which can be computed in any order and on any executor. Return an empty
+        list when all values are done.
 
         Raises `DvuError` before the results of the last wave are absorbed.
         """

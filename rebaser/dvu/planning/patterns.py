@@ -190,8 +190,8 @@ def _distinct(first: Ints, others: Iterable[Longs]) -> tuple[Longs, Longs]:
 
 
 def _widen(template: Template, size_at: dict[int, int]) -> Template:
-    """`template` with each pattern replaced by one input for each value that it matches. `size_at` maps the position of
-    a pattern among the inputs to the number of these values."""
+    """Return `template` with each pattern replaced by one input for each value that it matches. `size_at` maps the
+    position of a pattern among the inputs to the number of these values."""
     start = 0
     inputs = []
     for name, count in template.inputs:

@@ -327,7 +327,7 @@ def _stopping() -> DvuError:
 
 
 def _shares(packets: Sequence[bytes], max_bytes: int) -> list[list[bytes]]:
-    """`packets` in order, cut into parts of at most `max_bytes`; a larger packet is a part of its own."""
+    """Divide `packets`, in order, into parts of at most `max_bytes`. A larger packet is a part of its own."""
     parts: list[list[bytes]] = []
     room = -1
     for packet in packets:

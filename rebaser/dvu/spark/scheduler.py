@@ -43,7 +43,7 @@ class EvaluateCall:
     timeout: float
     queued_at: float
     done: anyio.Event = field(default_factory=anyio.Event)
-    report_progress: Callable[[int], None] | None = None  # gets the number of nodes visited, if the call runs alone
+    report_progress: Callable[[int], None] | None = None  # gets the number of visited nodes if no call shares the job
     results: list[list[Encoded]] = field(default_factory=list)
     error: DvuError | None = None
     job: "Job | None" = None

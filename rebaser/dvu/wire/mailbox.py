@@ -27,8 +27,8 @@ _PROGRESS = "done-"
 
 @contextlib.contextmanager
 def job_folder(tag: str, parent: Path | None) -> Iterator[str]:
-    """The mailbox of the job with `tag`, a folder in `parent`; "" if there is no parent, or if the folder cannot be
-    created."""
+    """Yield the mailbox of the job with `tag`, which is a folder in `parent`. Yield "" if there is no parent, or if the
+    folder cannot be created."""
     if parent is None:
         yield ""
         return

@@ -262,7 +262,7 @@ def read_packet(data: bytes | pa.Buffer) -> tuple[dict[str, Any], dict[str, Any]
 
 
 def encode_templates(templates: list[Template]) -> list[Any]:
-    """`templates` in the form that CBOR can hold."""
+    """Return `templates` in a form that CBOR can represent."""
     return [[each.function, [list(pair) for pair in each.inputs], dict(each.params)] for each in templates]
 
 

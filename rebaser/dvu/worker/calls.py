@@ -67,7 +67,8 @@ def isolated_caller(child: ChildProcess, number: int, function: str) -> Caller:
 
 
 def storable(value: Json) -> Json:
-    """`value` in the form in which it is stored. Raises `FunctionError` or `UnprocessableError` if it cannot be."""
+    """Return `value` in the form in which it is stored. Raises `FunctionError` or `UnprocessableError` if it cannot
+    be."""
     kind = type(value)
     if kind is float:
         if not math.isfinite(value):  # type: ignore[arg-type]

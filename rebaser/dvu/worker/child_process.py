@@ -20,7 +20,7 @@ from rebaser_core.values import Json
 
 TRIES = 2  # attempts at a call; an attempt fails if the child process ends
 
-# A list: the value alone, or the code and the text of a fault.
+# A list with one item, the value, or with two items, the code and the text of a fault.
 CallOutcome = list[Any]
 
 _LENGTH = struct.Struct("<Q")

@@ -23,8 +23,10 @@ from rebaser_core.errors import DvuError
 
 
 def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The function for `mapInArrow`: from rows (index int32, packet binary, folder string, isolate bool) to rows (index
-    int32, result binary), one or more for each packet.
+    """Evaluate the packets in `batches`. This is the function for `mapInArrow`.
+
+    The rows of `batches` are (index int32, packet binary, folder string, isolate bool). The rows of the results are
+    (index int32, result binary); there is at least one for each packet.
 
     A null packet or result is in the mailbox `folder` (`rebaser.dvu.wire.mailbox`): a packet is named by its index, a
     result by index and number. Rows are yielded whenever they reach `result_bytes`, and at the end.
@@ -57,7 +59,7 @@ def _rows(indexes: list[int], results: list[bytes | None]) -> pa.RecordBatch:
 
 
 def _aligned(data: pa.Buffer) -> bytes | pa.Buffer:
-    """`data`, or a copy of it if compiled code could not read it in place."""
+    """Return `data`, or a copy of it if compiled code could not read it in place."""
     return data.to_pybytes() if data.address % 8 else data
 
 

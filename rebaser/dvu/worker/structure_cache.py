@@ -101,7 +101,7 @@ class StructureCache:
 
 
 def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """Time of last use, size in bytes, and path of each file."""
+    """Yield the time of last use, the size in bytes, and the path of each file."""
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):
             status = path.stat()

@@ -87,8 +87,8 @@ class PatternMatches:
             matched.removed.add(row)
 
     def _cached(self, keys: list[str]) -> list["_Matched"]:
-        """Return the cached matches of `keys`, which are about to change. Drops entries with too many
-        recorded changes."""
+        """Return the cached matches of `keys`, which are about to change. Drop entries with too many recorded
+        changes."""
         self.generation += bool(keys)
         cached = []
         for key in keys:

@@ -1,7 +1,8 @@
 """`rebaser doctor`: checks the installation, or checks and repairs the log of one change set.
 
 Invariant: the command changes nothing without --repair and --yes. It shows what a repair loses, both before and after
-the repair."""
+the repair.
+"""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

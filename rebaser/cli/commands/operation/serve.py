@@ -1,4 +1,4 @@
-"""`rebaser serve` and `rebaser dev`: run a server, alone or together with NATS and Spark.
+"""`rebaser serve` and `rebaser dev`: run a server, without or with NATS and Spark.
 
 Invariant: a setting whose option is not given comes from the environment, or else from the defaults in
 `rebaser.settings`.

@@ -275,7 +275,8 @@ def _note_problems(overview: "Overview") -> None:
 
 
 def _show_streams(streams: list["StreamStatus"]) -> None:
-    """Column `newest (payload)` has the sizes of the newest message and its payload; `average` is the mean size."""
+    """Show the streams as a table. Column `newest (payload)` has the sizes of the newest message and its payload;
+    `average` is the mean size."""
     console.table(
         ("stream", "storage", "messages", "size", "limit", "full", "average", "newest (payload)"),
         [

@@ -50,7 +50,7 @@ sort_into_phases = njit(_PHASES, cache=_CACHE, nogil=True)(phases.sort_into_phas
 
 
 def scratch() -> Any:
-    """Scratch for the partial sums of a node."""
+    """Return scratch for the partial sums of a node."""
     return np.empty(PARTS, np.float64)
 
 

@@ -24,7 +24,7 @@ def comparable(at, kinds, ints):
 
 @compiled
 def half_up(value):
-    """`value` rounded to an integer, halves away from zero."""
+    """Round `value` to an integer, and halves away from zero."""
     whole = np.trunc(value)
     if abs(value - whole) >= 0.5:
         whole += math.copysign(1.0, value)

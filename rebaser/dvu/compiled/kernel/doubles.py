@@ -16,7 +16,7 @@ from rebaser.dvu.compiled.kernel.reductions import add, rounded
 @inlined
 def run_doubles(pc, code, file):
     """Run the program at index `pc` of `code` over doubles, with true as 1 and false as 0. Returns its result, or NaN
-    if the program cannot be run on doubles alone. `file` are the registers."""
+    if the program needs anything other than doubles. `file` are the registers."""
     while True:
         op, to, left, right = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
         pc += 1
@@ -82,7 +82,7 @@ def _sum(start, end, refs, floats, parts):
 @inlined
 def reduce_doubles(op, start, end, refs, floats, parts):
     """Return the result of the reduction `op` over the inputs `refs[start:end]`. It is not finite if the reduction
-    cannot be computed from doubles alone."""
+    needs anything other than doubles."""
     count = end - start
     if count == 0:
         return np.nan

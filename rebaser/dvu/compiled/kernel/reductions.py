@@ -173,8 +173,8 @@ def _product(start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_
 
 @compiled
 def _extreme(greatest, start, end, refs, kinds, ints, floats):
-    """Return the slot of the greatest or smallest number, the first of equal ones. `NOTHING` if there is no number, -1
-    if Python has to compute it."""
+    """Return the slot of the greatest or smallest number, the first of equal ones. Return `NOTHING` if there is no
+    number, and -1 if Python has to compute the result."""
     best = NOTHING
     for at in range(start, end):
         ref = refs[at]
