@@ -6,9 +6,11 @@ Each method is derived from the asynchronous one, so names, parameters, types, e
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
 from functools import wraps
+from types import TracebackType
 from typing import Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from rebaser_client.admin.dead_letters import DeadLetterBox
+from rebaser_client.admin.fleet_watch import FleetWatch
 from rebaser_client.blocking.portal import BlockingIterator, Portal
 from rebaser_client.client import DEFAULT_URL, RebaserClient
 from rebaser_client.options import ClientOptions
@@ -53,6 +55,21 @@ class BlockingDeadLetterBox(_Blocking[DeadLetterBox]):
     drop = _calls(DeadLetterBox.drop)
 
 
+class BlockingFleetWatch(_Blocking[FleetWatch]):
+    """An installation that is watched, as in `FleetWatch`. Use it as a context manager."""
+
+    look = _calls(FleetWatch.look)
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._wrapped.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._portal.call(lambda: self._wrapped.__aexit__(kind, error, traceback))
+
+
 class BlockingRebaserClient(_Blocking[RebaserClient]):
     """A connection to one installation, for programs without an event loop: scripts, notebooks and threads.
 
@@ -91,6 +108,14 @@ class BlockingRebaserClient(_Blocking[RebaserClient]):
         except BaseException:
             portal.close()
             raise
+
+    def fleet(self, workspace: str | None = None) -> BlockingFleetWatch:
+        """Return a watch on servers and on change sets with something to do, of one workspace or of all.
+
+        with client.fleet() as fleet:
+            view = fleet.look()  # again and again; the rates of a view are those since the view before
+        """
+        return BlockingFleetWatch(self._portal, self._wrapped.fleet(workspace))
 
     def close(self) -> None:
         """Close the client. Calls in progress and all later calls raise `ClientClosedError`."""

@@ -46,6 +46,9 @@ async def test_a_script_edits_reads_follows_and_takes_back(client: BlockingRebas
         assert client.value("ws", "cs", "a").value == 2  # type: ignore[union-attr]
         assert [entry.sequence for entry in client.log("ws", "cs", "a")][-1] == response.status.commit
         assert list(client.dead_letters.find()) == []
+        with client.fleet("ws") as fleet:
+            assert [server.id for server in fleet.look().servers] == []
+            assert fleet.look().total == 1
         client.protect("ws", "cs")
         with pytest.raises(RequestRejected, match="protected"):
             client.enqueue_updates_with_reply("ws", "cs", [Set("a", 4)])

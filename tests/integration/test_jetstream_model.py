@@ -79,7 +79,7 @@ async def test_an_ack_that_nobody_confirms_is_told(js: JetStream, streams: Strea
     assert message is not None
     await js.delete_stream(consumer.stream)
     for acknowledge in (message.nak, message.progress, message.term):
-        with pytest.raises(Exception, match="answer"):
+        with pytest.raises(Exception, match="responder"):
             await acknowledge(confirmed=True)
 
 

@@ -97,7 +97,7 @@ async def test_a_connection_that_is_up_but_dead_is_replaced(
         async with (
             swallowing(nats_server.port) as proxy,
             Connection.connect(nats_server.url) as other,
-            Connection.connect(proxy.url, ping_interval=0.1) as connection,
+            Connection.connect(proxy.url, ping_interval=0.4) as connection,
             connection.subscribe(subject := connection.new_inbox()) as messages,
         ):
             connection.on_reconnect(reconnected.set)

@@ -178,17 +178,29 @@ class Checks:
             now, stood = self.world.book(target, upto).cells, self.world.book(str(old.target), old.base).cells
             moved = {id_ for id_ in now.keys() | stood.keys() if now.get(id_) != stood.get(id_)}
         theirs = self.world.book(target, upto).cells
+        applied = {id_ for one in seen for id_ in one.taken}
         for id_ in theirs.keys() | old.cells.keys() | moved | old.conflicts.keys() | book.conflicts.keys():
             if id_ in moved or id_ in old.conflicts:
-                self._check_replayed(id_, old, book, commit, agreed, theirs.get(id_), moved=id_ in moved)
+                told = id_ in old.conflicts and id_ not in applied
+                self._check_replayed(id_, old, book, commit, agreed, theirs.get(id_), moved=id_ in moved, told=told)
             else:
                 assert book.cells.get(id_) == old.cells.get(id_), f"{id_} was replayed, which had not changed"
                 assert id_ not in book.conflicts, f"{id_} is in conflict, though it did not change"
 
     def _check_replayed(
-        self, id_: str, old: Book, book: Book, commit: Commit, agreed: Agreed, theirs: Any, *, moved: bool
+        self,
+        id_: str,
+        old: Book,
+        book: Book,
+        commit: Commit,
+        agreed: Agreed,
+        theirs: Any,
+        *,
+        moved: bool,
+        told: bool,
     ) -> None:
-        """`theirs`: the target's definition. `moved`: whether the target defined it meanwhile."""
+        """`theirs`: the target's definition. `moved`: whether the target defined it meanwhile. `told`: whether a
+        conflict was told before that no apply has ended."""
         here, left, now = old.cells.get(id_), agreed.definitions.get(id_), book.cells.get(id_)
         if here == left:  # not edited
             assert now == theirs, f"{id_} was not replayed"
@@ -207,7 +219,7 @@ class Checks:
                 assert id_ in book.conflicts, f"{id_} is not in conflict"
                 assert book.conflicts[id_].base == left, f"{id_} left {left}"
             else:
-                assert (id_ in book.conflicts) == (id_ in old.conflicts)
+                assert (id_ in book.conflicts) == told
 
     def _check_status(self, name: str, old: Book, commit: Commit, seen: list[Pending]) -> None:
         """A branch is applied once all of its own edits are."""
