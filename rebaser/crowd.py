@@ -35,7 +35,7 @@ def find_idle(owners: OrderedDict[ChangeSetKey, Owner], now: float) -> Owner | N
 def yielding(holders: Sequence[Owner], now: float, turn: float) -> list[Owner]:
     """Return the owners that have to yield: first idle ones, then those that have been busy for longer than `turn`.
 
-    `holders`: the owners that hold a slot. `turn` is in seconds.
+    `holders` are the owners that hold a slot. `turn` is in seconds.
     """
     idle = [owner for owner in holders if is_idle(owner, now)]
     idle.sort(key=lambda owner: owner.lifecycle.active_at)

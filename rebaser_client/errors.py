@@ -178,8 +178,8 @@ class RequestIdReused(RequestRejected):
 class NewErrors(UnprocessableError):  # noqa: N818 - a state of the branch
     """Values are errors in the branch, but not in its target. The branch was not applied.
 
-    `errors`: the faults of these values by id. Values that fail by themselves come first, then values that fail because
-    an input does.
+    `errors` are the faults of these values by id. Values that fail by themselves come first, then values that fail
+    because an input does.
     """
 
     default_code = "new_errors"

@@ -27,8 +27,8 @@ StrategyName: TypeAlias = Literal["record", "ours", "theirs"]
 class Rebased:
     """A branch that has the edits of its `target` up to log sequence `base`.
 
-    `commit`: log sequence of the commit that brought these edits; None if the branch had them already. `updates`: how
-    many definitions that commit took over. `conflicts`: how many conflicts the branch has now.
+    `commit`: log sequence of the commit that brought these edits; None if the branch had them already. `updates` tells
+    how many definitions that commit took over. `conflicts` tells how many conflicts the branch has now.
     """
 
     commit: int | None
@@ -67,7 +67,7 @@ class RebaseOperations(BranchOperations):
         Edits of the branch stay. If both sides defined a value differently, that is a conflict. `strategy` determines
         the result: `record` keeps the definition of the branch and records the conflict; `ours` keeps the definition of
         the branch, and `theirs` takes the definition of the target, both without a conflict. `ours` and `theirs` also
-        settle conflicts that are already recorded. `onto`: the new target, which must be the target of the present
+        settle conflicts that are already recorded. `onto` is the new target, which must be the target of the present
         target. If there is nothing to do, no request is sent.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `closed`, `moved`,

@@ -52,8 +52,8 @@ class RevertOperations(ReadOperations):
         The edited values get the definitions that they had before `first`. `request`: only the edits that this request
         made in the commit `first`. A revert is an edit like any other, and can itself be reverted.
 
-        `of`: the target of the branch `change_set`. If it is given, `first` and `last` are commits of the target, up to
-        the base of the branch, and the revert takes them back in the branch. To correct the target, which may be
+        `of` is the target of the branch `change_set`. If it is given, `first` and `last` are commits of the target, up
+        to the base of the branch, and the revert takes them back in the branch. To correct the target, which may be
         protected, apply the branch afterwards.
 
         Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` if a value has been edited again since,

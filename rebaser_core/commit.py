@@ -42,9 +42,9 @@ class Outcome(StrEnum):
 class Decision:
     """One request as a commit records it. `request_id` is `@<sequence>` if the message gave no readable id.
 
-    `redrive`: how many times the request had been redriven from the dead letters. `attempts`: how many tries failed.
-    `result`: the blob with the `conflicts` of the reply, so that a repeated reply also has them; None if there is no
-    blob.
+    `redrive` tells how many times the request had been redriven from the dead letters. `attempts` tells how many tries
+    failed. `result`: the blob with the `conflicts` of the reply, so that a repeated reply also has them; None if there
+    is no blob.
     """
 
     sequence: int
@@ -67,7 +67,7 @@ class Decision:
 class Applied:
     """How far the request stream has been decided.
 
-    `stream`: the creation time of the stream, an opaque text. `sequence`: the highest decided sequence.
+    `stream` is the creation time of the stream, an opaque text. `sequence` is the highest decided sequence.
     """
 
     stream: str
@@ -95,7 +95,7 @@ PULL_ATTEMPT = -1  # `Attempt.sequence` of attempts at an automatic pull
 class Attempt:
     """A request that could not be decided yet: how often it was held (`count`), and when it was held first (Unix ms).
 
-    `deaths`: the number of tries whose end the log has not recorded. A try in progress is counted until it ends and a
+    `deaths` is the number of tries whose end the log has not recorded. A try in progress is counted until it ends and a
     commit subtracts it. For a DVU and a pull, `first_ms` is the time of the last try.
     """
 
@@ -198,7 +198,7 @@ class BranchStatus(StrEnum):
 class Marking:
     """The mark that a request gives a change set: either `protected`, or `status`.
 
-    `protected`: whether the change set refuses edits other than applied branches.
+    `protected` tells whether the change set refuses edits other than applied branches.
     """
 
     protected: bool | None = None
@@ -215,8 +215,8 @@ class Collection:
     to move to the trash, to erase, and to bring back. The commit is appended before the run does any of this.
 
     `trash_bytes`, `erase_bytes`: their sizes. `began_ms`: when the run began, by the clock of NATS (Unix ms).
-    `grace_ms`: the minimum time for which a blob is a candidate before it moves to the trash. `listed`: the blob with
-    all candidates.
+    `grace_ms` is the minimum time for which a blob is a candidate before it moves to the trash. `listed` is the blob
+    with all candidates.
     """
 
     began_ms: int
@@ -234,11 +234,11 @@ class Collection:
 class BranchSummary:
     """The summary, in a header of a commit, of the branch after that commit.
 
-    `target` is empty if the change set has none. `changes`: how many definitions differ from those at the base, or were
-    edited back to them since the last checkpoint. `conflicts`: how many ids are in conflict with the target. `origin`
-    is the parent, as of log sequence `origin_sequence`; empty if the change set began empty. `birth`: the sequence of
-    the `create` commit, 0 if this is that commit, or if there is none. `follows`: whether the owner of the branch pulls
-    the changes of the target without a request.
+    `target` is empty if the change set has none. `changes` tells how many definitions differ from those at the base, or
+    were edited back to them since the last checkpoint. `conflicts` tells how many ids are in conflict with the target.
+    `origin` is the parent, as of log sequence `origin_sequence`; empty if the change set began empty. `birth` is the
+    sequence of the `create` commit, 0 if this is that commit, or if there is none. `follows` tells whether the owner of
+    the branch pulls the changes of the target without a request.
     """
 
     target: str
@@ -270,8 +270,8 @@ class Origin:
     """The origin of a change set: its parent `change_set` as of log sequence `sequence`.
 
     `target`: the change set that this one branches from, and can be applied to: the parent, or the target of the
-    parent. `base`: the log sequence of the target up to which its commits are contained in this change set. `follows`:
-    whether its owner pulls the changes of the target without a request.
+    parent. `base` is the log sequence of the target up to which its commits are contained in this change set. `follows`
+    tells whether its owner pulls the changes of the target without a request.
 
     `tail`: copies of the messages in the parent's log between the parent's checkpoint and `sequence`. If `tail_blob` is
     set, the messages are in that blob, and `tail` of a decoded commit is empty until the caller loads the blob.
@@ -304,10 +304,10 @@ class Commit:
     log sequence up to which derived values are correct; None stands for the sequence of the commit itself, which its
     writer could not know. `recompute`: derived values to be computed again although none of their inputs changed.
 
-    `before`: the definitions that this commit replaces, one for each id of its delta that existed before. None if they
-    are unknown. If `before_blob` is set, they are in that blob, and `before` of a decoded commit is empty until the
-    caller loads the blob. Folding needs neither field. `authors`: one for each of `requests`, or none at all.
-    `reverts`: the edits that the commit takes back. `source`: the branch whose changes the commit applies; of a
+    `before` are the definitions that this commit replaces, one for each id of its delta that existed before. None if
+    they are unknown. If `before_blob` is set, they are in that blob, and `before` of a decoded commit is empty until
+    the caller loads the blob. Folding needs neither field. `authors`: one for each of `requests`, or none at all.
+    `reverts` are the edits that the commit takes back. `source`: the branch whose changes the commit applies; of a
     `replay` commit, the target as of the new base. `settled`: ids whose conflicts the edits of the commit resolved.
     Only `mark` commits have a `marking`, only `replay` commits a `replay`, and only `gc` commits a `collection`.
 
@@ -320,9 +320,9 @@ class Commit:
     then, their `begin` is the sequence of the `create` commit.
 
     `edited`, `branch`, `protected` and `blobs` are only in headers, so a decoded commit lacks them. `edited`: the
-    sequence of the newest commit with edits (None: this one; 0: there is none). `branch`: the branch after this commit.
-    `protected`: whether the change set is protected after it. `blobs`: the addresses of all blobs that the log needs
-    from this message on.
+    sequence of the newest commit with edits (None: this one; 0: there is none). `branch` is the branch after this
+    commit. `protected` tells whether the change set is protected after it. `blobs` are the addresses of all blobs that
+    the log needs from this message on.
     """
 
     id: str

@@ -25,7 +25,7 @@ def digest_of(
 ) -> bytes:
     """Return the digest of a request's content. Author and message are left out.
 
-    `action`: the action of a request without edits.
+    `action` is the action of a request without edits.
     """
     parts = [_bytes_of(update) for update in updates]
     if from_change_set is not None:

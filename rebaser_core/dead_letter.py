@@ -40,11 +40,11 @@ _REDRIVE = re.compile(r"[1-9][0-9]{0,5}")
 class DeadLetter:
     """A dead letter as its headers describe it.
 
-    `sequence`: the sequence of the dead letter in its stream. `request_sequence`: the sequence of the request in the
-    request stream. `request_id`: `@<request_sequence>` if neither the readable part of the request nor its
-    `Nats-Msg-Id` gave an id. `attempts`: how often the request was tried. `redrive`: how often it had been redriven.
-    `dead_at_ms`: Unix time. `size`: bytes of the payload in this message; a larger payload is in a blob
-    (`payload_address`). `headers`: the headers of the request.
+    `sequence` is the sequence of the dead letter in its stream. `request_sequence` is the sequence of the request in
+    the request stream. `request_id`: `@<request_sequence>` if neither the readable part of the request nor its
+    `Nats-Msg-Id` gave an id. `attempts` tells how often the request was tried. `redrive` tells how often it had been
+    redriven. `dead_at_ms`: Unix time. `size`: bytes of the payload in this message; a larger payload is in a blob
+    (`payload_address`). `headers` are the headers of the request.
     """
 
     sequence: int

@@ -60,7 +60,8 @@ def plan(
     now_ms: int,
     grace_ms: int,
 ) -> Plan:
-    """Plan a run that began at `now_ms`. `last`: the candidates of the last run. Times are those of the NATS server."""
+    """Plan a run that began at `now_ms`. `last` are the candidates of the last run. Times are those of the NATS
+    server."""
     candidates: dict[str, int] = {}
     due: list[StoredBlob] = []
     for blob in unneeded:

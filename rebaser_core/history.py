@@ -23,10 +23,10 @@ MAX_MARKS = 128
 class Mark:
     """A checkpoint that the log has named.
 
-    `sequence`: the commit whose state it holds. `named`: the first commit that names it. This is the oldest position
-    whose state is read from the checkpoint. `at_ms`: the time of that commit (Unix ms), never less than that of an
-    older mark. `weight`: the weight of the log up to that commit, in bytes, blobs included. Purged commits count.
-    Commits before a checkpoint of an earlier release, which records no weight, do not count.
+    `sequence` is the commit whose state it holds. `named` is the first commit that names it. This is the oldest
+    position whose state is read from the checkpoint. `at_ms` is the time of that commit (Unix ms), never less than that
+    of an older mark. `weight` is the weight of the log up to that commit, in bytes, blobs included. Purged commits
+    count. Commits before a checkpoint of an earlier release, which records no weight, do not count.
     """
 
     sequence: int
@@ -47,7 +47,7 @@ def read_after(checkpoint: CheckpointRef | None, begin: int = 0) -> int:
     """Return the sequence after which a reader starts in the log, to get the state after a commit that names
     `checkpoint`.
 
-    `begin`: the sequence of the `create` commit if the checkpoint is that of the parent, otherwise 0.
+    `begin` is the sequence of the `create` commit if the checkpoint is that of the parent, otherwise 0.
     """
     if begin:
         return begin - 1
@@ -58,7 +58,7 @@ def readable(checkpoint: CheckpointRef | None, begins_after: int, begin: int = 0
     """Return whether the state after a commit that names `checkpoint` can be read from a log that begins after
     `begins_after`.
 
-    `begins_after`: the sequence before the oldest commit in the log, 0 if the log was never purged. `begin`: as in
+    `begins_after` is the sequence before the oldest commit in the log, 0 if the log was never purged. `begin`: as in
     `read_after`.
     """
     return read_after(checkpoint, begin) >= begins_after
@@ -80,7 +80,7 @@ def add_mark(marks: list[Mark], checkpoint: CheckpointRef, named: int, at_ms: in
 def purge_through(marks: Sequence[Mark], weight: int, retention: Retention, *, crowded: bool = False) -> int:
     """Return the log sequence up to which the log is to be purged; 0 if it is not to be purged.
 
-    `weight`: the weight of the whole log, counted as in `Mark`. `crowded`: there is no room for history. Ages are
+    `weight` is the weight of the whole log, counted as in `Mark`. `crowded`: there is no room for history. Ages are
     measured from the newest mark, not from the clock, so the result depends only on the log.
 
     The newest two checkpoints and the log after them always remain, for readers that started from the older one.

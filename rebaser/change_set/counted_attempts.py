@@ -24,8 +24,8 @@ DEFERRAL_MAX = 600.0  # seconds
 class CountedAttempts:
     """Counts attempts at the work `name` ("dvu" or "branch_pull") under the number `sequence` (see `Attempt`).
 
-    `redelivered`: whether the task had an earlier owner, which may have died. `hung` returns whether this owner stalled
-    and lost its lease. `recording`: whether the next attempt is to be recorded.
+    `redelivered` tells whether the task had an earlier owner, which may have died. `hung` returns whether this owner
+    stalled and lost its lease. `recording` tells whether the next attempt is to be recorded.
     """
 
     def __init__(

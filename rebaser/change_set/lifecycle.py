@@ -81,8 +81,8 @@ class Arrived:
 
 @record
 class Decided:
-    """The requests taken from the queue are decided, and the decisions are durable. `more`: whether further requests
-    are queued."""
+    """The requests taken from the queue are decided, and the decisions are durable. `more` tells whether further
+    requests are queued."""
 
     owes: bool
     more: bool
@@ -90,7 +90,8 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class DvuEnded:
-    """The commit of a DVU is durable. `owes`: whether another DVU is owed, because of requests applied meanwhile."""
+    """The commit of a DVU is durable. `owes` tells whether another DVU is owed, because of requests applied
+    meanwhile."""
 
     owes: bool
 
@@ -114,7 +115,7 @@ class JobEnded:
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """The branch took over changes of its target without a request. `owes`: whether a DVU is owed."""
+    """The branch took over changes of its target without a request. `owes` tells whether a DVU is owed."""
 
     owes: bool
 
@@ -151,7 +152,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Rechecked:
-    """The recheck is over. `work_left`: whether requests or debt remain."""
+    """The recheck is over. `work_left` tells whether requests or debt remain."""
 
     work_left: bool
 

@@ -49,8 +49,8 @@ TAKE_BACK_RETRY_MAX = 5.0  # seconds
 class Suspicion:
     """The facts that the detector has about messages that are about to be decided.
 
-    Both fields are keyed by request sequence. `rejections`: the requests to decide in place of messages that must be
-    rejected unread. `deaths`: the deaths that count against each request, without the attempt in progress.
+    Both fields are keyed by request sequence. `rejections` are the requests to decide in place of messages that must be
+    rejected unread. `deaths` are the deaths that count against each request, without the attempt in progress.
     """
 
     rejections: Mapping[int, QueuedRequest] = field(default_factory=dict)
@@ -60,9 +60,9 @@ class Suspicion:
 class PoisonDetector:
     """Decides for one owner which requests are attempted one by one, and which are rejected.
 
-    `redelivered`: whether the task had an earlier owner, which may have died. `after`: the highest request sequence
-    that is decided. `until`: the last sequence of the request stream when this owner loaded. `hung` returns whether
-    this owner stalled and lost its lease.
+    `redelivered` tells whether the task had an earlier owner, which may have died. `after` is the highest request
+    sequence that is decided. `until` is the last sequence of the request stream when this owner loaded. `hung` returns
+    whether this owner stalled and lost its lease.
     """
 
     def __init__(

@@ -83,9 +83,9 @@ class BaseMoved(Exception):  # noqa: N818 - a state of the branch
 class Processor:
     """Processes the requests of the change set whose log is `commits`.
 
-    `applied`: the creation time of the request stream, and the highest sequence that is decided in it. `detector`
-    decides which requests are attempted one by one. `answered`: the sequence of the last request that was decided or
-    answered. `rebasing`: whether a request to rebase the branch is being decided.
+    `applied` is the creation time of the request stream, and the highest sequence that is decided in it. `detector`
+    decides which requests are attempted one by one. `answered` is the sequence of the last request that was decided or
+    answered. `rebasing` tells whether a request to rebase the branch is being decided.
     """
 
     def __init__(self, context: Context, commits: CommitLog, applied: Applied, detector: PoisonDetector) -> None:
@@ -254,8 +254,8 @@ class Processor:
         return await self._answer_all(messages, decided.answers, sequence)
 
     async def _settle(self, request: QueuedRequest, decision: Decision, earlier: int | None, sequence: int) -> None:
-        """If the request applied a branch, send that branch a request to take over the apply. `earlier`: the commit of
-        an earlier decision, as in `DecidedBatch.answers`."""
+        """If the request applied a branch, send that branch a request to take over the apply. `earlier` is the commit
+        of an earlier decision, as in `DecidedBatch.answers`."""
         if isinstance(request.action, Apply) and decision.outcome is Outcome.SUCCESS and decision.position:
             branch = ChangeSetKey.of(self._key.workspace, request.action.source)
             commit = sequence if earlier is None else earlier

@@ -49,8 +49,8 @@ SETTLED_IN = 60.0  # seconds; a younger apply is left to the request that follow
 class BranchPuller:
     """Pulls for the branch whose log is `commits`, one pull at a time. `processor` decides the requests of the branch.
 
-    `redelivered` and `hung`: as in `CountedAttempts`. `owed`: whether a look at the target is still due. If it is when
-    the owner ends, the owner publishes its task again.
+    `redelivered` and `hung`: as in `CountedAttempts`. `owed` tells whether a look at the target is still due. If it is
+    when the owner ends, the owner publishes its task again.
     """
 
     def __init__(

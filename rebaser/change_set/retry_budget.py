@@ -15,7 +15,7 @@ from rebaser_core.state.change_set import RecordedOutcome
 
 
 class RetryBudget:
-    """The retry budget of one change set. Times are Unix milliseconds. `outcomes`: the recorded outcomes of its
+    """The retry budget of one change set. Times are Unix milliseconds. `outcomes` are the recorded outcomes of its
     requests."""
 
     def __init__(self, retry_for: int, outcomes: Iterable[RecordedOutcome]) -> None:

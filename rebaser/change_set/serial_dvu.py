@@ -34,8 +34,8 @@ CRASHED_NAMED = 10  # maximum number of values of one update that are logged bec
 class SerialDvu:
     """Runs the updates of the change set whose log is `commits`, one at a time.
 
-    `redelivered`: whether the task had an earlier owner, which may have died. `hung` returns whether this owner stalled
-    and lost its lease. `progress` is the progress of the running update, or None.
+    `redelivered` tells whether the task had an earlier owner, which may have died. `hung` returns whether this owner
+    stalled and lost its lease. `progress` is the progress of the running update, or None.
     """
 
     def __init__(self, context: Context, commits: CommitLog, *, redelivered: bool, hung: Callable[[], bool]) -> None:

@@ -58,8 +58,8 @@ class CommandFailed(Exception):  # noqa: N818 - reads as a sentence where it is 
 def refusal(outcome: str, error: "RequestRejected", key: "ChangeSetKey", advice: Mapping[str, str]) -> CommandFailed:
     """Return the failure of a command whose request was rejected: why, and what to do.
 
-    `outcome`: the action that did not happen ("nothing was rebased"). `key`: the change set that rejected the request,
-    or that the request concerns. `advice`: by error code, advice that replaces the entry of `_ADVICE`.
+    `outcome` is the action that did not happen ("nothing was rebased"). `key` is the change set that rejected the
+    request, or that the request concerns. `advice`: by error code, advice that replaces the entry of `_ADVICE`.
     """
     workspace, name = key.workspace, key.change_set
     what = advice.get(error.code) or _ADVICE.get(error.code, "").format(workspace=workspace, name=name)
@@ -75,7 +75,7 @@ def with_advice(line: str, error: RebaserError) -> str:
 
 
 def usage_error(message: str, option: str | None = None) -> typer.BadParameter:
-    """Return an error in the command line itself (exit code 2). `option`: the option at fault."""
+    """Return an error in the command line itself (exit code 2). `option` is the option at fault."""
     return typer.BadParameter(message, param_hint=option)
 
 

@@ -133,7 +133,7 @@ def examples(*lines: str) -> str:
 def checked_key(workspace: str, change_set: str, *, reserved: bool = False) -> ChangeSetKey:
     """Return the change set that the arguments name. Raises a usage error if a name is invalid.
 
-    `reserved`: the workspace may be the reserved one.
+    If `reserved` is true, the workspace may be the reserved one.
     """
     try:
         return (ChangeSetKey.of_any if reserved else ChangeSetKey.of)(workspace, change_set)

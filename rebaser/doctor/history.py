@@ -39,7 +39,7 @@ class Cost(Enum):
 
 @dataclass(slots=True)
 class Finding:
-    """A defect at log `sequence` and its cost. `summary`: the readable parts of the commit there, if there is one.
+    """A defect at log `sequence` and its cost. `summary` are the readable parts of the commit there, if there is one.
 
     `problem` is the predicate of a sentence about the message, such as "is damaged: …".
     """

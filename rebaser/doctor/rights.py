@@ -27,7 +27,7 @@ MAX_CONCURRENT = 16
 class Probe:
     """An attempt to publish `body` to `subject` or, if `listen` is set, to subscribe to it.
 
-    `refused`: whether the message carries a header that makes its stream refuse it.
+    `refused` tells whether the message carries a header that makes its stream refuse it.
     """
 
     subject: str
@@ -51,7 +51,7 @@ def client_probes(subjects: Subjects) -> Iterator[Probe]:
 
 
 def server_probes(subjects: Subjects, reply_prefix: str = "_INBOX", *, create: bool = True) -> Iterator[Probe]:
-    """Yield the operations of servers, as far as they can be probed. `create`: whether they create streams."""
+    """Yield the operations of servers, as far as they can be probed. `create` tells whether they create streams."""
     yield Probe(f"{reply_prefix}.{ABSENT}")
     for kind in ("requests", "commits", "dlq"):
         yield Probe(f"{subjects.root}.{kind}.{ABSENT}.{ABSENT}", refused=True)

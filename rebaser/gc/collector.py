@@ -67,7 +67,7 @@ class Run:
 
 
 class Collector:
-    """Collects the garbage of one installation. `owner`: the program that runs, for the log. `grace`: seconds."""
+    """Collects the garbage of one installation. `owner` is the program that runs, for the log. `grace`: seconds."""
 
     def __init__(
         self,

@@ -33,13 +33,13 @@ def short_collections() -> Iterator[None]:
 
 
 class FrozenGarbage:
-    """Collects frozen garbage. `owners_ended`: the number of owners that have ended since the last collection."""
+    """Collects frozen garbage. `owners_ended` is the number of owners that have ended since the last collection."""
 
     def __init__(self) -> None:
         self.owners_ended = 0
 
     def collect_if_due(self, owned: int) -> None:
-        """Collect all objects if enough owners have ended. `owned`: the number of owners now.
+        """Collect all objects if enough owners have ended. `owned` is the number of owners now.
 
         The more owners there are, the longer a collection takes, and the less often one runs.
         """

@@ -25,7 +25,7 @@ class HealthStatus:
         """Record `error`, which will last for `lasts` seconds. It is shown for that time, but at least for `SHOWN_FOR`
         seconds.
 
-        `key`: the change set that failed.
+        `key` is the change set that failed.
         """
         self._newest = now + max(lasts, SHOWN_FOR), error.message
         if key is not None:

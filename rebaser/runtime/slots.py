@@ -16,7 +16,8 @@ UNLIMITED = 2**60  # cgroup v1 shows "no limit" as a number above this one
 class SlotCount:
     """The number of slots of a server: `fixed`, or as many as `memory` (bytes) allows if `fixed` is None.
 
-    `state_bytes`: the memory of all owned states, without `OWNER_BYTES` for each owner. The server keeps it up to date.
+    `state_bytes` is the memory of all owned states, without `OWNER_BYTES` for each owner. The server keeps it up to
+    date.
     """
 
     def __init__(self, fixed: int | None, memory: int) -> None:

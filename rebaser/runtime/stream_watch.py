@@ -77,7 +77,7 @@ class StreamWatch:
 
     With `create` false, it only checks them: `rebaser init` creates and updates them, and servers need no permission to
     do so. `problem`: why the server is not ready; empty if it is. `losses`: descriptions of the data that was lost
-    while this server ran. `tasks`: the numbers of tasks that no server has, and of tasks that servers have.
+    while this server ran. `tasks` are the numbers of tasks that no server has, and of tasks that servers have.
     `clock_ahead`: how far the clock of this machine is ahead of that of NATS, in seconds, as of the last check;
     negative if it is behind.
     """

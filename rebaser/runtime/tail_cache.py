@@ -32,9 +32,9 @@ PATIENCE = 1.0
 class Tail:
     """The commits of a log after sequence `after`, up to the message `newest`, as a `create` commit copies them.
 
-    `first`: sequence of the oldest message that was copied. `size`: bytes of the payloads of the messages. `data`: the
-    encoded rows. `rows`: the decoded rows; None if there are too many to keep. `needed`: the addresses of the blobs
-    that the commits need.
+    `first`: sequence of the oldest message that was copied. `size`: bytes of the payloads of the messages. `data` are
+    the encoded rows. `rows`: the decoded rows; None if there are too many to keep. `needed` are the addresses of the
+    blobs that the commits need.
     """
 
     after: int
@@ -56,7 +56,7 @@ class Tail:
 class MadeCheckpoint:
     """A checkpoint of a parent up to the message `newest`, which was made because the tail was too large to be copied.
 
-    `instead_of`: the parent's own checkpoint at that time, whose tail can only have grown since. `needed`: the
+    `instead_of` is the parent's own checkpoint at that time, whose tail can only have grown since. `needed` are the
     addresses of the blobs that the checkpoint needs.
     """
 
@@ -103,7 +103,7 @@ class TailCache:
     def made(self, parent: ChangeSetKey, with_changes: bool, instead_of: CheckpointRef | None) -> MadeCheckpoint | None:
         """Return the checkpoint of `parent` that was made for a new change set; None if there is none.
 
-        `with_changes`: whether the checkpoint also contains the changes of `parent`, which is itself a branch.
+        `with_changes` tells whether the checkpoint also contains the changes of `parent`, which is itself a branch.
         """
         found = self._made.get((parent, with_changes))
         return found if found is not None and found.instead_of == instead_of else None

@@ -138,7 +138,7 @@ class OldHistory:
         return await self._js.purge(stream, subject, sequence=through + 1), settled
 
     async def _unneeded(self, key: ChangeSetKey, message: StoredMessage | None) -> int:
-        """Return the log sequence up to which no message is needed if no history is kept. `message`: the newest
+        """Return the log sequence up to which no message is needed if no history is kept. `message` is the newest
         message.
 
         The checkpoint before the newest one remains, for readers that started from it. If a commit created or deleted

@@ -85,8 +85,8 @@ def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: 
 
 
 def log_loaded(seconds: float, *, redelivered: bool) -> None:
-    """Record that an owner has loaded its log, `seconds` after it got the task. `redelivered`: the task was delivered
-    before."""
+    """Record that an owner has loaded its log, `seconds` after it got the task. `redelivered` tells whether the task
+    had been delivered before."""
     LOAD_SECONDS.observe(seconds)
     TASKS_REDELIVERED.add(redelivered)
 
@@ -197,7 +197,7 @@ def loop_was_late(seconds: float) -> None:
 
 
 class DebtClock:
-    """Measures for how long a change set has owed an update. `owes`: whether it owes one now."""
+    """Measures for how long a change set has owed an update. `owes` tells whether it owes one now."""
 
     def __init__(self, *, owes: bool) -> None:
         self._since = clock() if owes else None

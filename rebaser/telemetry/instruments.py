@@ -22,8 +22,8 @@ class Sample:
 
 
 class Counter:
-    """Counts by label. `labels`: the names of the labels, each with all its possible values. `only`: the combinations
-    of these values that exist; default: all."""
+    """Counts by label. `labels` are the names of the labels, each with all its possible values. `only`: the
+    combinations of these values that exist; default: all."""
 
     kind = "counter"
 

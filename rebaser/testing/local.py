@@ -21,7 +21,7 @@ START_TIMEOUT = 60.0  # seconds
 
 
 class LocalRebaser:
-    """A running installation. `url`: the address of its NATS server, for clients of any kind.
+    """A running installation. `url` is the address of its NATS server, for clients of any kind.
 
     `client` connects on first use; threads can share it. Programs on asyncio connect with `RebaserClient.connect(url)`.
     """

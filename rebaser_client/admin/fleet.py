@@ -95,7 +95,8 @@ class Look(NamedTuple):
 
 @dataclass(slots=True)
 class _Log:
-    """The content of the newest message of a log. `commits`: how many commits have arrived since the previous look."""
+    """The content of the newest message of a log. `commits` tells how many commits have arrived since the previous
+    look."""
 
     sequence: int
     at: float
@@ -152,7 +153,7 @@ class FleetState:
     ) -> Look:
         """Return the present activity.
 
-        `now`: the time of a monotonic clock. `seconds`: the time since the previous look, 0 for the first one.
+        `now` is the time of a monotonic clock. `seconds` is the time since the previous look, 0 for the first one.
         """
         rows: list[ActiveChangeSet] = []
         waiting: dict[ChangeSetKey, float] = {}

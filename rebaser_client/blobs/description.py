@@ -24,7 +24,7 @@ class Description:
     """The description of a blob, published under the address of the blob, with its stream sequence and the time when it
     was stored.
 
-    `trashed`: whether the blob is in the trash. Its chunks are still stored.
+    `trashed` tells whether the blob is in the trash. Its chunks are still stored.
     """
 
     raw: dict[str, Any]

@@ -130,7 +130,8 @@ class ReferenceReader:
                 await lowlevel.checkpoint()
 
     async def _in_commit(self, message: Message, checkpoints: set[str]) -> set[str]:
-        """Return the addresses that a message of a log names. `checkpoints`: the checkpoints that were read before."""
+        """Return the addresses that a message of a log names. `checkpoints` are the checkpoints that were read
+        before."""
         with _explained(message):
             named = read_blobs(message.headers)
         lists = [address[len(LIST) :] for address in named if address.startswith(LIST)]

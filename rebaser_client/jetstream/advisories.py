@@ -56,7 +56,7 @@ PinEvent: TypeAlias = Pinned | Unpinned
 
 @dataclass(frozen=True, slots=True)
 class AckSample:
-    """A message was acknowledged `ack_time_ns` nanoseconds after its last delivery. `deliveries`: the number of its
+    """A message was acknowledged `ack_time_ns` nanoseconds after its last delivery. `deliveries` is the number of its
     deliveries.
 
     Samples exist only for consumers with a `sample_freq` (percent of the messages).

@@ -162,8 +162,8 @@ class JetStream(JetStreamApi):
         """Create a consumer. If `config` (`ConsumerConfig`, docs.nats.io) has no name, one is generated.
 
         If the consumer exists with the same configuration, it is returned. If it exists with another configuration,
-        this raises `ApiError` (error 10148). `pedantic`: the server refuses values that it would otherwise correct
-        silently. Raises `ConfigError` for priority groups that ADR-42 forbids.
+        this raises `ApiError` (error 10148). If `pedantic` is true, the server refuses values that it would otherwise
+        correct silently. Raises `ConfigError` for priority groups that ADR-42 forbids.
         """
         return Consumer(self, await self.put_consumer(stream, config, "create", pedantic=pedantic, timeout=timeout))
 

@@ -8,7 +8,7 @@ from rebaser_client.nats.messages import as_int
 
 
 class PubAck(NamedTuple):
-    """The ack of a stored message. `duplicate`: the stream already had a message with this `Nats-Msg-Id`."""
+    """The ack of a stored message. If `duplicate` is true, the stream already had a message with this `Nats-Msg-Id`."""
 
     sequence: int
     duplicate: bool
@@ -64,7 +64,7 @@ class PriorityGroupState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo:
-    """A consumer. `delivered_stream`: the stream sequence up to which it has delivered.
+    """A consumer. `delivered_stream` is the stream sequence up to which it has delivered.
 
     `ack_floor_stream`: the stream sequence up to which everything is acknowledged; `ack_floor_consumer`: the same as a
     consumer sequence. `priority_groups` is empty for a consumer without groups, and before the first pull of a group.

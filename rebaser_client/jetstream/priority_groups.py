@@ -11,7 +11,7 @@ MAX_PRIORITY = 9
 
 
 class PriorityGroup(NamedTuple):
-    """The group of a puller. `request`: the fields that go into each of its pulls.
+    """The group of a puller. `request` are the fields that go into each of its pulls.
 
     Policy `overflow`: a pull is served only while at least `min_pending` messages wait, or at least `min_ack_pending`
     messages are unacknowledged. Policy `prioritized`: `priority` 0 is served before 1, and so on up to 9.

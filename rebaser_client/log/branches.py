@@ -75,8 +75,8 @@ class BranchInfo:
 class BranchConflict:
     """A value that a branch and its target defined differently: both replaced the definition `base`.
 
-    `ours`: the definition in the branch. `theirs`: the definition in the target as of the base of the branch. None in
-    place of a definition means that the value does not exist.
+    `ours` is the definition in the branch. `theirs` is the definition in the target as of the base of the branch. None
+    in place of a definition means that the value does not exist.
     """
 
     id: str
@@ -89,7 +89,8 @@ class BranchConflict:
 class BranchChange:
     """A value whose definition in a branch (`ours`) differs from its definition at the base of the branch (`base`).
 
-    `theirs`: the definition that the target has now. None in place of a definition means that the value does not exist.
+    `theirs` is the definition that the target has now. None in place of a definition means that the value does not
+    exist.
     """
 
     id: str
@@ -112,8 +113,8 @@ class BranchChange:
 class BranchDiff:
     """The changes of a branch since its base, by id.
 
-    `target_sequence`: the log sequence of the target at which `theirs` of the changes was read. `derived`: the effect
-    of the changes on other derived values, if the caller asked for it.
+    `target_sequence` is the log sequence of the target at which `theirs` of the changes was read. `derived` is the
+    effect of the changes on other derived values, if the caller asked for it.
     """
 
     info: BranchInfo
@@ -173,7 +174,7 @@ class BranchReader:
     async def diff(self, key: ChangeSetKey, at: At | None = None, target_at: At | None = None) -> BranchDiff:
         """Return the changes of the branch `key` since its base, and the definitions in its target.
 
-        `at`: the position of the branch. `target_at`: the position of the target. None means the newest commit.
+        `at` is the position of the branch. `target_at` is the position of the target. None means the newest commit.
 
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raises `PositionPurged` if `at` is no longer readable.

@@ -42,12 +42,12 @@ NOBODY = Authorship()
 class HistoryStatus:
     """How large the history of a change set is, and how far back it reaches.
 
-    `commits`: messages in its log. `bytes`: the weight of the log, counted as in `rebaser_core.history.Mark`. `oldest`
-    and `since`: the oldest readable position, and when its commit was stored; None for an empty log.
+    `commits`: messages in its log. `bytes` is the weight of the log, counted as in `rebaser_core.history.Mark`.
+    `oldest` and `since`: the oldest readable position, and when its commit was stored; None for an empty log.
 
-    `protected`: whether the change set refuses edits. `taken`: the branches that were applied to it, each with the log
-    sequence of the newest commit that applied it, oldest first. `checkpoint_blobs` and `checkpoint_bytes`: how many
-    blobs the newest checkpoint consists of, and their size; it may share them with other change sets.
+    `protected` tells whether the change set refuses edits. `taken` are the branches that were applied to it, each with
+    the log sequence of the newest commit that applied it, oldest first. `checkpoint_blobs` and `checkpoint_bytes`: how
+    many blobs the newest checkpoint consists of, and their size; it may share them with other change sets.
     """
 
     commits: int
@@ -87,7 +87,7 @@ class LogEntry:
 class Change:
     """The change of the definition of `id` by a request, or by all commits between two positions.
 
-    `known`: whether `before` is known. None in `before` or `after` means that the value did not exist.
+    `known` tells whether `before` is known. None in `before` or `after` means that the value did not exist.
     """
 
     id: str
@@ -134,8 +134,8 @@ class Blame:
 class Diff:
     """The difference between two states. `first` and `last`: the log sequences of the commits that were compared.
 
-    `changes`: the definitions that differ, by id. `derived`: the derived values that differ although their definitions
-    are the same, as (id, value before, value after).
+    `changes` are the definitions that differ, by id. `derived` are the derived values that differ although their
+    definitions are the same, as (id, value before, value after).
     """
 
     first: int

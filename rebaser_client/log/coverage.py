@@ -28,8 +28,8 @@ RETRY_MIN, RETRY_MAX = 0.2, 1.0  # seconds between attempts to follow a log, bef
 
 @dataclass(eq=False)
 class _Follower:
-    """`covers`: the log sequence as of which derived values are correct. `waiters`: each with the sequence for which it
-    waits."""
+    """`covers` is the log sequence as of which derived values are correct. `waiters`: each with the sequence for which
+    it waits."""
 
     covers: int = 0
     waiters: dict[anyio.Event, int] = field(default_factory=dict)

@@ -42,8 +42,8 @@ LASTING_CODES = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt") 
 class LoadedState:
     """A loaded state.
 
-    `tail_weight`: bytes of the log after its checkpoint, plus `COMMIT_OVERHEAD` for each commit. `chain`: the parts of
-    the checkpoint.
+    `tail_weight`: bytes of the log after its checkpoint, plus `COMMIT_OVERHEAD` for each commit. `chain` are the parts
+    of the checkpoint.
     """
 
     state: ChangeSetState
@@ -101,8 +101,8 @@ class StateLoader(CommitReader):
         It may lack all other values, or have outdated ones; `rebaser_core.state.selected` documents which other parts
         of it are correct. This is much faster than `load`: of a checkpoint, only the rows of `ids` are read.
 
-        `stale`: whether the caller wants to know which of the values are stale. If that depends on other values, all
-        values are read.
+        `stale` tells whether the caller wants to know which of the values are stale. If that depends on other values,
+        all values are read.
 
         Raises the errors of `load`, but not for a blob that is not needed, or for damage to other values.
         """

@@ -54,7 +54,7 @@ class _Reverted:
 async def find_undo(entries: Entries, author: str) -> UndoStep | None:
     """Return the newest request of `author` that made edits, and is neither a revert nor reverted.
 
-    `entries`: the log, newest first. Returns None if there is no such request among the newest `MAX_SCANNED` commits.
+    `entries` is the log, newest first. Returns None if there is no such request among the newest `MAX_SCANNED` commits.
     """
     reverted, scanned = _Reverted(), 0
     async with aclosing(entries):
@@ -75,7 +75,7 @@ async def find_redo(
 ) -> UndoStep | None:
     """Return the newest undo of `author` that is not reverted; None if the author has made other edits since.
 
-    `entries`: the log, newest first. `commit_at` reads the commit at a log sequence.
+    `entries` is the log, newest first. `commit_at` reads the commit at a log sequence.
     """
     reverted, scanned = _Reverted(), 0
     async with aclosing(entries):

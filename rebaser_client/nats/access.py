@@ -108,7 +108,7 @@ def tls_context(access: Access) -> ssl.SSLContext:
 def credentials(access: Access, *, tls: ssl.SSLContext | None, tls_name: str | None) -> dict[str, Any]:
     """Return the arguments of nats-py's `connect`.
 
-    `tls_name`: the name to expect in the certificate of a server that another server announced.
+    `tls_name` is the name to expect in the certificate of a server that another server announced.
     """
     creds, nkey = access.get("creds"), access.get("nkey")
     arguments = {

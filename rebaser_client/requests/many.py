@@ -68,8 +68,8 @@ class RequestOutcome:
 
 
 class RequestServices(NamedTuple):
-    """The parts of a client that send requests. `new_id` checks an id or creates one. `author`: the author of requests
-    that name none."""
+    """The parts of a client that send requests. `new_id` checks an id or creates one. `author` is the author of
+    requests that name none."""
 
     connection: Connection
     sender: RequestSender

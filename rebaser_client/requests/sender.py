@@ -129,7 +129,7 @@ class RequestSender:
         inbox: str = "",
     ) -> OutgoingRequest:
         """Check and encode a request. Updates too large for a message are put in the blob store. `EncodedUpdates` of
-        that size are not checked again. `action`: the action that the request asks for instead of updates.
+        that size are not checked again. `action` is the action that the request asks for instead of updates.
 
         Raises `UnprocessableError` for invalid updates, `TooLarge`, and `TimeoutError` at `deadline` (loop time).
         """
@@ -205,7 +205,7 @@ class RequestSender:
         return False
 
     async def store(self, request: OutgoingRequest, deadline: float, first: RebaserError | None = None) -> None:
-        """Store the request, and return when NATS has confirmed it. `first`: the failure of an earlier attempt.
+        """Store the request, and return when NATS has confirmed it. `first` is the failure of an earlier attempt.
 
         Raises `TimeoutError` at `deadline` (loop time); the request may be stored. After the other errors it is not
         stored: `QueueFull`, `TooLarge`, `NotReadyError`, and `NotConnectedError`, which is also raised at the deadline.

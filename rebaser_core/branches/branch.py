@@ -31,8 +31,9 @@ class Create:
     """The request to create a change set: from `parent` as of log sequence `at` (None: the newest commit), or empty
     without a parent.
 
-    `target`: the target of the new change set, which is either the parent (None) or the target of the parent. `closed`:
-    the new change set accepts no edits. `follows`: its owner pulls the changes of the target.
+    `target` is the target of the new change set, which is either the parent (None) or the target of the parent. If
+    `closed` is true, the new change set accepts no edits. If `follows` is true, its owner pulls the changes of the
+    target.
     """
 
     parent: str | None = None
@@ -64,8 +65,9 @@ class Rebase:
     """The request to a branch to take over what its target changed since the base, up to log sequence `upto` (None: the
     newest commit).
 
-    `onto`: the new target, which must be the target of the present target (None: the target stays). `settles`: the
-    request comes from the server that applied the branch as of this log sequence, in the commit `upto` of the target.
+    `onto`: the new target, which must be the target of the present target (None: the target stays). If `settles` is
+    set, the request comes from the server that applied the branch as of this log sequence, in the commit `upto` of the
+    target.
     """
 
     upto: int | None = None
@@ -83,9 +85,9 @@ class Fork:
     """The facts about the parent that a `create` commit records. They are read from the log of the parent.
 
     The fields have the meaning that they have in `Commit`. `origin`: None for a change set that begins empty.
-    `checkpoint`: the checkpoint of the parent. `covers`: the log sequence of the parent up to which its derived values
-    are correct. `unknown`: functions that the writer of the parent's newest commit lacked. `blobs`: the addresses of
-    the blobs that the new log needs. `branch`: a summary of the new change set.
+    `checkpoint` is the checkpoint of the parent. `covers` is the log sequence of the parent up to which its derived
+    values are correct. `unknown`: functions that the writer of the parent's newest commit lacked. `blobs` are the
+    addresses of the blobs that the new log needs. `branch` is a summary of the new change set.
     """
 
     branch: BranchSummary
@@ -100,7 +102,7 @@ class Fork:
 class Contested:
     """A conflict of a branch with its target: both sides replaced the definition `left`, each with a different one.
 
-    The definition in the target is in `Branch.changes`. `told`: the log sequence of the replay that recorded the
+    The definition in the target is in `Branch.changes`. `told` is the log sequence of the replay that recorded the
     conflict.
     """
 
@@ -110,8 +112,8 @@ class Contested:
 
 @record
 class Changed:
-    """A value that a branch changed: its definition at the base, and in the branch (`here`). `contested`: the conflict,
-    if any."""
+    """A value that a branch changed: its definition at the base, and in the branch (`here`). `contested` is the
+    conflict, if any."""
 
     base: Definition
     here: Definition
@@ -129,11 +131,11 @@ class Branch:
 
     A change set without a `create` commit also has such a state once it has been closed; its `birth` is then 0.
 
-    `origin`: its parent (empty if it began empty), as of log sequence `origin_sequence`. `target`: the change set that
-    it branches from (empty for none), as of log sequence `base`. `changes`: by id, the definition at the base of each
-    value that was edited in the branch. `conflicts`: by id, the conflicts about these values. `own`: the log sequence
-    of the newest commit with edits made in the branch, not taken over from the target; `birth` if there is none.
-    `follows`: the owner of the branch pulls the changes of the target without a request.
+    `origin`: its parent (empty if it began empty), as of log sequence `origin_sequence`. `target` is the change set
+    that it branches from (empty for none), as of log sequence `base`. `changes`: by id, the definition at the base of
+    each value that was edited in the branch. `conflicts`: by id, the conflicts about these values. `own`: the log
+    sequence of the newest commit with edits made in the branch, not taken over from the target; `birth` if there is
+    none. If `follows` is true, the owner of the branch pulls the changes of the target without a request.
     """
 
     birth: int

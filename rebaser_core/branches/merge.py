@@ -86,7 +86,7 @@ class NetEffect:
         return len(self._after)
 
     def add(self, before: Iterable[Update], delta: Iterable[Update]) -> None:
-        """Add the next commit. `before`: the definitions that it replaced."""
+        """Add the next commit. `before` are the definitions that it replaced."""
         stood = {update.id: update for update in before}
         for update in delta:
             id_ = update.id

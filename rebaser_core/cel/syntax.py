@@ -42,11 +42,11 @@ _Field = tuple[int, int, int]  # field number, and where the bytes of the field 
 class Syntax:
     """The analysis of a formula.
 
-    `names`: the free names, in order of appearance. `copies`: how many copies of their arguments the operators and
-    literals outside of macros may make. `repeated`: the same number for the parts of the formula that macros repeat.
-    `macros`: the number of macros. `times`: the factor by which separators may lengthen a text (0: unknown). `renamed`:
-    where the names of the operators and functions in `RENAMED` begin (offsets). `replaces`, `splits`, `messages`:
-    whether the formula replaces text, splits text, or builds protocol buffer messages.
+    `names` are the free names, in order of appearance. `copies` tells how many copies of their arguments the operators
+    and literals outside of macros may make. `repeated` is the same number for the parts of the formula that macros
+    repeat. `macros` is the number of macros. `times`: the factor by which separators may lengthen a text (0: unknown).
+    `renamed`: where the names of the operators and functions in `RENAMED` begin (offsets). `replaces`, `splits`,
+    `messages`: whether the formula replaces text, splits text, or builds protocol buffer messages.
     """
 
     names: tuple[str, ...]

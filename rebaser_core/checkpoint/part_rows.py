@@ -21,8 +21,8 @@ class PartRows:
     """The rows of a part of a checkpoint, in this order: the rows of `view` with the numbers `rows`, a row for each id
     that is `gone`, and a row for each id that is only `named` by a definition.
 
-    `count`: the number of all these rows. `known`: the templates of the columns. `version`: the version of the format.
-    Inputs are not copied, because their memory is never written again.
+    `count` is the number of all these rows. `known` are the templates of the columns. `version` is the version of the
+    format. Inputs are not copied, because their memory is never written again.
     """
 
     def __init__(

@@ -99,7 +99,7 @@ def write_branch(branch: Branch) -> list[Any]:
 def read_branch(raw: object, edited: int) -> Branch | None:
     """Decode the output of `write_branch`; raises `UnprocessableError`, or `UnsupportedVersion` for an unknown status.
 
-    `edited`: the newest commit with edits. It is also `own` in checkpoints written by servers that could not replay.
+    `edited` is the newest commit with edits. It is also `own` in checkpoints written by servers that could not replay.
     """
     if raw is None:
         return None

@@ -27,7 +27,7 @@ from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome, View
 
 @dataclass(frozen=True, slots=True)
 class WrittenCheckpoint:
-    """The parts to store, oldest first, and the chain that ends with them. `changes`: the blob with the changes of a
+    """The parts to store, oldest first, and the chain that ends with them. `changes` is the blob with the changes of a
     branch."""
 
     parts: list[bytes]
@@ -41,8 +41,8 @@ class CheckpointDraft:
 
     The constructor copies everything except the cells. Then call `copy`, while the view is open, then `write`; each may
     run in another thread. If the checkpoint cannot be stored, `discard` it. `rows`: about how many rows it has.
-    `is_base`: whether it is a new base. `tracked`: whether it records when each value was last defined. If so, servers
-    of the previous release cannot read it.
+    `is_base` tells whether it is a new base. `tracked` tells whether it records when each value was last defined. If
+    so, servers of the previous release cannot read it.
     """
 
     def __init__(self, state: ChangeSetState, view: View, chain: Chain, *, tracked: bool = True) -> None:

@@ -47,13 +47,14 @@ MAX_SIDES_BYTES = 64 * 1024  # bytes of the definitions in these conflicts
 class DecidedBatch:
     """The content of the next commit: `decisions`, `delta` and `recompute`. Without decisions no commit is written.
 
-    `delta_blob`: the blob that already holds the delta, if the delta is that of a single request. `authors`, `reverts`,
-    `source`, `settled` and `marking` are the fields of the commit. `fork`: the parent from which the commit creates the
-    change set, if it does. `restored`, `replayed`: the state that the commit restores, and the changes of the target
-    that it replays.
+    `delta_blob` is the blob that already holds the delta, if the delta is that of a single request. `authors`,
+    `reverts`, `source`, `settled` and `marking` are the fields of the commit. `fork` is the parent from which the
+    commit creates the change set, if it does. `restored`, `replayed`: the state that the commit restores, and the
+    changes of the target that it replays.
 
     `answers` has one entry for each request, in order: its decision, and the log sequence of the commit that contains
-    the decision (None: the commit that is to be written now). `skipped`: how many requests an earlier owner skipped.
+    the decision (None: the commit that is to be written now). `skipped` tells how many requests an earlier owner
+    skipped.
     """
 
     decisions: tuple[Decision, ...]
@@ -89,7 +90,7 @@ def decided_through(state: ChangeSetState, stream: str, last_sequence: int) -> i
 
 
 def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedRequest]) -> DecidedBatch:
-    """Decide `requests`, in order. `applied`: the current stream, and the highest sequence decided in it so far."""
+    """Decide `requests`, in order. `applied` is the current stream, and the highest sequence decided in it so far."""
     decisions: list[Decision] = []
     authors: list[Authorship] = []
     delta: list[Update] = []

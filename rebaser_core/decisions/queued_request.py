@@ -26,9 +26,9 @@ class QueuedRequest:
     """A queued request as it was read, with either its `updates` or the `error` that makes it unprocessable.
 
     `request_id` is `@<sequence>` if the message has no readable id, so that two such requests are never confused.
-    `recompute`: the derived values to compute again once the updates are applied. `redrive` and `attempts` have the
-    same meaning as in `Decision`. `dead_at_ms`: when a redriven request died (Unix ms). `blob`: the blob with the
-    updates, if they are not in the message. `digest`: the `content_digest`, empty if unknown.
+    `recompute` are the derived values to compute again once the updates are applied. `redrive` and `attempts` have the
+    same meaning as in `Decision`. `dead_at_ms`: when a redriven request died (Unix ms). `blob` is the blob with the
+    updates, if they are not in the message. `digest` is the `content_digest`, empty if unknown.
 
     `author`, `message`, `expect_at` and `action` are the fields of the request. A request with an action is decided
     alone. It has either the data that the owner read for the action, or the reason for its `refusal`: unlike an

@@ -22,7 +22,7 @@ from rebaser_core.updates import Remove, Update
 class Theirs:
     """The changes that the target of a branch made after `base`, the base of the branch.
 
-    `source`: the target and its log sequence, which becomes the new base. `definitions`: by id, the definition in the
+    `source` is the target and its log sequence, which becomes the new base. `definitions`: by id, the definition in the
     target of each value that the target defined or removed after the base. `applied`: the position of the branch that
     the target applied after the base; None if it applied none. `agreed`: by id, the definitions at that position of the
     values that the branch had changed; the apply gave the target the same definitions. `applied_in` and `applied_ms`:
@@ -77,7 +77,7 @@ class TargetCommits:
 
     `applied`: the position of the branch `name` that the newest apply among these commits took; `applied_in` and
     `applied_ms` are the sequence and time of that commit. If no commit applied the branch, `applied` is None and the
-    others are 0. `birth`: the sequence of the commit that created the branch. An apply of an older position took an
+    others are 0. `birth` is the sequence of the commit that created the branch. An apply of an older position took an
     earlier branch of the same name.
     """
 

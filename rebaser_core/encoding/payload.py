@@ -167,7 +167,8 @@ _REFUSED_TAGS = dict.fromkeys(
 
 
 def check_tree(value: object, *, surrogates: bool = False) -> None:  # noqa: C901, PLR0912 - one flat loop, for speed
-    """Refuse values that a decoder accepts but JSON lacks. `surrogates`: whether to look for lone surrogates in text.
+    """Refuse values that a decoder accepts but JSON lacks. `surrogates` tells whether to look for lone surrogates in
+    text.
 
     Raises `UnprocessableError` (`malformed`). Iterative, although the decoder has bounded the depth.
     """

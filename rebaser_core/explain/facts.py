@@ -43,7 +43,7 @@ class OwnerFacts:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """A server that answers. `spark`: the state of its engine. `about`: its report on the change set; None if its
+    """A server that answers. `spark` is the state of its engine. `about`: its report on the change set; None if its
     release is too old to send one."""
 
     id: str
@@ -68,8 +68,8 @@ class QueueFacts:
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """The task of the change set. `delivered`: whether a server has received it. `ahead`: how many tasks before it no
-    server has received yet."""
+    """The task of the change set. `delivered` tells whether a server has received it. `ahead` tells how many tasks
+    before it no server has received yet."""
 
     age: float
     delivered: bool
@@ -81,9 +81,9 @@ class TaskFacts:
 class AttemptFacts:
     """The record, in the newest commit, of attempts at a `request`, the `update` or a `pull`.
 
-    `held`: how often the request was held because it cannot be decided yet. `deaths`: how many servers died or hung
-    during an attempt, the one in progress included. `since`: seconds since the first attempt at a request, or since the
-    last attempt at an update or a pull.
+    `held` tells how often the request was held because it cannot be decided yet. `deaths` tells how many servers died
+    or hung during an attempt, the one in progress included. `since`: seconds since the first attempt at a request, or
+    since the last attempt at an update or a pull.
     """
 
     what: str
@@ -154,8 +154,8 @@ class StreamFacts:
 class ChangeSetFacts:
     """All known facts about the change set. `log`: None if there is no commit. `task`: None if there is no task.
 
-    `nats_problem`: why JetStream could not be asked; if it is set, only `servers` are known. `api_seconds`: the time
-    that the slowest answer of JetStream took. `rtt`: the round trip from this client to NATS.
+    `nats_problem`: why JetStream could not be asked; if it is set, only `servers` are known. `api_seconds` is the time
+    that the slowest answer of JetStream took. `rtt` is the round trip from this client to NATS.
     """
 
     workspace: str

@@ -8,7 +8,7 @@ class WaitReason:
     """One reason. `code` names it for programs, `text` describes the situation, and `advice` says what happens next or
     what to do.
 
-    `waits`: whether the reason keeps requests or updates waiting. If not, it is reported for information only.
+    `waits` tells whether the reason keeps requests or updates waiting. If not, it is reported for information only.
     """
 
     code: str

@@ -34,7 +34,7 @@ ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class ValueInput:
-    """An input of a definition. `name`: the name of the input. `id`: the id of the value, or the pattern.
+    """An input of a definition. `name` is the name of the input. `id` is the id of the value, or the pattern.
 
     `value`: None if the value does not exist, and for patterns. `matches`: how many values match the pattern; None if
     it is no pattern.

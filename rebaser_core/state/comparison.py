@@ -24,9 +24,9 @@ def definitions_that_differ(
     """Yield, some ids at a time, the definitions in `target` that differ from those at the base; None if an id has
     none.
 
-    `changes`: the changes of the branch. The caller must not fold an edit of the branch meanwhile; it may fold results
-    of dependent values updates. For each `step` ids, the columns are compared first, to skip ids with the same plain
-    value. The remaining ids are compared one by one.
+    `changes` are the changes of the branch. The caller must not fold an edit of the branch meanwhile; it may fold
+    results of dependent values updates. For each `step` ids, the columns are compared first, to skip ids with the same
+    plain value. The remaining ids are compared one by one.
     """
     cells, theirs = branch.cells, target.cells
 

@@ -24,8 +24,8 @@ from rebaser_core.values import Fault, Json, State, Value
 class Cell:
     """One stored value.
 
-    `state` is `ok`, `error` or `unset`, or `stale` for a derived value that no DVU has computed yet. `edited`: the log
-    sequence of the commit that last defined it, 0 if that is unknown.
+    `state` is `ok`, `error` or `unset`, or `stale` for a derived value that no DVU has computed yet. `edited` is the
+    log sequence of the commit that last defined it, 0 if that is unknown.
     """
 
     value: Json

@@ -14,8 +14,9 @@ FAILED_INPUT = "failed_input"  # the code of a value that fails because an input
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """`counts`: the number of values in each state, zeros included. `failing`: how many values fail by themselves, not
-    because an input fails. `causes`: the ids and faults of the first few of these values, sorted by id.
+    """`counts` is the number of values in each state, zeros included. `failing` tells how many values fail by
+    themselves, not because an input fails. `causes` are the ids and faults of the first few of these values, sorted by
+    id.
     """
 
     counts: Mapping[State, int]

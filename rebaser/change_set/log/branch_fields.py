@@ -15,7 +15,7 @@ def about_branch(
     """Return the fields about the branch and its edits for a commit that follows `state`. If the commit replaces the
     state, `state` is the new state.
 
-    `checkpoint`: the checkpoint that the commit names. `fields`: the other fields of the commit.
+    `checkpoint` is the checkpoint that the commit names. `fields` are the other fields of the commit.
     """
     if kind is Kind.CREATE:
         return {}

@@ -162,7 +162,7 @@ class CommitLog:
     def draft(self, kind: Kind, *, stored_ms: int = 0, state: ChangeSetState | None = None, **fields: Any) -> Commit:
         """Return a commit that follows the current state; `fields` are the fields of `Commit` that its kind needs.
 
-        `state`: the state after the commit, if the commit replaces the current state.
+        `state` is the state after the commit, if the commit replaces the current state.
 
         `stored_ms`: when NATS stored the last request that the commit decides (Unix ms). The time of the commit is
         never earlier than that. Outcomes are forgotten according to `stored_ms`, never according to the clock of a

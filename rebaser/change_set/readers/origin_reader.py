@@ -45,7 +45,7 @@ MAX_CARRIED = 1000  # recorded outcomes that a `create` commit has to repeat
 async def read_fork(
     context: Context, key: ChangeSetKey, create: Create, state: ChangeSetState, inline_max: int, *, stored_ms: int
 ) -> Fork:
-    """Return the content for the `create` commit of `key`. `state`: the state of `key` before that commit.
+    """Return the content for the `create` commit of `key`. `state` is the state of `key` before that commit.
 
     `stored_ms`: when NATS stored the request (Unix ms). Copied commits of more than `inline_max` bytes go to a blob.
 

@@ -57,7 +57,7 @@ class HeldRequest(Exception):  # noqa: N818 - a state of a request
 
 
 class RequestReader:
-    """Reads the requests of `key`. `room`: the bytes of blobs that the current batch may still load."""
+    """Reads the requests of `key`. `room` is the number of bytes of blobs that the current batch may still load."""
 
     def __init__(self, context: Context, key: ChangeSetKey) -> None:
         self.room = 0
@@ -124,8 +124,8 @@ class RequestReader:
         """Return `request`, which has an action, with the data from logs that the action needs, or with a reason to
         refuse it.
 
-        `commits`: the log of the change set. `stored_ms`: when NATS stored the request (Unix ms). Raises `HeldRequest`,
-        or `TransientError` in an outage.
+        `commits` is the log of the change set. `stored_ms`: when NATS stored the request (Unix ms). Raises
+        `HeldRequest`, or `TransientError` in an outage.
         """
         settings = self._context.settings
         if not settings.history_for:

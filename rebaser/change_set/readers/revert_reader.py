@@ -21,7 +21,7 @@ MAX_BYTES = 128 * 1024 * 1024  # bytes of the commits that one request may take 
 async def read_own_patch(
     context: Context, key: ChangeSetKey, reverts: Reverts, state: ChangeSetState
 ) -> tuple[PatchEntry, ...]:
-    """Return the patch that takes back the edits of `reverts`. `state`: the state of `key`.
+    """Return the patch that takes back the edits of `reverts`. `state` is the state of `key`.
 
     Raises the errors of `read_patch`, and `UnprocessableError` (`before_creation`) if commits from before the change
     set was created would be taken back. For commits of a target, the code is `not_its_target`, or `moved` if the change

@@ -40,7 +40,7 @@ class TailReader:
         """Return the commits after the checkpoint that `commit` names, up to `commit`, which is in the message
         `newest`. Return None if they are too large to be copied.
 
-        `may_be_purged`: whether the log has a message after `newest`, so that older messages may be gone.
+        `may_be_purged` tells whether the log has a message after `newest`, so that older messages may be gone.
 
         Raises `BrokenChain` if messages are missing, and `TransientError` if the log or a blob cannot be read.
         """
@@ -120,8 +120,8 @@ class TailReader:
     async def _encoded(self, tail: Tail, added: tuple[TailRow, ...], named: tuple[str, ...], after: int) -> Tail:
         """Return `tail` with its rows encoded, and with the blobs that the rows need.
 
-        `added`: the newest rows of `tail`, copies of the commits after log sequence `after`. `named`: the blobs that
-        the headers of these commits name.
+        `added` are the newest rows of `tail`, copies of the commits after log sequence `after`. `named` are the blobs
+        that the headers of these commits name.
 
         Raises `BrokenChain` if a commit is missing among `added`.
         """

@@ -195,8 +195,8 @@ def table(
 class _QuickRows:
     """Formats the rows of a long table as rich would, at a hundredth of the cost: rich takes 0.2 ms for each row.
 
-    `fits`: whether this is possible: each row is one line that is no wider than the terminal. `widths`: the widths of
-    the columns.
+    `fits`: whether this is possible: each row is one line that is no wider than the terminal. `widths` are the widths
+    of the columns.
     """
 
     def __init__(

@@ -48,9 +48,9 @@ def parse_named_inputs(texts: Sequence[str]) -> NamedInputs:
 
 @dataclass(frozen=True, slots=True)
 class TypedFormula:
-    """A formula of `--derive`. `expression`: the CEL expression, with a name in place of each id in backticks.
+    """A formula of `--derive`. `expression` is the CEL expression, with a name in place of each id in backticks.
 
-    `quoted`: the ids (or patterns) in backticks, by name.
+    `quoted` are the ids (or patterns) in backticks, by name.
     """
 
     expression: str

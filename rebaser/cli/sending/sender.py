@@ -44,8 +44,8 @@ class WaitUntil(StrEnum):
 class EditSender:
     """Sends the edits of one command and records the result.
 
-    `timeout`: seconds to wait for each answer. `batch`: maximum number of updates of a file in one request.
-    `recompute`: the values to recompute, instead of edits. `request_id`: the id of the only request; None for a new id.
+    `timeout`: seconds to wait for each answer. `batch`: maximum number of updates of a file in one request. `recompute`
+    are the values to recompute, instead of edits. `request_id`: the id of the only request; None for a new id.
     `fail_on_error`: fail if any value of the change set is an error. `author`, `message`: the author and the message of
     all requests.
     """

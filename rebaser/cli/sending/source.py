@@ -29,7 +29,7 @@ BATCH_BYTES = 4 * 1024 * 1024  # bytes of lines in one request; CBOR may take tw
 class UpdateSource:
     """The input of lines. `size` (bytes) is None for a pipe or terminal.
 
-    `checked`: whether formulas are also checked.
+    `checked` tells whether formulas are also checked.
     """
 
     name: str

@@ -54,7 +54,7 @@ def parse_reply(text: str) -> WorkerPackages:
 
 def required(*, store: bool) -> tuple[list[Requirement], list[Requirement]]:
     """Return two sets of packages for workers: those that Rebaser requires, and those that it uses if they are
-    installed. `store`: whether the workers read a blob store."""
+    installed. `store` tells whether the workers read a blob store."""
     declared = importlib.metadata.requires("rebaser")
     ours = {requirement.name: requirement for requirement in _applicable(declared, ("", "blobs", "server"))}
     cel = importlib.metadata.version("cel-expr-python")

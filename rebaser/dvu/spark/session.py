@@ -60,7 +60,7 @@ class Session:
     """A session at `url` (sc://…). It may be used from several threads at once.
 
     `mailboxes`, given if the server is a child of this process, is a folder for large messages between its workers and
-    this process. If the connection to such a server breaks, its jobs are not resumed. `task_slots`: how many tasks
+    this process. If the connection to such a server breaks, its jobs are not resumed. `task_slots` tells how many tasks
     Spark runs at once, if known.
     """
 

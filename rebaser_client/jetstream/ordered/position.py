@@ -71,7 +71,7 @@ class Position:
         """Return whether `message`, received during the phase up to `snapshot`, is the next one. If it is not, the
         caller has to replace the consumer.
 
-        `again`: the message is from a consumer other than the first.
+        If `again` is true, the message is from a consumer other than the first.
         """
         beyond = message.stream_sequence > snapshot
         if beyond or not message.pending:

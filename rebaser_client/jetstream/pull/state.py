@@ -40,7 +40,7 @@ MESSAGE_TOO_LARGE = "Message Size"
 class PullState(PullCounts):
     """The state of one reader's pulls.
 
-    `limit`: the amount that is free at the beginning, and the maximum that can be free. `threshold`: pull again when
+    `limit` is the amount that is free at the beginning, and the maximum that can be free. `threshold`: pull again when
     the amount that is outstanding or in the reader's buffer falls to this value or below. None: pull again when the
     free amount is at least the outstanding amount. `single_pull`: end after one pull (`fetch`). `survives_delete`: if
     the consumer is deleted, wait until it exists again. `expires` and `heartbeat` (0: none) are seconds. `batch`:
@@ -143,7 +143,7 @@ class PullState(PullCounts):
         return (NotifyPinned(pin),)
 
     def status(self, token: int, status: str, description: str, undelivered: int | None) -> Sequence[Action]:
-        """Record that a status was received for the pull `token`. `undelivered`: the amount that the pull did not
+        """Record that a status was received for the pull `token`. `undelivered` is the amount that the pull did not
         deliver, if the status gives it."""
         self._received = True
         if status == IDLE_HEARTBEAT or not self.is_current(token) or self.ended:

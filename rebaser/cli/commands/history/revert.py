@@ -179,8 +179,8 @@ def show_success(response: "EnqueueUpdatesResponse", json: bool) -> None:
 
 
 def show_way_on(key: "ChangeSetKey", source: "Source | None") -> None:
-    """After an apply was taken back, show how to continue with the changes of the branch. `source`: the branch that was
-    applied."""
+    """After an apply was taken back, show how to continue with the changes of the branch. `source` is the branch that
+    was applied."""
     if source is not None:
         branch, target = f"{source.change_set}@{source.sequence}", key.change_set
         command = f"rebaser branch {key.workspace} NAME --from {branch} --target {target}"

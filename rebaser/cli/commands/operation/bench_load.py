@@ -69,7 +69,7 @@ class LoadPhase:
 
 @dataclass(slots=True)
 class LoadReport:
-    """The result of carrying out a plan. `wrong`: a line for each check that failed."""
+    """The result of carrying out a plan. `wrong` is a line for each check that failed."""
 
     plan: LoadPlan
     names: str

@@ -85,7 +85,7 @@ def doctor(
 class DoctorRun:
     """One run of the command on one change set.
 
-    `blobs`: URL of the blob store, None for NATS. `saved`: the files written. `repaired`: log sequence of the repair
+    `blobs`: URL of the blob store, None for NATS. `saved` are the files written. `repaired`: log sequence of the repair
     commit, 0 if there is none.
     """
 

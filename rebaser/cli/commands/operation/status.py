@@ -113,7 +113,7 @@ class ChangeSetPage:
 class StatusQuery:
     """Collects the data that `status` shows.
 
-    `total`: number of change sets, shown or not. `values`: the tally of each change set that is shown, with --values.
+    `total`: number of change sets, shown or not. `values` is the tally of each change set that is shown, with --values.
     """
 
     page: ChangeSetPage
