@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rebaser.change_set.owner import Owner
 from rebaser_core.ids import ChangeSetKey
 
-IDLE_AFTER = 0.25  # seconds without work after which an owner is idle; its first request may arrive until then
+IDLE_AFTER = 0.25  # seconds without work after which an owner is idle; this leaves time for its first request
 SAMPLE = 32  # owners that one search compares, to find the one that has been idle longest
 MAX_SEARCH = 1000  # maximum number of owners that one search examines
 

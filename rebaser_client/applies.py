@@ -150,7 +150,7 @@ class ApplyOperations(RebaseOperations):
 
         Values that fail by themselves come first, then values that fail because an input does. The call first waits
         until the derived values of the branch are up to date, and then reads all values of the branch and the target.
-        `at`: as in `apply`. `timeout` is the longest wait for the derived values, in seconds.
+        `at` is as in `apply`. `timeout` is the longest wait for the derived values, in seconds.
 
         Raises `UnprocessableError` with code `no_such_change_set`, `not_a_branch`, or `stale` if the branch was edited
         again before its derived values as of `at` were up to date. Raises `PositionPurged` as `state` does, and

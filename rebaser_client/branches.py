@@ -116,9 +116,9 @@ class BranchOperations(ReadOperations):
     ) -> BranchDiff:
         """Return the changes of the branch since its base, and the present definitions of these ids in its target.
 
-        `at`: the position of the branch; None means the newest commit. The cost depends on the changes, and on the
-        commits of the branch and its target since the base, but not on the number of values. `derived`: also return
-        derived values that differ although their definitions are those of the base. This reads all values of the
+        `at` is the position of the branch; None means the newest commit. The cost depends on the changes, and on the
+        commits of the branch and its target since the base, but not on the number of values. If `derived` is true, also
+        return derived values that differ although their definitions are those of the base. This reads all values of the
         branch, and of its target at the base.
 
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.

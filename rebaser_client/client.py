@@ -234,8 +234,8 @@ class RebaserClient(RevertOperations, StatusOperations):
     ) -> EnqueueUpdatesResponse:
         """Send a request, and wait until its commit is durable (`applied`), or until a DVU has covered it (`derived`).
 
-        The returned response is always a success. `action`: the action that the request asks for instead of updates;
-        methods such as `revert` and `apply` pass it. Raises the errors of `enqueue_updates`, and these:
+        The returned response is always a success. `action` is the action that the request asks for instead of updates.
+        Methods such as `revert` and `apply` pass it. Raises the errors of `enqueue_updates`, and these:
 
         - `RequestRejected` if the request cannot be processed.
         - `RequestIdReused` if another request had the same id.

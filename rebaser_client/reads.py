@@ -90,7 +90,7 @@ class ReadOperations:
         return sorted({*waiting, *committed})
 
     async def value(self, workspace: str, change_set: str, id_: str, *, at: At | None = None) -> Value | None:
-        """Return the value of `id_`; None if it does not exist. `at`: see `state`.
+        """Return the value of `id_`; None if it does not exist. `at` has the same meaning as in `state`.
 
         Costs as much as reading all values if the value is derived and derived values are not up to date.
         """
@@ -100,10 +100,10 @@ class ReadOperations:
     async def values(
         self, workspace: str, change_set: str, match: str | None = None, *, at: At | None = None
     ) -> dict[str, Value]:
-        """Return all values by id. A change set without commits has none. `at`: see `state`.
+        """Return all values by id. A change set without commits has none. `at` has the same meaning as in `state`.
 
-        `match`: return only values whose ids match this pattern, such as `cart/*/price`, or `cart/**` for all ids that
-        begin with `cart/`.
+        If `match` is given, return only values whose ids match this pattern, such as `cart/*/price`, or `cart/**` for
+        all ids that begin with `cart/`.
         """
         return select_values(await self.state(workspace, change_set, at=at), match)
 
@@ -130,10 +130,10 @@ class ReadOperations:
     ) -> "ChangeSetState":
         """Return the folded state: values, their definitions, and the debt.
 
-        `ids`: read only these values, which is faster. Of that state, use only these values and their definitions,
-        `last` and `status`.
+        If `ids` is given, only these values are read, which is faster. Of that state, use only these values and their
+        definitions, `last` and `status`.
 
-        `at`: the position whose state is read, a log sequence or a time with its time zone; None means the newest
+        `at` is the position whose state is read, a log sequence or a time with its time zone; None means the newest
         commit. The result is the state after the newest commit at or before the position; its `last` is the sequence of
         that commit, or 0 if there was none. Derived values have the results that were stored at that position. Those
         that were not up to date are `stale`.
@@ -152,8 +152,8 @@ class ReadOperations:
         """Yield the commits of the change set, newest first: from now, or from the position `at`, back to the oldest
         one in the log.
 
-        `id_`: only commits that define or remove this value. Commits are read as the caller takes them: the newest
-        few one by one, older ones in pages.
+        If `id_` is given, only commits that define or remove this value are yielded. Commits are read as the caller
+        takes them: the newest few one by one, older ones in pages.
 
         Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position`, as `state` does.
         """

@@ -89,7 +89,7 @@ class RebaseOperations(BranchOperations):
     ) -> BranchConflicts:
         """Return a page of the conflicts that rebases recorded in the branch, by id.
 
-        `at`: the position of the branch, a log sequence or a time with its time zone; None means the newest commit.
+        `at` is the position of the branch, a log sequence or a time with its time zone; None means the newest commit.
         `limit` is the size of a page, `after` the last id of the previous page. The cost depends on the number of
         changes in the branch, not on the number of values. The client caches all conflicts of the position that was
         read last, so another page of the same position only costs a read of the newest commit.

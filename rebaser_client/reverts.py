@@ -16,7 +16,7 @@ from rebaser_core.messages import EnqueueUpdatesResponse
 class RevertOptions(TypedDict, total=False):
     """Options of `RebaserClient.revert`, `undo` and `redo`, as in `enqueue_updates_with_reply`. All are optional.
 
-    `timeout`: seconds (default 60). `wait`: default `applied`.
+    `timeout` is the number of seconds (default 60). `wait`: default `applied`.
     """
 
     author: str | None
@@ -49,8 +49,9 @@ class RevertOperations(ReadOperations):
     ) -> EnqueueUpdatesResponse:
         """Take back the edits of the commits from log sequence `first` to `last` (by default `first`), and wait.
 
-        The edited values get the definitions that they had before `first`. `request`: only the edits that this request
-        made in the commit `first`. A revert is an edit like any other, and can itself be reverted.
+        The edited values get the definitions that they had before `first`. If `request` is given, take back only the
+        edits that this request made in the commit `first`. A revert is an edit like any other, and can itself be
+        reverted.
 
         `of` is the target of the branch `change_set`. If it is given, `first` and `last` are commits of the target, up
         to the base of the branch, and the revert takes them back in the branch. To correct the target, which may be
@@ -68,8 +69,8 @@ class RevertOperations(ReadOperations):
         """Return the request that `undo` would take back: the newest request of `author` that made edits.
 
         Reverts, and requests that were reverted, do not count. Returns None if there is no such request among the
-        newest 10,000 commits. `author`: by default, the author of the client; empty text stands for requests without an
-        author.
+        newest 10,000 commits. `author` is the author of the client by default. An empty string stands for requests
+        without an author.
         """
         key = ChangeSetKey.of(workspace, change_set)
         with translate_missing_stream():
@@ -78,7 +79,7 @@ class RevertOperations(ReadOperations):
     async def redoable(self, workspace: str, change_set: str, *, author: str | None = None) -> UndoStep | None:
         """Return the request that `redo` would take back: the newest undo of `author` that was not taken back itself.
 
-        Returns None if there is none, or if the author has made other edits since. `author`: as in `undoable`.
+        Returns None if there is none, or if the author has made other edits since. `author` is as in `undoable`.
         """
         key = ChangeSetKey.of(workspace, change_set)
         author = self._author if author is None else author

@@ -21,7 +21,7 @@ class StatusOperations(ApplyOperations):
         """Close the change set, and wait. Until it is reopened, it refuses edits, reverts, recomputes and applies.
 
         The code of the refusal is `closed`. The values can still be read, and change sets can be created from this one.
-        `status`: why the change set is closed. If it is closed already, it gets the new status.
+        `status` is the reason why the change set is closed. If it is closed already, it gets the new status.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`.
         """

@@ -308,8 +308,9 @@ class Commit:
     they are unknown. If `before_blob` is set, they are in that blob, and `before` of a decoded commit is empty until
     the caller loads the blob. Folding needs neither field. `authors`: one for each of `requests`, or none at all.
     `reverts` are the edits that the commit takes back. `source`: the branch whose changes the commit applies; of a
-    `replay` commit, the target as of the new base. `settled`: ids whose conflicts the edits of the commit resolved.
-    Only `mark` commits have a `marking`, only `replay` commits a `replay`, and only `gc` commits a `collection`.
+    `replay` commit, the target as of the new base. `settled` are the ids whose conflicts the edits of the commit
+    resolved. Only `mark` commits have a `marking`, only `replay` commits a `replay`, and only `gc` commits a
+    `collection`.
 
     `status`: in a `create` commit, None stands for open; in a `replay` commit, None means that the status stays as it
     is.

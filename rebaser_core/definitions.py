@@ -54,8 +54,8 @@ def is_formula(update: Update) -> bool:
 
 
 def check_definition(update: Update, *, formulas: bool = False) -> None:
-    """Raise `UnprocessableError` for an invalid definition, naming its id. `formulas` tells whether to also check
-    formulas.
+    """Raise `UnprocessableError` for an invalid definition; the message names the id. `formulas` tells whether to also
+    check formulas.
 
     Formulas are not checked if the CEL library is not installed.
     """

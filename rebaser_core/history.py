@@ -58,7 +58,7 @@ def readable(checkpoint: CheckpointRef | None, begins_after: int, begin: int = 0
     """Return whether the state after a commit that names `checkpoint` can be read from a log that begins after
     `begins_after`.
 
-    `begins_after` is the sequence before the oldest commit in the log, 0 if the log was never purged. `begin`: as in
+    `begins_after` is the sequence before the oldest commit in the log, 0 if the log was never purged. `begin` is as in
     `read_after`.
     """
     return read_after(checkpoint, begin) >= begins_after
@@ -80,8 +80,8 @@ def add_mark(marks: list[Mark], checkpoint: CheckpointRef, named: int, at_ms: in
 def purge_through(marks: Sequence[Mark], weight: int, retention: Retention, *, crowded: bool = False) -> int:
     """Return the log sequence up to which the log is to be purged; 0 if it is not to be purged.
 
-    `weight` is the weight of the whole log, counted as in `Mark`. `crowded`: there is no room for history. Ages are
-    measured from the newest mark, not from the clock, so the result depends only on the log.
+    `weight` is the weight of the whole log, counted as in `Mark`. If `crowded` is true, there is no room for history.
+    Ages are measured from the newest mark, not from the clock, so the result depends only on the log.
 
     The newest two checkpoints and the log after them always remain, for readers that started from the older one.
     """

@@ -223,8 +223,7 @@ def of_id(raw: object, message: str) -> str:
 def check_updates(updates: Iterable[Update], limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
     """Check and convert updates made by a program, by the same rules as the server.
 
-    Raises `UnprocessableError`, naming the position (from 0) of the invalid update.
-    """
+    Raises `UnprocessableError`; the message names the position of the invalid update, counted from 0."""
     if type(updates) not in (list, tuple) and (
         not isinstance(updates, Iterable) or isinstance(updates, (str, bytes, Mapping))
     ):

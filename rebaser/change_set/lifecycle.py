@@ -124,8 +124,8 @@ class Pulled:
 class Failed:
     """Loading, waiting for requests, or deciding failed. No commit is in flight.
 
-    `delay`: seconds until a nak'd task is redelivered. `grace`: seconds for which a running DVU may continue if the
-    queue is blocked.
+    `delay` is the number of seconds until a nak'd task is redelivered. `grace` is the number of seconds for which a
+    running DVU may continue if the queue is blocked.
     """
 
     reason: Reason

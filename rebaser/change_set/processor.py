@@ -42,7 +42,7 @@ LOOK_AFTER = 0.001  # seconds between two reads of the processor time, each of w
 class PendingDeadLetter:
     """A request that was decided `dead`, but is not yet copied to the dead letters, answered and deleted.
 
-    `commit`: log sequence of the commit that decided the request or, if the request reuses the id of another, the
+    `commit` is the log sequence of the commit that decided the request or, if the request reuses the id of another, the
     commit that decided the other one. `duplicates`: messages that repeat the request. They are answered only after the
     copy is stored.
     """
@@ -65,8 +65,8 @@ class Processed:
 class QueueBlocked(TransientError):  # noqa: N818 - a state of the queue
     """The first queued request cannot be decided yet. This error has the code of the error of that request.
 
-    `delay`: seconds until the next attempt. `time_left`: seconds for which the request may still block the queue.
-    `dead`: earlier requests that were decided dead but are not copied yet.
+    `delay` is the number of seconds until the next attempt. `time_left` is the number of seconds for which the request
+    may still block the queue. `dead`: earlier requests that were decided dead but are not copied yet.
     """
 
     def __init__(self, error: RebaserError, delay: float, time_left: float, dead: list[PendingDeadLetter]) -> None:

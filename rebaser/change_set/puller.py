@@ -74,7 +74,7 @@ class BranchPuller:
         self._skipped = False  # at the last look, the branch was closed or protected
         self._failures = 0
         self._looked = 0  # the base of the branch at the last look
-        self._refused = 0  # log sequence of the target at which a pull was refused
+        self._refused = 0  # the log sequence of the target at which the last pull was refused
         self._changed = asyncio.Event()
         self._active: Callable[[], bool] = lambda: True
         deferral = self._attempts.deferral() if self.branch is not None else 0.0
@@ -107,14 +107,15 @@ class BranchPuller:
     ) -> None:
         """Pull whenever a pull is due, until the owner is not `active` any more.
 
-        `post`: posts an event to the lifecycle of the owner. `appended`: called after a look during which the log grew.
+        `post` posts an event to the lifecycle of the owner. `appended` is called after a look during which the log
+        grew.
         """
         self._active = active
         while True:
             await self._wait()
             if not active():
                 return
-            post(JobStarted())  # so that the owner does not release its task meanwhile
+            post(JobStarted())  # the owner does not release its task while a job runs
             try:
                 if await self.pull():
                     post(Pulled(self._commits.state.owes))

@@ -70,7 +70,7 @@ def complete_side(context: typer.Context, incomplete: str) -> list[str]:
 def _offered(
     context: typer.Context, names: "Callable[[RebaserClient], Awaitable[Sequence[str]]]", incomplete: str
 ) -> list[str]:
-    """Return the names that begin with the text typed so far, sorted, each once."""
+    """Return the sorted names that begin with the text typed so far. Each name occurs once."""
     import anyio
 
     found: list[str] = []

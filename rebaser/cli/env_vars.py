@@ -22,7 +22,7 @@ def unknown_variables(environment: Iterable[str], root: Any) -> list[str]:
         return []
     settings = _settings()
     if candidates <= settings:
-        return []  # the usual case, in which the modules of the commands need not be imported
+        return []  # usually there is nothing to check, so the modules of the commands are not imported
     known = settings.union(_of_options(root, "REBASER"))
     lines = []
     for name in sorted(candidates - known):

@@ -59,7 +59,8 @@ def refusal(outcome: str, error: "RequestRejected", key: "ChangeSetKey", advice:
     """Return the failure of a command whose request was rejected: why, and what to do.
 
     `outcome` is the action that did not happen ("nothing was rebased"). `key` is the change set that rejected the
-    request, or that the request concerns. `advice`: by error code, advice that replaces the entry of `_ADVICE`.
+    request, or that the request concerns. `advice` contains, by error code, the advice that replaces the entry of
+    `_ADVICE`.
     """
     workspace, name = key.workspace, key.change_set
     what = advice.get(error.code) or _ADVICE.get(error.code, "").format(workspace=workspace, name=name)

@@ -58,8 +58,8 @@ class History:
     recognized as wrong. `known`: log sequences of the commits that `state` already contains, as far as they can be
     read.
 
-    `findings` are in log order. `intact_until`: log sequence up to which the log is intact. `carried`: number of
-    commits folded after `intact_until`.
+    `findings` are in log order. `intact_until` is the log sequence up to which the log is intact. `carried` is the
+    number of commits folded after `intact_until`.
     """
 
     def __init__(self, state: ChangeSetState, queue: Applied, known: Mapping[CommitIdentity, int]) -> None:
@@ -99,7 +99,8 @@ class History:
         self._skip_damaged(message, applied if trusted else None)
 
     def commit(self, message: LogMessage, commit: Commit, problem: str = "") -> None:
-        """Fold a commit with its delta. `problem`: why the delta could not be loaded, empty if it was."""
+        """Fold a commit with its delta. `problem` is the reason why the delta could not be loaded. It is empty if the
+        delta was loaded."""
         state, sequence = self.state, message.sequence
         identity = commit_identity(commit)
         if commit.follows != state.last:

@@ -36,8 +36,9 @@ class Classification(Enum):
 class CommitSummary:
     """The readable parts of a commit. Fields that cannot be read are None or empty.
 
-    `applied_known` tells whether `applied` could be read, even if it is None. `changes`: number of values the commit
-    changed. `ids`: their ids, at most `MAX_LISTED`. `checkpoint`: address of the checkpoint the commit names.
+    `applied_known` tells whether `applied` could be read, even if it is None. `changes` is the number of values the
+    commit changed. `ids`: their ids, at most `MAX_LISTED`. `checkpoint` is the address of the checkpoint the commit
+    names.
     """
 
     kind: Kind | None = None

@@ -18,7 +18,7 @@ FOREVER = 1e12  # seconds; a repair keeps all outcomes, regardless of the server
 
 
 async def repair(stores: Stores, examination: Examination, owner: str, *, history: bool = True) -> int:
-    """Append the repair commit and return its log sequence. `history`: as in `CommitLog`.
+    """Append the repair commit and return its log sequence. `history` is as in `CommitLog`.
 
     Raises `FencedError`, with nothing changed, if another writer appended to the log since it was examined.
     """

@@ -67,7 +67,8 @@ class Run:
 
 
 class Collector:
-    """Collects the garbage of one installation. `owner` is the program that runs, for the log. `grace`: seconds."""
+    """Collects the garbage of one installation. `owner` is the program that runs, for the log. `grace` is in
+    seconds."""
 
     def __init__(
         self,
@@ -89,7 +90,8 @@ class Collector:
         self._grace_ms = int(grace * 1000)
 
     async def run(self, *, dry: bool = False) -> Run:
-        """Find the garbage, and delete the blobs that are due. `dry`: only find the garbage, and record nothing.
+        """Find the garbage, and delete the blobs that are due. If `dry` is true, only find the garbage, and record
+        nothing.
 
         Raises `FencedError` if another run was recorded meanwhile; this run has then deleted nothing. Raises
         `TransientError` if NATS or the blob store is not available, and `DvuError` if Spark is not; some of the due
@@ -136,8 +138,8 @@ class Collector:
         """Return the time by the clock of NATS, which also sets the times of stored messages.
 
         Raises `TransientError` if the clock of this machine differs too much, because one of the two clocks is wrong.
-        Raises `ConfigError` if another installation uses the blob store. `register`: leave a note in the store that
-        this installation uses it.
+        Raises `ConfigError` if another installation uses the blob store. If `register` is true, leave a note in the
+        store that this installation uses it.
         """
         info = await self._js.stream_info(self._subjects.commits_stream)
         if not info.now:

@@ -22,10 +22,10 @@ PAUSE = 60.0  # seconds before another attempt to leave the note
 
 
 async def check_alone(blobs: CollectableBlobs, info: StreamInfo, *, register: bool) -> None:
-    """Raise `ConfigError` if another installation uses the store. `info`: describes the stream of commits of this
+    """Raise `ConfigError` if another installation uses the store. `info` describes the stream of commits of this
     installation.
 
-    `register`: leave the note of this installation.
+    If `register` is true, leave the note of this installation.
     """
     name = _name(info)
     if register:

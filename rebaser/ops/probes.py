@@ -56,8 +56,8 @@ class Answer:
 
 
 def judge(probe: Probe, snapshot: Snapshot, *, require: Collection[str] = (), exclude: Collection[str] = ()) -> Answer:
-    """Judge `snapshot`. `require`: `spark` if a server without Spark counts as not ready. `exclude`: names of `CHECKS`
-    to leave out."""
+    """Judge `snapshot`. `require` contains `spark` if a server without Spark counts as not ready. `exclude`: names of
+    `CHECKS` to leave out."""
     checks = (
         _stage(snapshot),
         _nats(snapshot),

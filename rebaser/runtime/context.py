@@ -40,7 +40,7 @@ RETRY_NATS, RETRY_NATS_MAX = 0.2, 5.0  # seconds between attempts to reach NATS 
 class Context:
     """The shared parts of one server. `now` is monotonic seconds, `now_ms` Unix milliseconds, `new_id` makes a ULID.
     `requests_info` describes the stream of requests. `memory` is the number of bytes of memory that this process may
-    use. `tails`: commits that were copied for new change sets.
+    use. `tails` are the commits that were copied for new change sets.
 
     An owner holds `suspect_request_lock` while it attempts a request that may have killed servers (see
     `rebaser.change_set.poison`), and `suspect_dvu_lock` while it runs a DVU that may have killed servers.

@@ -1,4 +1,4 @@
-"""The blob store and the API of JetStream, measured: for the metrics of a server process."""
+"""Wraps the blob store and the JetStream API, to measure their calls for the metrics of a server process."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, TypeVar

@@ -8,7 +8,7 @@ from rebaser_client.jetstream import JetStream
 from rebaser_client.jetstream.infos import StreamInfo
 from rebaser_core.errors import RebaserError
 
-MAX_SHARED = 128  # callers that share one call, so that thousands of owners that start at once load in groups
+MAX_SHARED = 128  # callers per call: if thousands of owners start at once, they load in groups
 
 
 class SharedStreamInfo:

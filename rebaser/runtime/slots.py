@@ -6,8 +6,8 @@ from pathlib import Path
 
 KIB, MIB = 1024, 1024 * 1024
 SHARE = 3  # a third of the memory is for owned change sets; the rest is for Spark, NATS, requests and reserves
-OWNER_BYTES = 64 * KIB  # an owner without its values: measured, rounded up
-MIN_SLOTS = 16  # even with little memory, so that a few large change sets do not block all others
+OWNER_BYTES = 64 * KIB  # memory of an owner without the values of its change set; measured and rounded up
+MIN_SLOTS = 16  # few large change sets must not block all others, even if there is little memory
 MAX_SLOTS = 100_000
 UNKNOWN_MEMORY = 2 * 1024 * MIB  # assumed if the system does not report its memory
 UNLIMITED = 2**60  # cgroup v1 shows "no limit" as a number above this one
@@ -26,7 +26,7 @@ class SlotCount:
         self.state_bytes = 0
 
     def total(self, without_slot: int) -> int:
-        """Return the number of slots. `without_slot`: owners that need memory but hold no slot."""
+        """Return the number of slots. `without_slot` is the number of owners that need memory but hold no slot."""
         if self._fixed is not None:
             return self._fixed
         fitting = (self._budget - self.state_bytes) // OWNER_BYTES - without_slot
@@ -36,7 +36,7 @@ class SlotCount:
 def memory_limit(root: Path = Path("/")) -> int:
     """Return how many bytes of memory this process may use: the limit of its container, or all memory of the machine.
 
-    `root`: where `proc` and `sys` are mounted.
+    `root` is the folder in which `proc` and `sys` are mounted.
     """
     limits = [*_cgroup_limits(root)]
     try:

@@ -32,9 +32,9 @@ PATIENCE = 1.0
 class Tail:
     """The commits of a log after sequence `after`, up to the message `newest`, as a `create` commit copies them.
 
-    `first`: sequence of the oldest message that was copied. `size`: bytes of the payloads of the messages. `data` are
-    the encoded rows. `rows`: the decoded rows; None if there are too many to keep. `needed` are the addresses of the
-    blobs that the commits need.
+    `first` is the sequence of the oldest message that was copied. `size` is the number of bytes of the payloads of the
+    messages. `data` are the encoded rows. `rows`: the decoded rows; None if there are too many to keep. `needed` are
+    the addresses of the blobs that the commits need.
     """
 
     after: int

@@ -35,14 +35,14 @@ from rebaser_core.streams.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 
-ROUNDS = 64  # rounds within the time for which history is kept
+ROUNDS = 64  # the sweeper makes this many rounds within the time for which history is kept
 MAX_INTERVAL = timedelta(hours=1)  # maximum seconds between rounds
 CONCURRENT = 8  # logs that are examined concurrently
 CHUNKS, CROWDED_CHUNKS = 16, 128  # chunks of `CONCURRENT` logs in one sweep: normally, and while crowded
 
 
 class OldHistory:
-    """Purges old history of one installation. `history_for`: seconds for which history is kept."""
+    """Purges old history of one installation. `history_for` is the number of seconds for which history is kept."""
 
     def __init__(self, js: JetStream, subjects: Subjects, reader: CommitReader, history_for: float) -> None:
         self._js = js

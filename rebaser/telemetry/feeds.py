@@ -74,7 +74,8 @@ def requests_answered(messages: Sequence[Message]) -> None:
 def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: Any) -> None:
     """Record that a commit is in its log. The first attempt to append it began at `began` (`clock`).
 
-    `inline`: the bytes of its message; `blobs`: those of the blobs with the rest of it.
+    `inline` is the number of bytes of its message. `blobs` is the number of bytes of the blobs that contain the
+    rest.
     """
     seconds, kind = clock() - began, commit.kind
     pulled = kind is Kind.REPLAY and not commit.requests  # otherwise, a request asked for the rebase
@@ -112,11 +113,11 @@ def swept(began: float) -> None:
 def spark_job_ended(
     result: str, *, large: bool, waited: float, seconds: float, sent: Sequence[int], received: int
 ) -> None:
-    """Record that a Spark job has ended. `result` is one of `JOB_RESULTS`. `waited`: seconds that its first caller
-    waited.
+    """Record that a Spark job has ended. `result` is one of `JOB_RESULTS`. `waited` is the number of seconds that its
+    first caller waited.
 
-    `sent`: the bytes of the packets of each caller; `received`: those of all results.
-    """
+    `sent` contains, for each caller, the number of bytes of its packets. `received` is the number of bytes of all
+    results."""
     lane = LANES[large]
     SPARK_JOBS.add(1, lane, result)
     SPARK_JOB_SECONDS.observe(seconds, lane)

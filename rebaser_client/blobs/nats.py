@@ -245,7 +245,7 @@ class JetStreamBlobs:
         return f"$O.{self._bucket}.C.{nuid}"
 
     def _meta_of(self, address: str, *, plain: bool = False) -> str:
-        """Return the subject of a description. `plain`: `address` is a wildcard, and is not encoded."""
+        """Return the subject of a description. If `plain` is true, `address` is a wildcard, and is not encoded."""
         name = address if plain else base64.urlsafe_b64encode(address.encode()).decode()
         return f"$O.{self._bucket}.M.{name}"
 

@@ -63,7 +63,7 @@ class JetStreamApi(ApiCalls):
     async def delete_message(self, stream: str, sequence: int, *, erase: bool = False) -> None:
         """Delete one message. A message that does not exist counts as deleted.
 
-        `erase`: overwrite it on disk first, which takes milliseconds.
+        If `erase` is true, the server overwrites the message on disk first, which takes milliseconds.
         """
         try:
             await self.call(f"STREAM.MSG.DELETE.{subject_tokens(stream)}", {"seq": sequence, "no_erase": not erase})
@@ -159,7 +159,7 @@ class JetStreamApi(ApiCalls):
         pedantic: bool,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
     ) -> ConsumerInfo:
-        """Create or update a consumer (see `JetStream`). `action`: `create`, `update`, or empty for either."""
+        """Create or update a consumer (see `JetStream`). `action` is `create`, `update`, or empty for either."""
         name = config.get("name") or config.get("durable_name") or self.connection.new_name()
         subject, body = consumer_request(stream, {**config, "name": name}, action, pedantic=pedantic)
         if action != "create":

@@ -81,9 +81,9 @@ class JetStream(JetStreamApi):
     ) -> MessageBatch:
         """Acknowledge `message` and pull `max_messages` more, with one message to the server instead of two.
 
-        That message is sent when the batch is opened or first read from. `no_wait`: return only the messages that are
-        available now. This acknowledgement cannot be confirmed, but the arrival of the next messages shows that it was
-        received.
+        That message is sent when the batch is opened or first read from. If `no_wait` is true, return only the messages
+        that are available now. This acknowledgement cannot be confirmed, but the arrival of the next messages shows
+        that it was received.
         """
         limits = PullLimits.of_fetch(max_messages, None, expires, None)
         return AckNextBatch(self, message, limits, PriorityGroup.of(group, None, None, None), no_wait=no_wait)
@@ -145,7 +145,8 @@ class JetStream(JetStreamApi):
     async def ensure_stream(self, config: Mapping[str, Any], beginning: Mapping[str, Any] | None = None) -> None:
         """Create the stream, or update the fields in `config`. Raises `ConfigError` if the server refuses either.
 
-        Fields that `config` does not name stay unchanged. `beginning`: further fields for a stream that is created.
+        Fields that `config` does not name stay unchanged. `beginning` contains further fields for a stream that is
+        created.
         """
         await ensure_stream(self.call, config, beginning or {})
 

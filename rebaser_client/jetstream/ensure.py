@@ -67,7 +67,7 @@ async def ensure_consumer(call: ApiCall, stream: str, config: Mapping[str, Any])
 def consumer_request(
     stream: str, config: Mapping[str, Any], action: str, *, pedantic: bool = False
 ) -> tuple[str, dict[str, Any]]:
-    """Return subject and body of the call that creates or updates a consumer. `action`: `create`, `update`, or empty
+    """Return subject and body of the call that creates or updates a consumer. `action` is `create`, `update`, or empty
     for either."""
     check_config(config)
     subject = f"CONSUMER.CREATE.{subject_tokens(stream, config['name'])}"

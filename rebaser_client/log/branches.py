@@ -158,7 +158,7 @@ class BranchReader:
         """Return the change set `key` as of the position `at` (None: the newest commit); None if it had no commit at
         that position.
 
-        `target_at`: the position of the target that decides whether the branch is behind it; None means the newest
+        `target_at` is the position of the target that decides whether the branch is behind it; None means the newest
         commit.
         """
         message = await self._commits.newest_message(key, at)
@@ -221,7 +221,8 @@ class BranchReader:
     ) -> tuple[BranchInfo, tuple[BranchConflict, ...]]:
         """Return the branch `key`, and its conflicts with its target, by id. Raises the errors of `diff`.
 
-        `keep`: cache these conflicts for further calls at the same position, in place of earlier cached ones.
+        If `keep` is true, cache these conflicts for further calls at the same position, in place of earlier cached
+        ones.
         """
         if at is None:
             return await read_newest(partial(self._conflicts, key, None, keep))

@@ -161,8 +161,7 @@ class LogHistory:
         """Yield the commits of `key` from the position `at` (None: the newest commit) back to the oldest one in the
         log.
 
-        `id_`: only commits that define or remove this value; their deltas are loaded.
-        """
+        If `id_` is given, only commits that define or remove this value are yielded, and their deltas are loaded."""
         async with aclosing(self._commits.back(key, at)) as commits:
             async for commit in commits:
                 if id_ is None:
@@ -207,7 +206,7 @@ class LogHistory:
     ) -> Blame | None:
         """Return who last defined `id_` of `state`, a state of `key`; None if it does not exist.
 
-        `commits`: a cache of the commits read so far, by log sequence; this method adds to it.
+        `commits` is a cache of the commits read so far, by log sequence. This method adds to it.
         """
         commits = {} if commits is None else commits
         definition = state.cells.edit_of(id_) if id_ in state.cells else None

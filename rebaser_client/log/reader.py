@@ -42,8 +42,8 @@ LASTING_CODES = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt") 
 class LoadedState:
     """A loaded state.
 
-    `tail_weight`: bytes of the log after its checkpoint, plus `COMMIT_OVERHEAD` for each commit. `chain` are the parts
-    of the checkpoint.
+    `tail_weight` is the number of bytes of the log after its checkpoint, plus `COMMIT_OVERHEAD` for each commit.
+    `chain` are the parts of the checkpoint.
     """
 
     state: ChangeSetState

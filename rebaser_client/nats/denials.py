@@ -32,7 +32,7 @@ class Denials:
     def log(self, error: NotAllowed, now: float) -> None:
         """Log a denial, at most once every `REPEAT_AFTER` seconds for the same operation on a subject.
 
-        `now`: seconds, always of the same clock.
+        `now` is in seconds, and always of the same clock.
         """
         key = (error.operation, error.subject)
         if now - self._logged.get(key, now - REPEAT_AFTER) >= REPEAT_AFTER:

@@ -153,8 +153,8 @@ class Branch:
     def of(cls, sequence: int, origin: Origin | None, status: BranchStatus | None, parent: "Branch | None") -> "Branch":
         """Return the branch that the `create` commit at `sequence` begins.
 
-        `parent`: the branch state of the parent change set; None if the parent has none. If the target of
-        the new branch is not its parent, it is the parent's target. Then the branch begins with the parent's changes.
+        `parent` is the branch state of the parent change set; None if the parent has none. If the target of the new
+        branch is not its parent, it is the parent's target. Then the branch begins with the parent's changes.
         """
         status = BranchStatus.OPEN if status is None else status
         if origin is None:

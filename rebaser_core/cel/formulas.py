@@ -73,7 +73,7 @@ def read(expression: str) -> ParsedFormula | str:
     if syntax.messages:
         return "a formula cannot build protocol buffer messages"
     if not syntax.times:
-        return "the separator of join has to be a text literal in the formula"
+        return "the separator of join must be a string literal in the formula"
     return ParsedFormula(syntax, tree)
 
 

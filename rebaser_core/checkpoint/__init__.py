@@ -70,8 +70,8 @@ class CheckpointReader(Protocol):
 def open_checkpoint(newest: bytes, address: str = "", ids: Collection[str] | None = None) -> CheckpointReader:
     """Return a reader of the checkpoint whose newest part is `newest`, stored at `address`.
 
-    `ids`: the values that are needed; None for all. Otherwise, the state may lack all other values, it has no outcomes,
-    and its roots tell only whether there are any (see `selection`).
+    `ids` are the values that are needed; None stands for all values. Otherwise, the state may lack all other values, it
+    has no outcomes, and its roots tell only whether there are any (see `selection`).
     """
     if not newest.startswith(ARROW):
         return V1Reader()

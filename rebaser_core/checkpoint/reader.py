@@ -199,7 +199,7 @@ class ChainReader:
         positions, *others = [np.flatnonzero(_valid(array)).tolist() for array in columns]
         if any(other != positions for other in others):
             raise malformed("an error must have a code, a message and an origin")
-        own = self._texts.setdefault  # equal texts share one object, because they repeat in many values
+        own = self._texts.setdefault  # equal strings share one object, because they repeat in many values
         rows = zip(*[_texts(array.drop_null()) for array in columns], strict=True)
         return {at: Fault(*[own(word, word) for word in row]) for at, row in zip(positions, rows, strict=True)}
 

@@ -22,8 +22,8 @@ class Offer:
 
 
 def check_source(target: str, source: Source, now: BranchSummary | None, then: BranchSummary | None) -> None:
-    """Check that the branch can be applied to `target`. `now` is the newest state of the branch. `then`: its state as
-    of `source`.
+    """Check that the branch can be applied to `target`. `now` is the newest state of the branch. `then` is the state of
+    the branch as of `source`.
 
     Raises `UnprocessableError` with code `closed`, `deleted`, `not_its_target` or `unresolved`.
     """

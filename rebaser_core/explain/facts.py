@@ -82,8 +82,8 @@ class AttemptFacts:
     """The record, in the newest commit, of attempts at a `request`, the `update` or a `pull`.
 
     `held` tells how often the request was held because it cannot be decided yet. `deaths` tells how many servers died
-    or hung during an attempt, the one in progress included. `since`: seconds since the first attempt at a request, or
-    since the last attempt at an update or a pull.
+    or hung during an attempt, the one in progress included. `since` is the number of seconds since the first attempt at
+    a request, or since the last attempt at an update or a pull.
     """
 
     what: str
@@ -119,7 +119,7 @@ class LogFacts:
 
 @dataclass(frozen=True, slots=True)
 class BranchCondition:
-    """The condition of a change set as a branch. `status`: as in `BranchInfo`. `target`: empty if it has none."""
+    """The condition of a change set as a branch. `status` is as in `BranchInfo`. `target`: empty if it has none."""
 
     status: str = "open"
     protected: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from rebaser_core.explain.facts import ChangeSetFacts
 from rebaser_core.explain.reason import WaitReason, age, times
 
-NEARLY_FULL = 95.0  # percent of a stream's limit; from then on, its next message may be refused
+NEARLY_FULL = 95.0  # percent of a stream's limit; above it, the next message may be refused
 SLOW_ANSWER = 1.0  # seconds
 SKEW = 10.0  # seconds
 REFUSED = "commit_refused"  # the code of a failure: NATS did not store a commit of an owner

@@ -248,7 +248,8 @@ class ChangeSetState:
     # -- folding ---------------------------------------------------------------------------------------------------
 
     def fold(self, sequence: int, commit: Commit, weight: int = 0) -> None:
-        """Apply the commit at log sequence `sequence`; its delta must be loaded. `weight`: bytes it adds to the log.
+        """Apply the commit at log sequence `sequence`; its delta must be loaded. `weight` is the number of bytes that
+        the commit adds to the log.
 
         A `create` commit is folded into the state of the parent that it names, or into an empty state.
 
@@ -356,7 +357,7 @@ class ChangeSetState:
             if commit.attempt.count or commit.attempt.deaths:
                 self.attempts[commit.attempt.sequence] = commit.attempt
             else:
-                self.attempts.pop(commit.attempt.sequence, None)  # the try ended, so it is no longer counted
+                self.attempts.pop(commit.attempt.sequence, None)  # this try ended, so it is no longer counted
         if commit.checkpoint is not None:
             self.checkpoint = commit.checkpoint
             if not self.marks or commit.checkpoint.sequence > self.marks[-1].sequence:

@@ -67,8 +67,8 @@ def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = F
     blob bucket.
 
     They contain the fields on which the guarantees of Rebaser depend, and the fields that the operator chose. Other
-    fields of an existing stream stay unchanged. `clustered`: NATS is a cluster, so that a stream can have several
-    copies.
+    fields of an existing stream stay unchanged. If `clustered` is true, NATS is a cluster, so that a stream can have
+    several copies.
     """
     root = subjects.root
     base = storage(options, clustered=clustered) | {

@@ -36,7 +36,7 @@ def due(commits: CommitLog, min_bytes: int) -> bool:
 async def write(context: Context, commits: CommitLog, *, full: bool = False) -> None:
     """Store the current state, name it in a commit, and purge the messages of the log that history no longer needs.
 
-    `full`: store every part again, even parts that are stored already.
+    If `full` is true, every part is stored again, even parts that are stored already.
     """
     await store(context.blobs, commits, full=full)
     through = await _purge_through(context, commits)
@@ -90,7 +90,7 @@ async def put_all(blobs: BlobStore, written: WrittenCheckpoint) -> tuple[Checkpo
 
 
 async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> None:
-    """Store the current state and name it in a commit. `full`: see `write`."""
+    """Store the current state and name it in a commit. `full` has the same meaning as in `write`."""
     freshness, began = Freshness(), clock()
     async with commits.view() as view:
         weight = commits.tail_weight

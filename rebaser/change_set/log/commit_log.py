@@ -58,8 +58,8 @@ class UnstorableCommit(RebaserError):  # noqa: N818 - a state of the commit
 
 @record
 class EncodedCommit:
-    """A commit and its bytes, verified by decoding them. `blob_size`: bytes of the blobs that folding it reads.
-    `freshness`: measures the age of the blobs that it names; None if it names none."""
+    """A commit and its bytes, verified by decoding them. `blob_size` is the number of bytes of the blobs that folding
+    it reads. `freshness`: measures the age of the blobs that it names; None if it names none."""
 
     commit: Commit
     headers: dict[str, str]
@@ -164,10 +164,10 @@ class CommitLog:
 
         `state` is the state after the commit, if the commit replaces the current state.
 
-        `stored_ms`: when NATS stored the last request that the commit decides (Unix ms). The time of the commit is
-        never earlier than that. Outcomes are forgotten according to `stored_ms`, never according to the clock of a
-        server. So if a request was stored twice, the second copy finds the outcome of the first, even if it is decided
-        much later or a clock is wrong.
+        `stored_ms` is the time at which NATS stored the last request that the commit decides (Unix ms). The time of the
+        commit is never earlier than that. Outcomes are forgotten according to `stored_ms`, never according to the clock
+        of a server. So if a request was stored twice, the second copy finds the outcome of the first, even if it is
+        decided much later or a clock is wrong.
         """
         state = state or self.state
         checkpoint = fields.pop("checkpoint", state.checkpoint)
@@ -203,7 +203,7 @@ class CommitLog:
     async def append(self, commit: Commit, freshness: Freshness | None = None) -> int:
         """Encode, publish and fold `commit`; returns its log sequence. Call within `append_lock`.
 
-        `freshness`: see `encode`. Raises the errors of `encode` and `publish`.
+        `freshness` has the same meaning as in `encode`. Raises the errors of `encode` and `publish`.
         """
         return await self.publish(await self.encode(commit, freshness))
 

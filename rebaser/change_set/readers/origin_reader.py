@@ -47,7 +47,8 @@ async def read_fork(
 ) -> Fork:
     """Return the content for the `create` commit of `key`. `state` is the state of `key` before that commit.
 
-    `stored_ms`: when NATS stored the request (Unix ms). Copied commits of more than `inline_max` bytes go to a blob.
+    `stored_ms` is the time at which NATS stored the request (Unix ms). Copied commits of more than `inline_max` bytes
+    go to a blob.
 
     Raises `UnprocessableError` with the code `exists`, `self`, `no_such_change_set`, `not_its_target`,
     `no_such_position`, or `purged` if the position can no longer be read. Raises `TransientError` if the log or a blob
@@ -139,7 +140,7 @@ class _Parent:
                 await self._check_same(message, commit)
                 return message, commit
             if commit is not None:
-                break  # by then, no edit had been applied to the parent
+                break  # up to this commit, no edit was applied to the parent
             message = await reader.newest_message(self._parent, message.sequence - 1)  # the message is not a commit
         name = f"{self._parent.workspace}/{self._parent.change_set}"
         when = "" if at is None else f" at {at_text(at)}"
@@ -193,7 +194,7 @@ class _Parent:
         if same_message(made.newest, message):
             return made.checkpoint, (), None, made.needed
         if not commit.created_by <= made.newest.sequence <= message.sequence:
-            return None  # the parent was created again since then, or this position is older
+            return None  # the parent was created again after that position, or this position is older
         tail = await TailReader(self._context, self._parent).since(made.newest, message)
         if tail is None or len(tail.data) > max(thresholds.now.tail_max_bytes, self._inline_tail_max):
             return None

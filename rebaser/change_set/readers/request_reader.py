@@ -124,8 +124,8 @@ class RequestReader:
         """Return `request`, which has an action, with the data from logs that the action needs, or with a reason to
         refuse it.
 
-        `commits` is the log of the change set. `stored_ms`: when NATS stored the request (Unix ms). Raises
-        `HeldRequest`, or `TransientError` in an outage.
+        `commits` is the log of the change set. `stored_ms` is the time at which NATS stored the request (Unix ms).
+        Raises `HeldRequest`, or `TransientError` in an outage.
         """
         settings = self._context.settings
         if not settings.history_for:

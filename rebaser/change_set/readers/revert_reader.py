@@ -59,7 +59,7 @@ async def _read_target_patch(
 async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newest: int) -> tuple[PatchEntry, ...]:
     """Return the patch that takes back the edits of `reverts`.
 
-    `newest`: log sequence of the newest commit of `key`, or of any commit that is not older than `reverts.last`.
+    `newest` is the log sequence of the newest commit of `key`, or of any commit that is not older than `reverts.last`.
 
     Raises `UnprocessableError` with the code `no_such_position` if the log has not reached `reverts.last`, or has no
     commit in the range; `no_such_request` if no commit decided the request; `purged` if a commit is gone or does not
@@ -102,7 +102,7 @@ async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newe
 def _check_follows(reverts: Reverts, sequence: int, commit: Commit | None, previous: int | None) -> None:
     """Raise `UnprocessableError` (`purged`) if commits of the range may be missing between `previous` and `sequence`.
 
-    `previous`: None before the first message that is read.
+    `previous` is None before the first message that is read.
     """
     if previous is None:
         whole = sequence == reverts.first or (commit is not None and commit.previous < reverts.first)

@@ -26,7 +26,8 @@ values should show.
 
 @dataclass(frozen=True, slots=True)
 class BranchScene:
-    """The scene in `change_set`, about the distribution `name` of `environment`. `timeout`: seconds for each step."""
+    """The scene in `change_set`, about the distribution `name` of `environment`. `timeout` is the number of seconds for
+    each step."""
 
     client: RebaserClient
     workspace: str

@@ -15,7 +15,8 @@ from packaging.utils import canonicalize_name
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """`size`: bytes of its files on disk. `requires`: sorted names, of installed and missing distributions."""
+    """`size` is the number of bytes of its files on disk. `requires`: sorted names, of installed and missing
+    distributions."""
 
     name: str
     size: int

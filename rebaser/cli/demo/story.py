@@ -16,7 +16,7 @@ LONGEST_CYCLE = 6  # members
 class Edit:
     """One step of the demo.
 
-    `after` is the environment after the step. `watch`: ids whose values are shown before and after it.
+    `after` is the environment after the step. `watch` are the ids whose values are shown before and after it.
     """
 
     title: str

@@ -153,9 +153,9 @@ def table(
 ) -> None:
     """Write a table to a terminal; elsewhere one row per line, cells separated by tabs.
 
-    `right`: indexes of right-aligned columns. `headings`: write the title, the column names and a final empty line even
-    if stdout is not a terminal, for a command that shows several tables. Control characters in cells are escaped. A
-    tuple is a cell of several lines. `styles`: colours of columns, by index.
+    `right` contains the indexes of right-aligned columns. If `headings` is true, write the title, the column names and
+    a final empty line even if stdout is not a terminal, for a command that shows several tables. Control characters in
+    cells are escaped. A tuple is a cell of several lines. `styles` contains the colours of columns, by index.
     """
     if not is_terminal():
         if headings:

@@ -35,7 +35,7 @@ SERVER_TITLES = ("SERVER", "VERSION", "OWNED", "SLOTS", "SPARK", "TROUBLE")
 SERVER_RIGHT = (2, 3)
 SERVER_FLEXIBLE = {4: 1, 5: 1}
 NO_SERVER = "no server answers; requests wait until one runs (`rebaser serve`)"
-MAX_SERVERS = 8  # of a screen, and at most about a third of its lines
+MAX_SERVERS = 8  # servers on a screen; they also take at most about a third of its lines
 HELP = "q quit   s sort: {sort}   w {waiting}   ↑↓ select   ⏎ explain"
 
 
@@ -170,7 +170,8 @@ def about_line(servers: Sequence[ServerInfo], key: ChangeSetKey) -> str:
 
 
 def render(view: FleetView, screen: TopScreen, title: str, problem: str, height: int) -> "RenderableType":
-    """Return a screen of `height` lines. `problem`: why there is no newer view; empty if there is none."""
+    """Return a screen of `height` lines. `problem` is the reason why there is no newer view. It is empty without such a
+    reason."""
     from rich.console import Group
     from rich.text import Text
 

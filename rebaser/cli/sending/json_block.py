@@ -36,7 +36,7 @@ def loads_each(texts: Sequence[bytes]) -> list[Any] | None:
 
 
 def _quotes(text: bytes) -> int:
-    """Return the number of quotes around keys and texts in JSON: two for each."""
+    """Return the number of quotes in JSON: there are two around each key and each string."""
     if b"\\" in text:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     return text.count(b'"')

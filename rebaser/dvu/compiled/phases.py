@@ -3,8 +3,8 @@
 A *Python node* is one that compiled code cannot compute: it has no program, or it has text among its inputs. Odd phases
 contain the Python nodes, even phases all other nodes. Phase 0 contains the nodes that depend on no Python node, phase 1
 the Python nodes that depend on no other Python node, phase 2 the other nodes that depend on phase 1, and so on. So even
-a long chain of numbers is one stretch, and texts computed from the values of that chain are one batch. Nodes of the
-same odd phase do not depend on each other.
+a long chain of numbers is one stretch, and the strings that are computed from the values of that chain are one batch.
+Nodes of the same odd phase do not depend on each other.
 
 Invariant: inputs come before dependents, as in the order of the packet. So the results do not change by a byte.
 """

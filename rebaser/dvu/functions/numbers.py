@@ -64,7 +64,7 @@ def product(values: list[Json], _: Params) -> Json:
         exact_product: int | float = 1
         for number in numbers:
             exact_product *= number
-            if abs(exact_product) > INT64_MAX + 1:  # further factors cannot make it smaller, so stop before it is huge
+            if abs(exact_product) > INT64_MAX + 1:  # further factors do not make the product smaller, so stop early
                 raise FunctionError("the result does not fit in 64 bits", faults.OVERFLOW)
         return exact_product
     result = 1.0

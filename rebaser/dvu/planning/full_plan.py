@@ -161,7 +161,7 @@ class FullGraphPlan:
         self._delivery = _SHARED
 
     def is_suitable(self) -> bool:
-        """Return whether compiled code can compute enough of the nodes, and the texts, lists and maps among the input
+        """Return whether compiled code can compute enough of the nodes, and the strings, lists and maps among the input
         values are small enough for one packet."""
         slow = self._limits.full_plan_max_python_share
         columns, structure = self._columns, self._structure

@@ -346,8 +346,9 @@ def changed_results(results, stored, constants, indexes, rows, new_kinds, new_bi
     results, write its index, its row, its kind and its bits. Returns how many results were found, and how many of them
     the caller has to compare.
 
-    The caller has to compare texts, lists, maps and faults: all kinds from OTHER on. A number, boolean or null differs
-    if the stored value has another kind or other bits (kinds below INT have no bits), or if its state is not OK.
+    The caller has to compare strings, lists, maps and faults: all kinds from OTHER on. A number, boolean or null
+    differs if the stored value has another kind or other bits (kinds below INT have no bits), or if its state is not
+    OK.
 
     `results` are `nodes, base, row_of, kinds, bits`: result `i` belongs to slot `base + nodes[i]`, whose row is
     `row_of[slot]`. `stored` are `state, kind, bits` by row. `constants` are the state OK and the kinds OTHER and INT.

@@ -279,7 +279,7 @@ class Engine:
             active.mark_lost()
         calls = [call for call in job.calls if not call.abandoned]
         if isinstance(error, WorkerDied) and not job.calls[0].isolate:
-            for call in calls:  # so that the error can name a plug-in that ends its process
+            for call in calls:  # a repeat in child processes shows which plug-in ends its process
                 call.isolate = True
             self._scheduler.split(calls, 1)
             return

@@ -58,7 +58,7 @@ def required(*, store: bool) -> tuple[list[Requirement], list[Requirement]]:
     declared = importlib.metadata.requires("rebaser")
     ours = {requirement.name: requirement for requirement in _applicable(declared, ("", "blobs", "server"))}
     cel = importlib.metadata.version("cel-expr-python")
-    ours["cel-expr-python"] = Requirement(f"cel-expr-python=={cel}")  # the same version, so that formulas mean the same
+    ours["cel-expr-python"] = Requirement(f"cel-expr-python=={cel}")  # workers need the same version
     needed, optional = (
         [ours.get(name) or Requirement(name) for name in names]
         for names in (REQUIRED_PACKAGES, OPTIONAL_PACKAGES + STORE_PACKAGES * store)

@@ -59,10 +59,9 @@ class WorkerDied(DvuError):  # noqa: N818 - an event; the caller decides whether
 class Session:
     """A session at `url` (sc://…). It may be used from several threads at once.
 
-    `mailboxes`, given if the server is a child of this process, is a folder for large messages between its workers and
-    this process. If the connection to such a server breaks, its jobs are not resumed. `task_slots` tells how many tasks
-    Spark runs at once, if known.
-    """
+    `mailboxes` is given if the server is a child of this process. It is a folder for large messages between its workers
+    and this process. If the connection to such a server breaks, its jobs are not resumed. `task_slots` tells how many
+    tasks Spark runs at once, if known."""
 
     def __init__(self, url: str, *, mailboxes: Path | None = None, task_slots: int | None = None) -> None:
         """Create the client, without sending anything. Raises `ConfigError` for an invalid URL."""
@@ -135,8 +134,8 @@ class Session:
     def run(self, packets: Sequence[bytes], *, tag: str, tasks: int, isolate: bool = False) -> list[list[Encoded]]:
         """Compute packets in one job of at most `tasks` tasks. Returns the results of each packet, in order.
 
-        `isolate`: plug-ins are called in child processes. Raises `DvuError` if a worker refused or failed, `WorkerDied`
-        if its process ended, `SessionError` if the session is lost.
+        If `isolate` is true, plug-ins are called in child processes. Raises `DvuError` if a worker refused or failed,
+        `WorkerDied` if its process ended, `SessionError` if the session is lost.
         """
         from pyspark.sql.types import (  # noqa: PLC0415
             BinaryType,

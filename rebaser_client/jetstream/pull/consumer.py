@@ -62,9 +62,9 @@ class Consumer:
         The next pull is sent when the buffered and requested amount falls to the threshold (by default, half of that
         maximum). A pull lasts `expires` (at least 1). If the server sends nothing for two `idle_heartbeat` (by default,
         half of `expires`, from 0.5 to 30), a new pull is sent. `on_warning`, `on_pinned` and `on_unpinned` are called
-        in the read loop: see `Puller` and `PullConsumer`. `end_when_gone`: check after a reconnect, and when pulls get
-        no answer, whether the consumer still exists, and end if it does not. Without this option, a reader that was not
-        notified of the deletion waits until the consumer exists again.
+        in the read loop: see `Puller` and `PullConsumer`. If `end_when_gone` is true, check after a reconnect, and when
+        pulls get no answer, whether the consumer still exists, and end if it does not. Without this option, a reader
+        that was not notified of the deletion waits until the consumer exists again.
 
         With `ack_policy` none, buffered messages are lost if the reader stops early, because the server considers them
         done. Such a reader should buffer few messages (`max_messages`), or call `drain`.

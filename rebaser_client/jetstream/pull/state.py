@@ -124,7 +124,7 @@ class PullState(PullCounts):
     # -- the server ------------------------------------------------------------------------------------------------
 
     def message(self, amount: int = 1) -> Sequence[Action]:
-        """Record that a message was delivered. `amount`: 1, or the size of the message if bytes are counted."""
+        """Record that a message was delivered. `amount` is 1, or the size of the message if bytes are counted."""
         self._received = True
         self._refusals = 0
         self._refused_room = 0

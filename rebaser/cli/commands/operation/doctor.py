@@ -85,8 +85,8 @@ def doctor(
 class DoctorRun:
     """One run of the command on one change set.
 
-    `blobs`: URL of the blob store, None for NATS. `saved` are the files written. `repaired`: log sequence of the repair
-    commit, 0 if there is none.
+    `blobs` is the URL of the blob store, None for NATS. `saved` are the files written. `repaired` is the log sequence
+    of the repair commit, 0 if there is none.
     """
 
     key: "ChangeSetKey"

@@ -113,8 +113,7 @@ class ChangeSetPage:
 class StatusQuery:
     """Collects the data that `status` shows.
 
-    `total`: number of change sets, shown or not. `values` is the tally of each change set that is shown, with --values.
-    """
+    `total` is the number of change sets, shown or not. `values` has the tally of each change set that is shown."""
 
     page: ChangeSetPage
     count_values: bool
