@@ -16,7 +16,8 @@ Stage = Literal["connecting", "starting", "serving", "draining"]
 
 @dataclass(frozen=True, slots=True)
 class StreamUsage:
-    """The usage of a stream. `full`: the used share of the limit that is closest to being reached; 0 without limits."""
+    """The usage of a stream. `full` is the used share of the limit that is closest to being reached; 0 without
+    limits."""
 
     messages: int
     bytes: int

@@ -26,8 +26,8 @@ APPLY_ATTEMPTS = 5
 class _ToApply:
     """A branch as of its commit `sequence`: its target, the number of its conflicts, and the commit to wait for.
 
-    `stale` is None if the derived values were up to date then. Otherwise it has the log sequence of the commit that an
-    update must cover, and whether that commit created the branch.
+    `stale` is None if the derived values were up to date at that commit. Otherwise it has the log sequence of the
+    commit that an update must cover, and whether that commit created the branch.
     """
 
     target: str

@@ -109,7 +109,7 @@ class RequestTimeout(TransientError):  # noqa: N818 - a state of the request
     up to date yet; `wait_covered` waits for them.
 
     `apply` also raises this error, without sending its request, if the derived values of the branch were not up to date
-    within the timeout. The message then says that nothing was sent.
+    within the timeout. In that case, the message says that nothing was sent.
     """
 
     default_code = "request_timeout"

@@ -43,8 +43,8 @@ class Decision:
     """One request as a commit records it. `request_id` is `@<sequence>` if the message gave no readable id.
 
     `redrive` tells how many times the request had been redriven from the dead letters. `attempts` tells how many tries
-    failed. `result`: the blob with the `conflicts` of the reply, so that a repeated reply also has them; None if there
-    is no blob.
+    failed. `result` is the blob with the `conflicts` of the reply, so that a repeated reply also has them. It is None
+    if there is no blob.
     """
 
     sequence: int
@@ -137,8 +137,8 @@ class Authorship:
 class Reverts:
     """The edits that a commit takes back: those of the commits from log sequence `first` to `last`.
 
-    `request`: if given, only the edits of this request in the single commit `first`. `of`: the target of the branch, if
-    the commits are in the log of the target; None if they are in the log of the change set itself.
+    `request`: if given, only the edits of this request in the single commit `first`. `of` is the target of the branch,
+    if the commits are in the log of the target. It is None if they are in the log of the change set itself.
     """
 
     first: int
@@ -214,9 +214,9 @@ class Collection:
     """A run of the garbage collection: how many blobs no message needed (`candidates`), and how many it was about
     to move to the trash, to erase, and to bring back. The commit is appended before the run does any of this.
 
-    `trash_bytes`, `erase_bytes`: their sizes. `began_ms`: when the run began, by the clock of NATS (Unix ms).
-    `grace_ms` is the minimum time for which a blob is a candidate before it moves to the trash. `listed` is the blob
-    with all candidates.
+    `trash_bytes`, `erase_bytes`: their sizes. `began_ms` is the time at which the run began, by the clock of NATS (Unix
+    ms). `grace_ms` is the minimum time for which a blob is a candidate before it moves to the trash. `listed` is the
+    blob with all candidates.
     """
 
     began_ms: int
@@ -273,8 +273,9 @@ class Origin:
     parent. `base` is the log sequence of the target up to which its commits are contained in this change set. `follows`
     tells whether its owner pulls the changes of the target without a request.
 
-    `tail`: copies of the messages in the parent's log between the parent's checkpoint and `sequence`. If `tail_blob` is
-    set, the messages are in that blob, and `tail` of a decoded commit is empty until the caller loads the blob.
+    `tail` are the copies of the messages in the parent's log between the parent's checkpoint and `sequence`. If
+    `tail_blob` is set, the messages are in that blob, and `tail` of a decoded commit is empty until the caller loads
+    the blob.
     """
 
     change_set: str
@@ -307,7 +308,7 @@ class Commit:
     `before` are the definitions that this commit replaces, one for each id of its delta that existed before. None if
     they are unknown. If `before_blob` is set, they are in that blob, and `before` of a decoded commit is empty until
     the caller loads the blob. Folding needs neither field. `authors`: one for each of `requests`, or none at all.
-    `reverts` are the edits that the commit takes back. `source`: the branch whose changes the commit applies; of a
+    `reverts` are the edits that the commit takes back. `source` is the branch whose changes the commit applies; of a
     `replay` commit, the target as of the new base. `settled` are the ids whose conflicts the edits of the commit
     resolved. Only `mark` commits have a `marking`, only `replay` commits a `replay`, and only `gc` commits a
     `collection`.

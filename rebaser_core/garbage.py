@@ -44,8 +44,8 @@ class StoredBlob:
 
 @record
 class Plan:
-    """The actions of a run. `candidates`: by address, the start of the first run that found the blob unneeded (Unix
-    ms)."""
+    """The actions of a run. `candidates` contains, by address, the start of the first run that found the blob unneeded
+    (Unix ms)."""
 
     candidates: dict[str, int]
     trash: tuple[StoredBlob, ...]
@@ -66,7 +66,7 @@ def plan(
     due: list[StoredBlob] = []
     for blob in unneeded:
         since = min(last.get(blob.address, now_ms), now_ms)
-        # A blob that was stored again since then may have been needed again. A move to the trash does not count as
+        # A blob that was stored again after `since` may have been needed again. A move to the trash does not count as
         # storing.
         if not blob.trashed and blob.stored_ms > since - FRESH_FOR * 1000:
             since = now_ms

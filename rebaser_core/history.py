@@ -67,8 +67,8 @@ def readable(checkpoint: CheckpointRef | None, begins_after: int, begin: int = 0
 def add_mark(marks: list[Mark], checkpoint: CheckpointRef, named: int, at_ms: int, weight: int) -> None:
     """Add the mark of `checkpoint`, which the commit at log sequence `named` was the first to name.
 
-    If there are too many marks, every second one of the older half is dropped. More of the log is then kept than
-    necessary.
+    If there are too many marks, every second one of the older half is dropped. As a result, more of the log is kept
+    than necessary.
     """
     if marks:
         at_ms = max(at_ms, marks[-1].at_ms)

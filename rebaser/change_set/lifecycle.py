@@ -67,8 +67,8 @@ _SEVERITY = (
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The log is loaded and requests are being consumed. `owes`: whether a DVU is owed; it may start in `dvu_delay`
-    seconds."""
+    """The log is loaded and requests are being consumed. `owes` tells whether a DVU is owed; it may start in
+    `dvu_delay` seconds."""
 
     owes: bool
     dvu_delay: float = 0.0
@@ -218,7 +218,8 @@ class Timing:
 
 
 class OwnerState(NamedTuple):
-    """The state of one owner. `active_at`: when it last decided a request, ended a DVU, or finished loading.
+    """The state of one owner. `active_at` is the time at which it last decided a request, ended a DVU, or finished
+    loading.
 
     It is a named tuple because each commit makes several changed copies of it, which takes a third of the time that
     copies of a dataclass would take.

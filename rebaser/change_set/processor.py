@@ -43,8 +43,8 @@ class PendingDeadLetter:
     """A request that was decided `dead`, but is not yet copied to the dead letters, answered and deleted.
 
     `commit` is the log sequence of the commit that decided the request or, if the request reuses the id of another, the
-    commit that decided the other one. `duplicates`: messages that repeat the request. They are answered only after the
-    copy is stored.
+    commit that decided the other one. `duplicates` are the messages that repeat the request. They are answered only
+    after the copy is stored.
     """
 
     message: Message
@@ -55,8 +55,8 @@ class PendingDeadLetter:
 
 @record
 class Processed:
-    """The result of a batch. `dead`: requests that still have to be copied to the dead letters. `rest`: messages that
-    are still undecided."""
+    """The result of a batch. `dead` are the requests that still have to be copied to the dead letters. `rest` are the
+    messages that are still undecided."""
 
     dead: list[PendingDeadLetter]
     rest: Sequence[Message]
@@ -112,7 +112,8 @@ class Processor:
         """Decide, commit and answer `messages`, in order: as many as fit into one commit.
 
         If a request cannot be decided yet, raises `QueueBlocked` once the requests before it are done. Raises
-        `FencedError` if another owner has taken over, and `TransientError` in an outage; then nothing is decided.
+        `FencedError` if another owner has taken over, and `TransientError` in an outage. After such an error, nothing
+        is decided.
         """
         count = self._detector.batchable_prefix(messages)
         if count:

@@ -90,7 +90,7 @@ class SerialDvu:
                 # Results refer to rows by id, and the id of a row may change once the view is closed.
                 valid = still_valid(commits.state, computed, view.sequence)
                 debt = commits.state.debt_after(view.sequence)
-                # If the commits since then owe no update, this update covers them, because no other one would.
+                # If the commits after `view` owe no update, this update covers them, because no other one would.
                 covers = view.sequence if debt else None
                 encoded = await commits.encode(commits.draft(Kind.DVU, covers=covers, delta=valid, debt=debt))
                 self._log_crashed(valid)

@@ -57,10 +57,10 @@ class CommitSummary:
 class LogMessage:
     """A message of a log, stored at `time_ns` (Unix time).
 
-    `commit`: the decoded commit without its delta (`decode_full` includes it); None if the message is not a readable
-    commit. `reason`: why the message is not readable, or the problem with its headers. `decode_headers`: headers with
-    which the payload can be decoded. `unlabelled`: whether the payload is a commit, but the headers do not say so;
-    readers skip such a message.
+    `commit` is the decoded commit without its delta (`decode_full` includes it). It is None if the message is not a
+    readable commit. `reason` is the reason why the message is not readable, or the problem with its headers.
+    `decode_headers` are the headers with which the payload can be decoded. `unlabelled` tells whether the payload is a
+    commit, but the headers do not say so; readers skip such a message.
     """
 
     sequence: int

@@ -168,10 +168,10 @@ async def _run(view: View, on_loop: bool, function: Callable[..., T], *args: Any
 def still_valid(state: ChangeSetState, computed: ComputedTable, planned_at: int) -> ComputedTable:
     """Return the part of an update planned at log sequence `planned_at` that may still be committed to `state`.
 
-    A value that an edit has touched since then (set, derived again, unset, removed) is dropped. It is a root of the
-    next update, which computes all values that depend on it. Values that the edit only made stale are kept: the next
-    update starts from them. Call this while the view of the plan is open; later, a row may belong to another id or to
-    none.
+    A value that an edit has touched after `planned_at` (set, derived again, unset, removed) is dropped. It is a root of
+    the next update, which computes all values that depend on it. Values that the edit only made stale are kept: the
+    next update starts from them. Call this while the view of the plan is open; later, a row may belong to another id or
+    to none.
     """
     if state.last == planned_at:
         return computed

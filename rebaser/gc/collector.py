@@ -55,8 +55,8 @@ MISREAD = (
 
 @record
 class Run:
-    """The result of a run. `sequence`: its commit, 0 for a dry run. `trashed`, `erased`, `restored`: how many blobs it
-    moved to the trash, erased and brought back; in a dry run, how many it would have."""
+    """The result of a run. `sequence` is its commit, 0 for a dry run. `trashed`, `erased`, `restored`: how many blobs
+    it moved to the trash, erased and brought back; in a dry run, how many it would have."""
 
     sequence: int
     found: Found
@@ -93,9 +93,9 @@ class Collector:
         """Find the garbage, and delete the blobs that are due. If `dry` is true, only find the garbage, and record
         nothing.
 
-        Raises `FencedError` if another run was recorded meanwhile; this run has then deleted nothing. Raises
+        Raises `FencedError` if another run was recorded meanwhile; in that case, this run has deleted nothing. Raises
         `TransientError` if NATS or the blob store is not available, and `DvuError` if Spark is not; some of the due
-        blobs may have been deleted by then.
+        blobs may have been deleted before the error.
 
         Deletes nothing and raises an error if it may not have found all needed blobs: `ConfigError` if another
         installation uses the blob store, or if no message needs any of many blobs; `DvuError` (`gc_misread`) if Spark

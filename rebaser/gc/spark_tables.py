@@ -31,7 +31,7 @@ TIMEOUT = 3600.0  # seconds for one table
 class SparkTables:
     """`Tables` on the Spark Connect server at `url`. Close it at the end.
 
-    `tasks`: how many Spark tasks may run at once; the other slots are left to updates.
+    `tasks` tells how many Spark tasks may run at once; the other slots are left to updates.
     """
 
     def __init__(self, url: str, js: JetStream, subjects: Subjects, settings: Settings, *, tasks: int = 1) -> None:

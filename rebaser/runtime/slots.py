@@ -61,7 +61,7 @@ def _cgroup_limits(root: Path) -> Iterator[int]:
         else:
             continue
         # The limits of all groups above a group also apply to it. In a container, the path may be a path of the host
-        # that does not exist in the container; then the limit of the container is at the base.
+        # that does not exist in the container. In that case, the limit of the container is at the base.
         group = base / path.strip("/")
         while True:
             limit = _read_limit(group / name)

@@ -58,7 +58,7 @@ class StreamLossListener(Protocol):
 class StreamSnapshot:
     """A stream at the time of a check, `time` (UTC): its creation time, its number of messages, and its last sequence.
 
-    `first_age`: how many seconds ago its oldest message was stored; 0 if the stream is empty.
+    `first_age` tells how many seconds ago its oldest message was stored. It is 0 if the stream is empty.
     """
 
     created: str
@@ -76,10 +76,10 @@ class StreamWatch:
     """Watches the streams of one installation: call `ensure` to create them, then `run` in a task group.
 
     With `create` false, it only checks them: `rebaser init` creates and updates them, and servers need no permission to
-    do so. `problem`: why the server is not ready; empty if it is. `losses`: descriptions of the data that was lost
-    while this server ran. `tasks` are the numbers of tasks that no server has, and of tasks that servers have.
-    `clock_ahead`: how far the clock of this machine is ahead of that of NATS, in seconds, as of the last check;
-    negative if it is behind.
+    do so. `problem` is the reason why the server is not ready. It is empty if the server is ready. `losses`:
+    descriptions of the data that was lost while this server ran. `tasks` are the numbers of tasks that no server has,
+    and of tasks that servers have. `clock_ahead` tells how far the clock of this machine is ahead of that of NATS, in
+    seconds, as of the last check; negative if it is behind.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ class Tail:
     """The commits of a log after sequence `after`, up to the message `newest`, as a `create` commit copies them.
 
     `first` is the sequence of the oldest message that was copied. `size` is the number of bytes of the payloads of the
-    messages. `data` are the encoded rows. `rows`: the decoded rows; None if there are too many to keep. `needed` are
+    messages. `data` are the encoded rows. `rows` are the decoded rows; None if there are too many to keep. `needed` are
     the addresses of the blobs that the commits need.
     """
 

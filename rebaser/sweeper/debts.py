@@ -32,7 +32,8 @@ class DebtTracker:
     """Tracks the change sets that need an owner because of their newest commit.
 
     `closed`: by name (`ws.cs`), the newest commit of each change set that is closed, unless it is protected, or was
-    closed when it was created. `newest_ns`: when the newest commit of all change sets was stored (Unix time).
+    closed when it was created. `newest_ns` is the time at which the newest commit of all change sets was stored (Unix
+    time).
     """
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:

@@ -48,7 +48,7 @@ class Sweeper:
 
     Change sets that were closed for `closed_for` seconds are deleted; 0: none.
 
-    `seen`: the numbers of the last sweep; None unless this server is pinned.
+    `seen` are the numbers of the last sweep; None unless this server is pinned.
 
     `on_stream_error` is called when a call fails and a missing stream may be the cause.
     """

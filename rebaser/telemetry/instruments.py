@@ -42,7 +42,7 @@ class Counter:
 
 
 class Histogram:
-    """Counts observations in buckets. `bounds`: the upper bounds of the buckets; the last bucket has none."""
+    """Counts observations in buckets. `bounds` are the upper bounds of the buckets; the last bucket has none."""
 
     kind = "histogram"
 

@@ -61,8 +61,8 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedValue:
-    """The explanation of a value. `blame`: who last defined it. `origin`: who last defined the value where its trouble
-    began, if that is another existing value."""
+    """The explanation of a value. `blame` tells who last defined it. `origin` tells who last defined the value where
+    its trouble began, if that is another existing value."""
 
     value: ValueExplanation
     blame: Blame | None

@@ -75,7 +75,7 @@ async def ensure_topology(
 async def retire_old_sweep(js: JetStream, subjects: Subjects) -> bool:
     """Remove the consumer and the message with which earlier releases elected the sweeper.
 
-    Returns False, and removes nothing, if a server of an earlier release still waits on the consumer. That server then
+    Returns False, and removes nothing, if a server of an earlier release still waits on the consumer. Such a server
     sweeps in addition to the new sweeper, which does no harm.
     """
     try:

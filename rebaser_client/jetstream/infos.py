@@ -18,8 +18,9 @@ class PubAck(NamedTuple):
 class StreamInfo:
     """A stream. `created`, an opaque text, distinguishes a stream from earlier streams of the same name.
 
-    `last_sequence` stays the same when messages are deleted. `first_time` and `last_time` (RFC 3339): when the
-    oldest and the newest message were stored; empty for an empty stream. `now`: when the server answered, by its clock.
+    `last_sequence` stays the same when messages are deleted. `first_time` and `last_time` (RFC 3339): when the oldest
+    and the newest message were stored; empty for an empty stream. `now` is the time at which the server answered, by
+    its clock.
     """
 
     name: str

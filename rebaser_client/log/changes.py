@@ -42,8 +42,9 @@ NOBODY = Authorship()
 class HistoryStatus:
     """How large the history of a change set is, and how far back it reaches.
 
-    `commits`: messages in its log. `bytes` is the weight of the log, counted as in `rebaser_core.history.Mark`.
-    `oldest` and `since`: the oldest readable position, and when its commit was stored; None for an empty log.
+    `commits` is the number of messages in its log. `bytes` is the weight of the log, counted as in
+    `rebaser_core.history.Mark`. `oldest` and `since`: the oldest readable position, and when its commit was stored;
+    None for an empty log.
 
     `protected` tells whether the change set refuses edits. `taken` are the branches that were applied to it, each with
     the log sequence of the newest commit that applied it, oldest first. `checkpoint_blobs` and `checkpoint_bytes`: how
@@ -62,10 +63,10 @@ class HistoryStatus:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A commit of the log. `time`: when it was made. `requests`: each decision, with the author and message of its
-    request.
+    """A commit of the log. `time` is the time at which it was made. `requests`: each decision, with the author and
+    message of its request.
 
-    `commit`: the whole commit; its delta is not always loaded.
+    `commit` is the whole commit; its delta is not always loaded.
     """
 
     sequence: int
@@ -117,7 +118,8 @@ class ShownCommit:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Who last defined a value. `sequence`: the log sequence of the commit; 0 if the checkpoints do not record it.
+    """Who last defined a value. `sequence` is the log sequence of the commit. It is 0 if the checkpoints do not record
+    it.
 
     `request` is the request that defined the value. `entry` and `request` are None if that commit is no longer in the
     log.
@@ -161,7 +163,8 @@ class LogHistory:
         """Yield the commits of `key` from the position `at` (None: the newest commit) back to the oldest one in the
         log.
 
-        If `id_` is given, only commits that define or remove this value are yielded, and their deltas are loaded."""
+        If `id_` is given, only commits that define or remove this value are yielded, and their deltas are loaded.
+        """
         async with aclosing(self._commits.back(key, at)) as commits:
             async for commit in commits:
                 if id_ is None:

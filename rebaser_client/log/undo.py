@@ -24,7 +24,7 @@ Entries = AsyncGenerator[LogEntry, None]
 
 @dataclass(frozen=True, slots=True)
 class UndoStep:
-    """The request that an undo or a redo takes back. `entry`: its commit, which may contain other requests."""
+    """The request that an undo or a redo takes back. `entry` is its commit, which may contain other requests."""
 
     entry: LogEntry
     decision: Decision

@@ -170,7 +170,7 @@ class ManyRequests:
         return [self._outcomes[index] for index in sorted(self._outcomes)]
 
     def report(self, handle: Callable[["ManyRequests", _Item], None], item: _Item) -> None:
-        """Make the loop of the call run `handle` for `item`, unless the item is complete by then."""
+        """Make the loop of the call run `handle` for `item`, unless the item is complete when the loop gets to it."""
         self._events.append((handle, item))
         self._wake_up()
 

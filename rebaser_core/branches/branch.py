@@ -84,10 +84,10 @@ Action: TypeAlias = Reverts | Create | Apply | Marking | Rebase
 class Fork:
     """The facts about the parent that a `create` commit records. They are read from the log of the parent.
 
-    The fields have the meaning that they have in `Commit`. `origin`: None for a change set that begins empty.
+    The fields have the meaning that they have in `Commit`. `origin` is None for a change set that begins empty.
     `checkpoint` is the checkpoint of the parent. `covers` is the log sequence of the parent up to which its derived
-    values are correct. `unknown`: functions that the writer of the parent's newest commit lacked. `blobs` are the
-    addresses of the blobs that the new log needs. `branch` is a summary of the new change set.
+    values are correct. `unknown` are the functions that the writer of the parent's newest commit lacked. `blobs` are
+    the addresses of the blobs that the new log needs. `branch` is a summary of the new change set.
     """
 
     branch: BranchSummary
@@ -129,13 +129,14 @@ class Changed:
 class Branch:
     """The state of a change set that a `create` commit began, at log sequence `birth`.
 
-    A change set without a `create` commit also has such a state once it has been closed; its `birth` is then 0.
+    A change set without a `create` commit also has such a state once it has been closed, with a `birth` of 0.
 
-    `origin`: its parent (empty if it began empty), as of log sequence `origin_sequence`. `target` is the change set
-    that it branches from (empty for none), as of log sequence `base`. `changes`: by id, the definition at the base of
-    each value that was edited in the branch. `conflicts`: by id, the conflicts about these values. `own`: the log
-    sequence of the newest commit with edits made in the branch, not taken over from the target; `birth` if there is
-    none. If `follows` is true, the owner of the branch pulls the changes of the target without a request.
+    `origin` is its parent (empty if it began empty), as of log sequence `origin_sequence`. `target` is the change set
+    that it branches from (empty for none), as of log sequence `base`. `changes` contains, by id, the definition at the
+    base of each value that was edited in the branch. `conflicts` contains, by id, the conflicts about these values.
+    `own` is the log sequence of the newest commit with edits made in the branch, not taken over from the target;
+    `birth` if there is none. If `follows` is true, the owner of the branch pulls the changes of the target without a
+    request.
     """
 
     birth: int

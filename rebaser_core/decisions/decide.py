@@ -81,8 +81,8 @@ def decided_through(state: ChangeSetState, stream: str, last_sequence: int) -> i
     """Return the highest decided request sequence; 0 in a new epoch.
 
     A new epoch begins when the creation time of the stream changes. It also begins when the last sequence of the stream
-    is below the highest decided one, because then the stream was restored from an older backup. Sequences of different
-    epochs cannot be compared.
+    is below the highest decided one, which shows that the stream was restored from an older backup. Sequences of
+    different epochs cannot be compared.
     """
     if state.applied is None or state.applied.stream != stream or last_sequence < state.applied.sequence:
         return 0

@@ -15,7 +15,8 @@ from rebaser_core.updates import Recompute, Update
 
 @record
 class Restored:
-    """The `state` of a change set before it was deleted, and the parts of its newest checkpoint then (`chain`)."""
+    """The `state` of a change set before it was deleted, and the parts (`chain`) of the checkpoint that was the newest
+    at that time."""
 
     state: ChangeSetState
     chain: Chain
@@ -27,16 +28,16 @@ class QueuedRequest:
 
     `request_id` is `@<sequence>` if the message has no readable id, so that two such requests are never confused.
     `recompute` are the derived values to compute again once the updates are applied. `redrive` and `attempts` have the
-    same meaning as in `Decision`. `dead_at_ms`: when a redriven request died (Unix ms). `blob` is the blob with the
-    updates, if they are not in the message. `digest` is the `content_digest`, empty if unknown.
+    same meaning as in `Decision`. `dead_at_ms` is the time at which a redriven request died (Unix ms). `blob` is the
+    blob with the updates, if they are not in the message. `digest` is the `content_digest`, empty if unknown.
 
     `author`, `message`, `expect_at` and `action` are the fields of the request. A request with an action is decided
     alone. It has either the data that the owner read for the action, or the reason for its `refusal`: unlike an
     `error`, a refusal leaves no dead letter. A `Create` has a `fork`. A revert has the `patch` that takes the edits
     back, and an `Apply` has an `offer`, which contains a `patch`. `merged` is the result of merging this patch into the
     state that is passed to `decide`. A `Rebase` has `theirs`, the changes of the target; `replayed` is the result of
-    comparing them with that state. A `Marking` that brings a deleted change set back has the `restored` state. `moved`:
-    the result of `defined_after` for `expect_at`; None if it was not looked up yet.
+    comparing them with that state. A `Marking` that brings a deleted change set back has the `restored` state. `moved`
+    is the result of `defined_after` for `expect_at`. It is None if it was not looked up yet.
     """
 
     sequence: int

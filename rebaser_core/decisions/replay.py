@@ -22,11 +22,12 @@ from rebaser_core.updates import Remove, Update
 class Theirs:
     """The changes that the target of a branch made after `base`, the base of the branch.
 
-    `source` is the target and its log sequence, which becomes the new base. `definitions`: by id, the definition in the
-    target of each value that the target defined or removed after the base. `applied`: the position of the branch that
-    the target applied after the base; None if it applied none. `agreed`: by id, the definitions at that position of the
-    values that the branch had changed; the apply gave the target the same definitions. `applied_in` and `applied_ms`:
-    the log sequence of the apply in the target, and its time (Unix ms); 0 if there is none.
+    `source` is the target and its log sequence, which becomes the new base. `definitions` contains, by id, the
+    definition in the target of each value that the target defined or removed after the base. `applied` is the position
+    of the branch that the target applied after the base. It is None if it applied none. `agreed` contains, by id, the
+    definitions at that position of the values that the branch had changed; the apply gave the target the same
+    definitions. `applied_in` and `applied_ms`: the log sequence of the apply in the target, and its time (Unix ms); 0
+    if there is none.
     """
 
     source: Source
@@ -62,8 +63,8 @@ def refuse_rebase(state: ChangeSetState) -> UnprocessableError | None:
 def check_moves(branch: Branch, born: int, source: Source) -> None:
     """Check that `branch` can replay `source`, its target, which was created at log sequence `born` (0: by an edit).
 
-    Raises `UnprocessableError` with code `moved` if the target was created after the base of the branch: then the
-    branch was created from an earlier change set of the same name.
+    Raises `UnprocessableError` with code `moved` if the target was created after the base of the branch. In that case,
+    the branch was created from an earlier change set of the same name.
     """
     if born > branch.base:
         raise UnprocessableError(
@@ -75,7 +76,7 @@ def check_moves(branch: Branch, born: int, source: Source) -> None:
 class TargetCommits:
     """The changes of consecutive commits of a target. `definitions` is as in `Theirs`.
 
-    `applied`: the position of the branch `name` that the newest apply among these commits took; `applied_in` and
+    `applied` is the position of the branch `name` that the newest apply among these commits took; `applied_in` and
     `applied_ms` are the sequence and time of that commit. If no commit applied the branch, `applied` is None and the
     others are 0. `birth` is the sequence of the commit that created the branch. An apply of an older position took an
     earlier branch of the same name.

@@ -43,8 +43,8 @@ class OwnerFacts:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """A server that answers. `spark` is the state of its engine. `about`: its report on the change set; None if its
-    release is too old to send one."""
+    """A server that answers. `spark` is the state of its engine. `about` is its report on the change set. It is None if
+    its release is too old to send one."""
 
     id: str
     ready: bool = True
@@ -98,7 +98,7 @@ class LogFacts:
 
     - `sequence`, `age`, `kind`, `owner` (the server that wrote it), `covers`, `debt`, as in `rebaser_core.commit`.
     - `missing`: functions that the server that wrote it lacked.
-    - `problem`: why it cannot be read; then only `sequence` and `age` are known.
+    - `problem`: why it cannot be read. If it cannot, only `sequence` and `age` are known.
     - `checkpoint_problem`: why the checkpoint that it names cannot be read; empty if the checkpoint can be read or it
       names none.
     - `skew`: how far the clock of its writer was ahead of the clock of NATS.
@@ -152,10 +152,10 @@ class StreamFacts:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSetFacts:
-    """All known facts about the change set. `log`: None if there is no commit. `task`: None if there is no task.
+    """All known facts about the change set. `log` is None if there is no commit. `task` is None if there is no task.
 
-    `nats_problem`: why JetStream could not be asked; if it is set, only `servers` are known. `api_seconds` is the time
-    that the slowest answer of JetStream took. `rtt` is the round trip from this client to NATS.
+    `nats_problem` is the reason why JetStream could not be asked; if it is set, only `servers` are known. `api_seconds`
+    is the time that the slowest answer of JetStream took. `rtt` is the round trip from this client to NATS.
     """
 
     workspace: str

@@ -36,8 +36,8 @@ ADVICE = {
 class ValueInput:
     """An input of a definition. `name` is the name of the input. `id` is the id of the value, or the pattern.
 
-    `value`: None if the value does not exist, and for patterns. `matches`: how many values match the pattern; None if
-    it is no pattern.
+    `value` is None if the value does not exist, and for patterns. `matches` tells how many values match the pattern. It
+    is None if it is no pattern.
     """
 
     name: str

@@ -72,9 +72,9 @@ class CommitLog:
     """Appends to the log of `key` and keeps its folded `state`.
 
     `tail_weight` (bytes) is the weight of the log after the newest checkpoint, `chain` the parts of that checkpoint,
-    `logger` is bound to the change set. `history`: whether commits and checkpoints record the data that history needs;
-    if so, servers of the previous release cannot read them. A delta of more than `inline_max` bytes goes to a blob.
-    `now_ms` is the clock, `new_id` makes ULIDs. `on_stream_error`: called if a missing stream may be the cause.
+    `logger` is bound to the change set. `history` tells whether commits and checkpoints record the data that history
+    needs; if so, servers of the previous release cannot read them. A delta of more than `inline_max` bytes goes to a
+    blob. `now_ms` is the clock, `new_id` makes ULIDs. `on_stream_error`: called if a missing stream may be the cause.
     """
 
     def __init__(
@@ -270,7 +270,7 @@ class CommitLog:
         return sequence
 
     async def _fold(self, sequence: int, commit: Commit, weight: int) -> None:
-        """Fold a commit. A large commit is folded in several time slices; until then, no view is opened."""
+        """Fold a commit. A large commit is folded in several time slices; no view is opened before the last one."""
         steps = self.state.fold_in_steps(sequence, commit, weight)
         if next(steps, steps) is steps:  # nearly all commits take only one step
             return

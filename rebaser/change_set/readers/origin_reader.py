@@ -131,7 +131,8 @@ class _Parent:
         return Fork(summary, origin, checkpoint, commit.covers, commit.unknown, needed)
 
     async def _newest(self) -> tuple[StoredMessage, Commit]:
-        """Return the newest commit at the position; raises `UnprocessableError` if no edit had been applied by then."""
+        """Return the newest commit at the position; raises `UnprocessableError` if no edit had been applied up to that
+        position."""
         reader, at = self._reader, self._create.at
         message = await reader.newest_message(self._parent, at)
         while message is not None:

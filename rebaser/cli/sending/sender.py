@@ -45,9 +45,9 @@ class EditSender:
     """Sends the edits of one command and records the result.
 
     `timeout` is the number of seconds to wait for each answer. `batch` is the maximum number of updates of a file in
-    one request. `recompute` are the values to recompute, instead of edits. `request_id`: the id of the only request;
-    None for a new id. `fail_on_error`: fail if any value of the change set is an error. `author`, `message`: the author
-    and the message of all requests.
+    one request. `recompute` are the values to recompute, instead of edits. `request_id` is the id of the only request.
+    It is None for a new id. `fail_on_error`: fail if any value of the change set is an error. `author`, `message`: the
+    author and the message of all requests.
     """
 
     key: ChangeSetKey

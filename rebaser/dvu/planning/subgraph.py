@@ -123,7 +123,7 @@ def expand_patterns(columns: Columns, rows: Ints, interpreted_max: int) -> patte
     """Return the inputs of the derived `rows`, with patterns replaced by the values that they match; None if the change
     set has no patterns.
 
-    Raises `DvuError` if `rows` then have too many inputs together.
+    Raises `DvuError` if `rows` have too many inputs together after that replacement.
     """
     if not columns.patterns:
         return None

@@ -5,7 +5,7 @@ Invariant: every call of `evaluate` ends with results, a `DvuError` or a cancell
 Small calls that are ready at the same time share a job; a large call has a job of its own (see `scheduler`). An
 embedded Spark has task slots for all jobs that run at once. A job of several callers that fails or takes too long is
 split. So a bad packet makes only its own call fail, and a slow packet delays the other callers only once. If a worker
-dies, its job is repeated with plug-ins in child processes: if a plug-in then ends its process, only the value that
+dies, its job is repeated with plug-ins in child processes. If a plug-in ends its child process, only the value that
 called it fails.
 """
 

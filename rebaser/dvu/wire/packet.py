@@ -50,8 +50,8 @@ class Packet:
     value). `refs` holds the input slots of all nodes, one node after another. `functions` gives the fingerprint of each
     function used, None for a function that the planner does not know; `code` is the fingerprint of the evaluator.
 
-    `starts`, if known: where in `refs` the inputs of each node begin, followed by the end. All slots are then known to
-    be in range. `uses`, if known: the number of nodes of each template.
+    If `starts` is known, it contains where in `refs` the inputs of each node begin, followed by the end; all slots are
+    in range. If `uses` is known, it is the number of nodes of each template.
     """
 
     number: int

@@ -37,7 +37,7 @@ def make_caller(template: Template, function: Function | None) -> Caller | tuple
 def child_handler(callers: list[Caller | tuple[str, str]]) -> Callable[[int, list[Json]], CallOutcome]:
     """Return the function that a child process runs for each call: it calls `callers[number]`, and checks the result.
 
-    The list `callers` is copied, because the evaluator then replaces some of its items with callers of the child
+    The list `callers` is copied, because the evaluator replaces some of its items later with callers of the child
     process.
     """
     callers = [*callers]

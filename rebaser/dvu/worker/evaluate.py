@@ -74,7 +74,7 @@ def evaluate_packet(
 
     `report_progress` is called with the number of nodes visited since the last call. If `isolate` is true, plug-ins are
     called in a child process, so that only its value fails if a plug-in ends its process. Raises `DvuError` if this
-    process runs other code than the planner; then the job fails, and no value gets a fault.
+    process runs other code than the planner. This error fails the job, and no value gets a fault.
     """
     packet = decode(*read_packet(data))
     functions = functions or registry()

@@ -60,7 +60,8 @@ class Generation:
 class ConsumerRequests:
     """The requests of one ordered consumer.
 
-    `extra`: fields of JetStream's `ConsumerConfig` chosen by the caller; raises `ConfigError` for forbidden ones.
+    `extra` are the fields of JetStream's `ConsumerConfig` chosen by the caller; raises `ConfigError` for forbidden
+    ones.
     """
 
     js: JetStream

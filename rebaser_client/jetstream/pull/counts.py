@@ -9,14 +9,16 @@ granted amount that no pull has requested yet. Invariant: each granted amount is
 delivered.
 
 A message does not say which pull it answers, because the server serves pulls in turn. So it is counted for the oldest
-pull. The status that ends a pull says how much the pull did not deliver; the counts are then corrected.
+pull. The status that ends a pull says how much the pull did not deliver, and the counts are corrected by that
+amount.
 """
 
 from collections import deque
 
 
 class SentPull:
-    """A pull on the server. `remaining`: how much it may still deliver. `sent_at`: seconds of the state's clock."""
+    """A pull on the server. `remaining` tells how much it may still deliver. `sent_at` is a time of the state's clock
+    in seconds."""
 
     __slots__ = ("pin", "remaining", "sent_at", "token")
 

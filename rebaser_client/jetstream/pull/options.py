@@ -23,7 +23,7 @@ class PullLimits(NamedTuple):
     """The maximum that is requested, and the threshold at which more is requested.
 
     `limit` and `threshold` are messages, or bytes with `by_bytes`. `expires` and `heartbeat` (0: none) are seconds.
-    `batch`: messages that a pull requests if the limit is in bytes.
+    `batch` is the number of messages that a pull requests if the limit is in bytes.
     """
 
     limit: int

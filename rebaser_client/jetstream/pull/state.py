@@ -32,7 +32,8 @@ MAX_STEP = 1.0  # maximum seconds counted between two ticks: a paused process wa
 BACKOFF_MIN, BACKOFF_MAX = 0.05, 5.0  # seconds between refused pulls
 IDLE_HEARTBEAT = "100"
 WRONG_PIN = "423"
-# Statuses that end a pin. The server answers 400 if the consumer has no pin: then a publisher forged the pin header.
+# Statuses that end a pin. The server answers 400 if the consumer has no pin, which means that a publisher forged
+# the pin header.
 PIN_REFUSED = (WRONG_PIN, "400")
 MESSAGE_TOO_LARGE = "Message Size"
 
@@ -43,9 +44,9 @@ class PullState(PullCounts):
     `limit` is the amount that is free at the beginning, and the maximum that can be free. `threshold`: pull again when
     the amount that is outstanding or in the reader's buffer falls to this value or below. None: pull again when the
     free amount is at least the outstanding amount. `single_pull`: end after one pull (`fetch`). `survives_delete`: if
-    the consumer is deleted, wait until it exists again. `expires` and `heartbeat` (0: none) are seconds. `batch`:
-    messages requested by a pull that is limited in bytes; with `single_pull`, pulling also ends once that many were
-    delivered.
+    the consumer is deleted, wait until it exists again. `expires` and `heartbeat` (0: none) are seconds. `batch` is the
+    number of messages requested by a pull that is limited in bytes; with `single_pull`, pulling also ends once that
+    many were delivered.
     """
 
     def __init__(

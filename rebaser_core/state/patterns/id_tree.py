@@ -15,8 +15,8 @@ _Folders = dict[str, str | dict[str, None]]  # a single member is kept as text: 
 class IdTree:
     """A set of ids. A folder is the part of an id up to one of its slashes, or the empty string for the root.
 
-    `_leaves`: by folder, the ids in it. `_inner`: by folder, the folders in it. `_heads`: the top folders whose ids the
-    tree holds; None for all of them.
+    `_leaves` contains, by folder, the ids in it. `_inner` contains, by folder, the folders in it. `_heads` are the top
+    folders whose ids the tree holds; None for all of them.
     """
 
     def __init__(self) -> None:

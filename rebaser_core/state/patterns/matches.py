@@ -160,8 +160,8 @@ class PatternMatches:
 
 @dataclass(slots=True)
 class _Matched:
-    """The rows that a pattern matched at a lookup, and the changes since then: added ids, and the rows of removed ids
-    (which may exist again)."""
+    """The rows that a pattern matched at a lookup, and the changes after that lookup: added ids, and the rows of
+    removed ids (which may exist again)."""
 
     rows: NDArray[np.int32]
     added: dict[str, None] = field(default_factory=dict)

@@ -78,7 +78,7 @@ def log(
 class _Row:
     """A line of output: the commit `entry`, or `count` commits without requests, of which `entry` is the newest.
 
-    `oldest`: the log sequence of the oldest of them; 0 for a single commit.
+    `oldest` is the log sequence of the oldest of them. It is 0 for a single commit.
     """
 
     entry: "LogEntry"
