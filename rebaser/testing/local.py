@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 from anyio.from_thread import start_blocking_portal
+from pydantic import ValidationError
 
 from rebaser.embedded.nats import embedded_nats
 from rebaser.serving import serve
@@ -16,24 +17,27 @@ from rebaser.settings import Settings
 from rebaser.testing.in_process import InProcessEngine
 from rebaser_client import BlockingRebaserClient, UnprocessableError
 from rebaser_client.task_groups import flat_task_group
+from rebaser_core.errors import ConfigError
 
 START_TIMEOUT = 60.0  # seconds
 
 
 class LocalRebaser:
-    """A running installation. `url` is the address of its NATS server, for clients of any kind.
+    """A running installation. `url` is the address of its NATS server, and `prefix` the prefix of its streams, for
+    clients of any kind.
 
     `client` connects on first use; threads can share it. Programs on asyncio connect with `RebaserClient.connect(url)`.
     """
 
-    def __init__(self, url: str, stack: ExitStack) -> None:
+    def __init__(self, url: str, prefix: str, stack: ExitStack) -> None:
         self.url = url
+        self.prefix = prefix
         self._stack = stack
 
     @cached_property
     def client(self) -> BlockingRebaserClient:
         """A client that is closed with the installation."""
-        return self._stack.enter_context(BlockingRebaserClient.connect(self.url))
+        return self._stack.enter_context(BlockingRebaserClient.connect(self.url, prefix=self.prefix))
 
     def settle(self, workspace: str, change_set: str, *, timeout: float = 60.0) -> None:
         """Return when all requests sent so far are decided, and all derived values are up to date.
@@ -48,7 +52,7 @@ class LocalRebaser:
 
 @contextmanager
 def local_rebaser(
-    *, data: Path | None = None, spark: bool = False, **settings: Any
+    *, data: Path | str | None = None, spark: bool = False, **settings: Any
 ) -> Generator[LocalRebaser, None, None]:
     """Run an installation on free loopback ports for as long as the body runs.
 
@@ -59,23 +63,24 @@ def local_rebaser(
       they are installed, for instance the project under test.
     - `settings`: settings of `rebaser serve`, under their names in `rebaser.settings.Settings`.
 
-    Raises `ConfigError` if a server cannot start.
+    Variables of the environment do not count. Raises `ConfigError` for an unknown or invalid setting, and if a server
+    cannot start.
     """
     with ExitStack() as stack:
         if data is None:
-            data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rebaser-")))
+            data = stack.enter_context(tempfile.TemporaryDirectory(prefix="rebaser-"))
         portal = stack.enter_context(start_blocking_portal(name="rebaser"))
         url = stack.enter_context(
-            portal.wrap_async_context_manager(_installation(data, spark=spark, settings=settings))
+            portal.wrap_async_context_manager(_installation(Path(data), spark=spark, settings=settings))
         )
         with ExitStack() as clients:
-            yield LocalRebaser(url, clients)
+            yield LocalRebaser(url, str(settings.get("prefix", "")), clients)
 
 
 @asynccontextmanager
 async def _installation(data: Path, *, spark: bool, settings: dict[str, Any]) -> AsyncGenerator[str, None]:
     async with embedded_nats(data) as nats, flat_task_group() as group:
-        given = Settings(**{"nats_url": nats.url, "server_id": "local", **settings})
+        given = _settings(nats.url, settings)
         ready = anyio.Event()
 
         async def run() -> None:
@@ -86,3 +91,16 @@ async def _installation(data: Path, *, spark: bool, settings: dict[str, Any]) ->
             await ready.wait()
         yield nats.url
         group.cancel_scope.cancel()
+
+
+def _settings(url: str, given: dict[str, Any]) -> Settings:
+    """Return the settings of the server. The environment, which may be that of production, does not count."""
+    for name in given:
+        if name not in Settings.model_fields or name == "nats_url":
+            raise ConfigError(f"there is no setting {name}; deploy/docs/reference/settings.md lists all of them")
+    defaults = {name: field.get_default(call_default_factory=True) for name, field in Settings.model_fields.items()}
+    try:
+        return Settings(**{**defaults, "server_id": "local", **given}).embedded(url)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"setting {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

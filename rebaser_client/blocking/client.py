@@ -3,7 +3,8 @@
 Each method is derived from the asynchronous one, so names, parameters, types, errors and docstrings are the same.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
 from types import TracebackType
@@ -14,6 +15,7 @@ from rebaser_client.admin.fleet_watch import FleetWatch
 from rebaser_client.blocking.portal import BlockingIterator, Portal
 from rebaser_client.client import DEFAULT_URL, RebaserClient
 from rebaser_client.options import ClientOptions
+from rebaser_client.requests.many import Request, RequestOutcome, WaitMany
 
 A_co = TypeVar("A_co", covariant=True)
 P = ParamSpec("P")
@@ -53,6 +55,29 @@ class BlockingDeadLetterBox(_Blocking[DeadLetterBox]):
     payload = _calls(DeadLetterBox.payload)
     redrive = _calls(DeadLetterBox.redrive)
     drop = _calls(DeadLetterBox.drop)
+
+
+class _Escaped(Exception):  # noqa: N818 - carries an exception through the loop, and is never raised to callers
+    """Carries an exception such as SystemExit to the thread of the caller; it would end the loop for all clients."""
+
+    def __init__(self, original: BaseException) -> None:
+        super().__init__()
+        self.original = original
+
+
+@contextmanager
+def _carried() -> Generator[None, None, None]:
+    try:
+        yield
+    except (Exception, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - the loop must not end because of it
+        raise _Escaped(error) from None
+
+
+def _carrying(requests: Iterable[Request]) -> Iterator[Request]:
+    with _carried():
+        yield from requests
 
 
 class BlockingFleetWatch(_Blocking[FleetWatch]):
@@ -109,6 +134,29 @@ class BlockingRebaserClient(_Blocking[RebaserClient]):
             portal.close()
             raise
 
+    def enqueue_many(
+        self,
+        requests: Iterable[Request],
+        *,
+        wait: WaitMany = "applied",
+        timeout: float = 60.0,
+        on_outcome: Callable[[RequestOutcome], None] | None = None,
+    ) -> list[RequestOutcome]:
+        def told(outcome: RequestOutcome) -> None:
+            if on_outcome is not None:
+                with _carried():
+                    on_outcome(outcome)
+
+        given = _carrying(requests)
+        try:
+            return self._portal.call(
+                lambda: self._wrapped.enqueue_many(given, wait=wait, timeout=timeout, on_outcome=told)
+            )
+        except _Escaped as escaped:
+            raise escaped.original from None
+
+    enqueue_many.__doc__ = RebaserClient.enqueue_many.__doc__
+
     def fleet(self, workspace: str | None = None) -> BlockingFleetWatch:
         """Return a watch on servers and on change sets with something to do, of one workspace or of all.
 
@@ -121,13 +169,13 @@ class BlockingRebaserClient(_Blocking[RebaserClient]):
         """Close the client. Calls in progress and all later calls raise `ClientClosedError`."""
         if not self._portal.closed:
             try:
-                self._portal.call(self._wrapped.aclose)
+                if not sys.is_finalizing():
+                    self._portal.call(self._wrapped.aclose)
             finally:
                 self._portal.close()
 
     enqueue_updates = _calls(RebaserClient.enqueue_updates)
     enqueue_updates_with_reply = _calls(RebaserClient.enqueue_updates_with_reply)
-    enqueue_many = _calls(RebaserClient.enqueue_many)
     recompute = _calls(RebaserClient.recompute)
     revert = _calls(RebaserClient.revert)
     undoable = _calls(RebaserClient.undoable)

@@ -4,6 +4,7 @@ Invariant: a call that its thread gives up, for instance because of Ctrl-C, is c
 """
 
 import os
+import sys
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future
@@ -29,17 +30,21 @@ class Portal:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._provider = _providers.setdefault(self._pid, BlockingPortalProvider())
+        self._iterations: set[Future[None]] = set()
         self._portal: BlockingPortal | None = self._provider.__enter__()
 
     def close(self) -> None:
-        """Give the share back. A second call, or a call in a forked child, does nothing."""
+        """Give the share back. A second call, or a call in a forked child or as the interpreter exits, does nothing."""
         portal, self._portal = self._portal, None
-        if portal is not None and self._pid == os.getpid():
+        if portal is not None and self._pid == os.getpid() and not sys.is_finalizing():
+            for iteration in tuple(self._iterations):  # the loop waits for them, and nobody may ever read their items
+                iteration.cancel()
             self._provider.__exit__(None, None, None)
 
     @property
     def closed(self) -> bool:
-        return self._portal is None
+        """Whether nothing is left to close; so it is in a forked child."""
+        return self._portal is None or self._pid != os.getpid()
 
     def start(self, call: Callable[[], Awaitable[T]]) -> "Future[T]":
         """Start `call` on the loop. Raises `ClientClosedError` after `close` and in a forked child."""
@@ -47,7 +52,16 @@ class Portal:
             raise ClientClosedError("this client belongs to the parent process; connect again after a fork")
         if self._portal is None:
             raise ClientClosedError("the client is closed")
+        if sys.is_finalizing():  # the loop thread does not run any more
+            raise ClientClosedError("the interpreter exits")
         return self._portal.start_task_soon(call)
+
+    def start_iteration(self, call: Callable[[], Awaitable[None]]) -> "Future[None]":
+        """Start `call` as `start` does. `close` cancels it."""
+        future = self.start(call)
+        self._iterations.add(future)
+        future.add_done_callback(self._iterations.discard)
+        return future
 
     def call(self, call: Callable[[], Awaitable[T]]) -> T:
         """Run `call` on the loop, and return its result or raise its exception."""
@@ -74,24 +88,27 @@ class BlockingIterator(Generic[T]):
     def __init__(self, portal: Portal, open_: Callable[[], AsyncIterator[T]]) -> None:
         self._portal = portal
         self._items: deque[T] = deque()
+        self._closed = False
         ahead = self._ahead = _ReadAhead(open_)
-        self._reader = portal.start(ahead.run)  # does not refer to this object, so that dropping it ends the iteration
+        self._reader = portal.start_iteration(ahead.run)  # does not refer to this object: dropping it ends it
 
     def __iter__(self) -> Iterator[T]:
         return self
 
     def __next__(self) -> T:
-        if self._reader.cancelled():
+        if self._closed:
             raise StopIteration
         if not self._items:
             self._items.extend(self._portal.call(self._ahead.take))
         if not self._items:
-            self._reader.result()  # raises the error that ended the iteration early
+            if not self._closed:  # another thread may have closed it during the call
+                wait(self._reader)  # raises the error that ended the iteration early
             raise StopIteration
         return self._items.popleft()
 
     def close(self) -> None:
         """End the iteration. A second call does nothing."""
+        self._closed = True
         self._reader.cancel()
 
     def __enter__(self) -> Self:

@@ -4,11 +4,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rebaser.testing import LocalRebaser, local_rebaser
-from rebaser_client import Derive, Set, UnprocessableError
+from rebaser_client import ConfigError, Derive, Request, Set, UnprocessableError
 from tests.docs.pages import ROOT, split
 
 PAGE = ROOT / "deploy/docs/testing.md"
@@ -63,3 +64,44 @@ def test_data_that_is_kept_is_found_again(tmp_path: Path) -> None:
         first.client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
     with local_rebaser(data=tmp_path, quiescent_period=0.2) as second:
         assert second.client.values("ws", "cs")["a"].value == 1
+
+
+def test_the_environment_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be that of production."""
+    store = tmp_path / "blobs"
+    for name, value in {"BLOBS": f"file://{store}", "PREFIX": "production", "CREATE_STREAMS": "false"}.items():
+        monkeypatch.setenv(f"REBASER_{name}", value)
+    with local_rebaser(prefix="mine") as running:
+        running.client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+        assert running.client.values("ws", "cs")["a"].value == 1
+    assert not store.exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"quiesent_period": 5}, "no setting quiesent_period"),
+        ({"quiescent_period": -1}, "setting quiescent_period: "),
+        ({"nats_url": "nats://x"}, "no setting nats_url"),
+    ],
+)
+def test_a_wrong_setting_is_told(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told), local_rebaser(**settings):
+        pass
+
+
+def test_what_ends_the_program_in_a_callback_ends_no_other_client(installation: LocalRebaser) -> None:
+    requests = [Request("ws", "many", [Set("a", 1)])]
+
+    def leave(_: object) -> None:
+        raise SystemExit(3)
+
+    def given() -> Iterator[Request]:
+        yield requests[0]
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit):
+        installation.client.enqueue_many(requests, on_outcome=leave)
+    with pytest.raises(KeyboardInterrupt):
+        installation.client.enqueue_many(given())
+    assert [outcome.error for outcome in installation.client.enqueue_many(requests)] == [None]

@@ -5,6 +5,7 @@ import inspect
 import os
 import signal
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -134,6 +135,18 @@ def test_an_iteration_that_is_given_up_ends_on_the_loop(portal: Portal, how: str
     assert numbers.taken <= 3 * READ_AHEAD
 
 
+def test_closing_the_portal_ends_an_iteration_that_nobody_reads() -> None:
+    portal, numbers = Portal(), Numbers(10**9)
+    iterator = BlockingIterator(portal, numbers)
+    assert next(iterator) == 0
+    while numbers.taken < READ_AHEAD:  # from here on, it waits for its reader
+        time.sleep(0.001)
+    portal.close()
+    assert numbers.closed.wait(BOUND)
+    with pytest.raises(ClientClosedError):
+        list(iterator)
+
+
 def test_a_child_has_to_open_its_own(portal: Portal) -> None:
     async def answer() -> int:
         return 42
@@ -143,6 +156,7 @@ def test_a_child_has_to_open_its_own(portal: Portal) -> None:
         try:
             with pytest.raises(ClientClosedError, match="fork"):
                 portal.call(answer)
+            assert portal.closed
             portal.close()
             own = Portal()
             right = own.call(answer) == 42
