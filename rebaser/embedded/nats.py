@@ -86,9 +86,11 @@ class EmbeddedNats:
                 command = [sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()), *command]
             # The server gets its own session, so that Ctrl-C in the terminal reaches only this process, which then
             # stops the server.
-            process = await anyio.open_process(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(lock,), start_new_session=True
-            )
+            quiet = subprocess.DEVNULL
+            with anyio.CancelScope(shield=True):  # otherwise, a cancellation could leave a process that nobody awaits
+                process = await anyio.open_process(
+                    command, stdin=quiet, stdout=quiet, pass_fds=(lock,), start_new_session=True
+                )
         finally:
             os.close(lock)  # the child has its own copy
         self._process, self._exited, self._stopping = process, anyio.Event(), False
