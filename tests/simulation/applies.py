@@ -62,7 +62,7 @@ def wrong_apply(
         return f"it applied {at.sequence}, not {apply.at}", []
     if target != history.key.change_set:
         return f"the target of {apply.source} is {target}", []
-    if (source.closed and source.closed_at(asked.at)) or history.closed:
+    if (source.closed and source.closed_at(asked.knows)) or history.closed:
         return "one of both is closed", []
     if history.taken_at(base=base, name=apply.source):
         return f"{apply.source} was applied after {base} already", []
@@ -102,7 +102,8 @@ def wrong_apply_refusal(
         case "no_such_change_set":
             return "" if not places or min(source.times.values()) > asked.at else "it exists"
         case "deleted":
-            return "" if source.gone else "it is not deleted"
+            then = [source.status_at(one) for one in places]
+            return "" if source.gone or BranchStatus.DELETED in then else "it is not deleted"
         case "closed":
             return "" if source.closed or source.closed_at(asked.at) or history.closed else "both are open"
         case "not_its_target":
