@@ -26,7 +26,7 @@ class Kind(StrEnum):
     CREATE = "create"  # begins the log of a change set that was created by a request
     MARK = "mark"  # changes no value; protects, unprotects, closes or opens the change set
     REPLAY = "replay"  # brings the changes that the target made since the base into the branch
-    GC = "gc"  # records a run of the garbage collection, in the log of `rebaser_core.garbage.GC_KEY`
+    GC = "gc"  # records a run of the garbage collection, in the log of `rebaser_core.blobs.garbage.GC_KEY`
 
 
 class Outcome(StrEnum):

@@ -9,12 +9,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from rebaser.change_set.attempts.poison import PoisonDetector, Suspicion
+from rebaser.change_set.attempts.retry_budget import RetryBudget
 from rebaser.change_set.log.commit_drafts import compared, created, marked, of_replay, wakes
 from rebaser.change_set.log.commit_log import CommitLog, UnstorableCommit
-from rebaser.change_set.poison import PoisonDetector, Suspicion
 from rebaser.change_set.readers.request_reader import INTERNAL_CODES, HeldRequest, RequestReader
 from rebaser.change_set.replies import inbox_allowed, reply, with_result_read, with_result_stored
-from rebaser.change_set.retry_budget import RetryBudget
 from rebaser.change_set.settling import request_settling
 from rebaser.runtime.context import Context
 from rebaser.telemetry import feeds

@@ -24,7 +24,7 @@ from contextlib import AsyncExitStack
 
 import anyio
 
-from rebaser.change_set.counted_attempts import CountedAttempts
+from rebaser.change_set.attempts.counted_attempts import CountedAttempts
 from rebaser.change_set.lifecycle import Event, Failed, JobEnded, JobStarted, Pulled, Reason
 from rebaser.change_set.log.commit_drafts import compared, pulled
 from rebaser.change_set.log.commit_log import CommitLog

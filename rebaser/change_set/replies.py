@@ -14,7 +14,6 @@ import structlog
 
 from rebaser_client.blobs import BlobStore
 from rebaser_core.commit import BlobRef, Decision, Outcome
-from rebaser_core.dead_letter import reported_id
 from rebaser_core.encoding.envelope import MESSAGE_ID, content_type_of
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey, RequestId
@@ -27,6 +26,7 @@ from rebaser_core.messages import (
     encode,
     encode_result,
 )
+from rebaser_core.messages.dead_letter import reported_id
 
 MAX_INBOX = 256  # characters
 MAX_RESULT = 1024 * 1024  # bytes; a reply names at most 100 conflicts, with 64 KiB of definitions

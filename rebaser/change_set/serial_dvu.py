@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack
 
 import anyio
 
-from rebaser.change_set.counted_attempts import CountedAttempts
+from rebaser.change_set.attempts.counted_attempts import CountedAttempts
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.dvu.faults import CRASHED
 from rebaser.dvu.update import still_valid, update

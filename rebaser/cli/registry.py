@@ -19,7 +19,7 @@ from rebaser.cli.options import examples, with_access
     ),
 )
 def _dev() -> Function:
-    from rebaser.cli.commands.operation.serve import dev
+    from rebaser.cli.commands.running.serve import dev
 
     return dev
 
@@ -33,7 +33,7 @@ def _dev() -> Function:
     ),
 )
 def _serve() -> Function:
-    from rebaser.cli.commands.operation.serve import serve
+    from rebaser.cli.commands.running.serve import serve
 
     return with_access(serve)
 

@@ -33,7 +33,7 @@ def _list() -> Function:
     ),
 )
 def _tail() -> Function:
-    from rebaser.cli.commands.operation.tail import tail
+    from rebaser.cli.commands.observing.tail import tail
 
     return with_access(tail)
 
@@ -49,7 +49,7 @@ def _tail() -> Function:
     ),
 )
 def _status() -> Function:
-    from rebaser.cli.commands.operation.status import status
+    from rebaser.cli.commands.observing.status import status
 
     return with_access(status)
 
@@ -65,7 +65,7 @@ def _status() -> Function:
     ),
 )
 def _top() -> Function:
-    from rebaser.cli.commands.operation.top import top
+    from rebaser.cli.commands.observing.top import top
 
     return with_access(top)
 
@@ -80,7 +80,7 @@ def _top() -> Function:
     ),
 )
 def _explain() -> Function:
-    from rebaser.cli.commands.operation.explain import explain
+    from rebaser.cli.commands.observing.explain import explain
 
     return with_access(explain)
 
@@ -94,7 +94,7 @@ def _explain() -> Function:
     ),
 )
 def _ping() -> Function:
-    from rebaser.cli.commands.operation.ping import ping
+    from rebaser.cli.commands.observing.ping import ping
 
     return with_access(ping)
 
@@ -125,7 +125,7 @@ def _functions() -> Function:
     ),
 )
 def _doctor() -> Function:
-    from rebaser.cli.commands.operation.doctor import doctor
+    from rebaser.cli.commands.maintenance.doctor import doctor
 
     return with_access(doctor)
 
@@ -141,7 +141,7 @@ def _doctor() -> Function:
     ),
 )
 def _gc() -> Function:
-    from rebaser.cli.commands.operation.gc import gc
+    from rebaser.cli.commands.maintenance.gc import gc
 
     return with_access(gc)
 
@@ -155,7 +155,7 @@ def _gc() -> Function:
     ),
 )
 def _init() -> Function:
-    from rebaser.cli.commands.operation.init import init
+    from rebaser.cli.commands.running.init import init
 
     return with_access(init)
 
@@ -169,7 +169,7 @@ def _init() -> Function:
     ),
 )
 def _demo() -> Function:
-    from rebaser.cli.commands.operation.demo import demo
+    from rebaser.cli.commands.running.demo import demo
 
     return demo
 
@@ -183,14 +183,14 @@ def _demo() -> Function:
     ),
 )
 def _bench() -> Function:
-    from rebaser.cli.commands.operation.bench import bench
+    from rebaser.cli.commands.running.bench import bench
 
     return with_access(bench)
 
 
 @LazyGroup.group("dlq", "List, show, redrive or drop dead letters.")
 def _dlq() -> typer.Typer:
-    from rebaser.cli.commands.operation.dlq import dlq
+    from rebaser.cli.commands.maintenance.dlq import dlq
 
     return dlq
 

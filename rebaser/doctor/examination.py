@@ -18,12 +18,12 @@ from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import JetStream, OrderedConsumer
 from rebaser_client.log.commits import DAMAGED
 from rebaser_client.log.reader import LASTING_CODES, StateLoader
-from rebaser_core.blob_address import is_address
+from rebaser_core.blobs.address import is_address
 from rebaser_core.commit import Applied, CheckpointRef, Commit, Kind
-from rebaser_core.dead_letter import claimed_id
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey, RequestId, sequence_id
 from rebaser_core.messages import read_branch, read_protected, read_sweep_headers
+from rebaser_core.messages.dead_letter import claimed_id
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
 from rebaser_core.streams.subjects import Subjects
 

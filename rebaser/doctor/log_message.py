@@ -18,7 +18,7 @@ from rebaser_core.errors import RebaserError, UnprocessableError, UnsupportedVer
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages import decode_commit, read_sweep_headers
 from rebaser_core.messages.commit import COMMIT
-from rebaser_core.messages.decision import read_decision
+from rebaser_core.messages.commit_fields.decision import read_decision
 
 MAX_LISTED = 10_000  # maximum requests, and ids, that are kept for one damaged commit
 

@@ -21,9 +21,7 @@ from rebaser.runtime.concurrency import run_concurrently
 from rebaser_client.blobs import CollectableBlobs
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_client.jetstream.errors import WRONG_LAST_SEQUENCE
-from rebaser_core.commit import BlobRef, Collection, Commit, Kind
-from rebaser_core.errors import ConfigError, DvuError, FencedError, RebaserError, TransientError
-from rebaser_core.garbage import (
+from rebaser_core.blobs.garbage import (
     GC_KEY,
     GRACE,
     MAX_SKEW,
@@ -33,6 +31,8 @@ from rebaser_core.garbage import (
     encode_candidates,
     plan,
 )
+from rebaser_core.commit import BlobRef, Collection, Commit, Kind
+from rebaser_core.errors import ConfigError, DvuError, FencedError, RebaserError, TransientError
 from rebaser_core.messages import check_commit, decode_commit, encode_commit
 from rebaser_core.record import record
 from rebaser_core.streams.subjects import Subjects

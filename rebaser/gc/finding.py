@@ -7,7 +7,7 @@ of `rebaser_client.garbage`. So no blob counts as garbage merely because its mes
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from rebaser_core.garbage import StoredBlob
+from rebaser_core.blobs.garbage import StoredBlob
 from rebaser_core.record import record
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from rebaser.gc.installations import leave_note
 from rebaser.gc.spark_tables import SparkTables
 from rebaser.runtime.context import Context
 from rebaser_client.blobs import open_collectable
+from rebaser_core.blobs.garbage import GC_KEY
 from rebaser_core.errors import FencedError, RebaserError
-from rebaser_core.garbage import GC_KEY
 
 log = structlog.get_logger(__name__)
 

@@ -17,8 +17,8 @@ from rebaser.embedded.spark import Jvm, check_java, default_parallelism, spark_m
 from rebaser.gc.finding import Found
 from rebaser.settings import Settings
 from rebaser_client.jetstream import JetStream
+from rebaser_core.blobs.garbage import StoredBlob
 from rebaser_core.errors import DvuError
-from rebaser_core.garbage import StoredBlob
 from rebaser_core.streams.subjects import Subjects
 
 T = TypeVar("T")

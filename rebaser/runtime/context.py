@@ -43,7 +43,7 @@ class Context:
     use. `tails` are the commits that were copied for new change sets.
 
     An owner holds `suspect_request_lock` while it attempts a request that may have killed servers (see
-    `rebaser.change_set.poison`), and `suspect_dvu_lock` while it runs a DVU that may have killed servers.
+    `rebaser.change_set.attempts.poison`), and `suspect_dvu_lock` while it runs a DVU that may have killed servers.
     """
 
     settings: Settings

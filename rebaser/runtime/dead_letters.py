@@ -10,8 +10,8 @@ import anyio
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import JetStream, Message
 from rebaser_core.commit import Decision
-from rebaser_core.dead_letter import HEADER_ROOM, PAYLOAD_ADDRESS, dead_headers
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages.dead_letter import HEADER_ROOM, PAYLOAD_ADDRESS, dead_headers
 from rebaser_core.streams.subjects import Subjects
 
 MAX_CONCURRENT = 64  # copies in flight; with more, a flood of bad requests would make all of them time out

@@ -15,9 +15,9 @@ from rebaser_client.jetstream import ApiError, JetStream, NoAnswerError, StoredM
 from rebaser_client.jetstream.errors import is_full
 from rebaser_client.requests.backpressure import Backpressure
 from rebaser_client.requests.task_publisher import publish_task
-from rebaser_core.dead_letter import DeadLetter, read_letter, redriven_headers
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import check_token
+from rebaser_core.messages.dead_letter import DeadLetter, read_letter, redriven_headers
 from rebaser_core.streams.subjects import Subjects
 
 ATTEMPTS = 5

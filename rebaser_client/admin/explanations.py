@@ -21,7 +21,6 @@ from rebaser_client.log.changes import Blame
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.nats.messages import as_int
 from rebaser_core.commit import DVU_ATTEMPT, PULL_ATTEMPT, Attempt, Commit
-from rebaser_core.dead_letter import read_letter
 from rebaser_core.errors import RebaserError, TransientError, UnsupportedVersion
 from rebaser_core.explain.facts import (
     AttemptFacts,
@@ -38,6 +37,7 @@ from rebaser_core.explain.reason import WaitReason
 from rebaser_core.explain.reasons import explain
 from rebaser_core.explain.values import ValueExplanation
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages.dead_letter import read_letter
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import NANOS, TASKS_CONSUMER
 

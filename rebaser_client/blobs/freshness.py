@@ -9,7 +9,7 @@ was stopped, and does not shrink when the wall clock is set back.
 
 import time
 
-from rebaser_core import garbage
+from rebaser_core.blobs import garbage
 
 
 class Freshness:

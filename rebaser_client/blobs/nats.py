@@ -24,7 +24,8 @@ from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer
 from rebaser_client.jetstream.errors import WRONG_LAST_SEQUENCE
 from rebaser_client.logs import get_logger
 from rebaser_client.task_groups import flat_task_group
-from rebaser_core import garbage, thresholds
+from rebaser_core import thresholds
+from rebaser_core.blobs import garbage
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 
 log = get_logger(__name__)

@@ -17,8 +17,8 @@ from rebaser_client.blobs.store import BlobCorrupt
 from rebaser_client.jetstream import OrderedConsumer
 from rebaser_client.jetstream.messages import Message
 from rebaser_client.logs import get_logger
-from rebaser_core.blob_address import is_address
-from rebaser_core.garbage import StoredBlob
+from rebaser_core.blobs.address import is_address
+from rebaser_core.blobs.garbage import StoredBlob
 
 log = get_logger(__name__)
 

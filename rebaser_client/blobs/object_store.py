@@ -24,10 +24,10 @@ from obstore.store import LocalStore, from_url
 
 from rebaser_client.blobs.store import MAX_BLOB, BlobCorrupt, BlobMissing, address_of, check_address, verify
 from rebaser_client.logs import get_logger
-from rebaser_core import garbage
-from rebaser_core.blob_address import is_address, path_of
+from rebaser_core.blobs import garbage
+from rebaser_core.blobs.address import is_address, path_of
+from rebaser_core.blobs.garbage import StoredBlob
 from rebaser_core.errors import ConfigError, TransientError, UnprocessableError
-from rebaser_core.garbage import StoredBlob
 
 log = get_logger(__name__)
 

@@ -7,7 +7,7 @@ requested hash. A blob never changes, so writing it twice is the same as writing
 
 from typing import Protocol
 
-from rebaser_core.blob_address import address_of, check_address
+from rebaser_core.blobs.address import address_of, check_address
 from rebaser_core.errors import TransientError
 
 MAX_BLOB = 2**31  # bytes

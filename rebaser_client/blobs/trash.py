@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from rebaser_client.blobs.store import BlobStore
-from rebaser_core.garbage import StoredBlob
+from rebaser_core.blobs.garbage import StoredBlob
 
 
 class CollectableBlobs(BlobStore, Protocol):

@@ -21,9 +21,8 @@ from anyio import lowlevel
 from rebaser_client.blobs import BlobMissing, BlobStore
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_client.logs import get_logger
-from rebaser_core.blob_address import find_addresses, is_address
+from rebaser_core.blobs.address import find_addresses, is_address
 from rebaser_core.checkpoint import open_checkpoint
-from rebaser_core.dead_letter import PAYLOAD_ADDRESS
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.messages import (
     decode_addresses,
@@ -31,8 +30,9 @@ from rebaser_core.messages import (
     peek,
     read_blobs,
 )
-from rebaser_core.messages.branch_headers import LIST
 from rebaser_core.messages.commit import check_is_commit
+from rebaser_core.messages.dead_letter import PAYLOAD_ADDRESS
+from rebaser_core.messages.headers.branches import LIST
 from rebaser_core.record import record
 from rebaser_core.streams.subjects import Subjects
 

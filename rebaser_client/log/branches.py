@@ -27,7 +27,7 @@ from rebaser_core.commit import BranchStatus, BranchSummary
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import read_branch, read_edited, read_protected
-from rebaser_core.messages.origin import AUTO, MANUAL
+from rebaser_core.messages.commit_fields.origin import AUTO, MANUAL
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Remove
 

@@ -15,7 +15,7 @@ from rebaser_client.garbage import Reference
 from rebaser_client.spark.blocking import BlockingLogs
 from rebaser_client.spark.logs import Logs
 from rebaser_client.spark.options import SourceOptions
-from rebaser_core.garbage import StoredBlob
+from rebaser_core.blobs.garbage import StoredBlob
 
 BLOBS = "address STRING, size BIGINT, stored_at TIMESTAMP, version STRING, trashed BOOLEAN"
 REFERENCES = "address STRING, message STRING, workspace STRING, change_set STRING, sequence BIGINT"

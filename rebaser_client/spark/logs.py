@@ -21,9 +21,9 @@ from rebaser_client.log.positions import At, PositionPurged
 from rebaser_client.log.reader import StateLoader
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_client.spark.options import SourceOptions
+from rebaser_core.blobs.garbage import StoredBlob
 from rebaser_core.commit import Commit
 from rebaser_core.errors import TransientError, UnprocessableError
-from rebaser_core.garbage import StoredBlob
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.streams.subjects import Subjects

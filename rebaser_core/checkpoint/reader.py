@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rebaser_core.blob_address import check_address
+from rebaser_core.blobs.address import check_address
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, PartRef
 from rebaser_core.checkpoint.part_file import PartFile
@@ -32,7 +32,7 @@ from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import RebaserError
 from rebaser_core.history import MAX_MARKS, Mark
 from rebaser_core.limits import COMMIT_LIMITS
-from rebaser_core.messages.decision import add_digests, read_decision
+from rebaser_core.messages.commit_fields.decision import add_digests, read_decision
 from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
 from rebaser_core.state.kinds import FALSE, FLOAT, INT, OTHER
 from rebaser_core.updates import parse_recompute

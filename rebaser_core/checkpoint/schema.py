@@ -8,7 +8,7 @@ import pyarrow as pa
 from rebaser_core.branches.branch import Branch
 from rebaser_core.encoding.payload import JSON, loads, malformed
 from rebaser_core.limits import COMMIT_LIMITS
-from rebaser_core.messages.origin import read_status
+from rebaser_core.messages.commit_fields.origin import read_status
 from rebaser_core.state.templates import Template
 
 FORMAT = "rebaser-checkpoint"

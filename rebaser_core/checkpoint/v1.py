@@ -12,7 +12,7 @@ from rebaser_core.commit import Applied, Attempt
 from rebaser_core.encoding.payload import check_tree, malformed, read_item, read_unchecked
 from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS
-from rebaser_core.messages.decision import read_decision
+from rebaser_core.messages.commit_fields.decision import read_decision
 from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
 from rebaser_core.state.kinds import STATE_CODES
 from rebaser_core.updates import Derive, Input

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rebaser_core import thresholds
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.branches.branch import Changed
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, PartRef
@@ -20,7 +20,7 @@ from rebaser_core.checkpoint.part_rows import PartRows, make_batch
 from rebaser_core.checkpoint.schema import SCHEMAS, write_branch, write_json, write_template
 from rebaser_core.commit import PULL_ATTEMPT
 from rebaser_core.ids import RequestId
-from rebaser_core.messages.decision import write_decision, write_digests
+from rebaser_core.messages.commit_fields.decision import write_decision, write_digests
 from rebaser_core.messages.tail import encode_changes
 from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome, View
 

@@ -11,7 +11,18 @@ from rebaser_core.commit import Commit, Kind
 from rebaser_core.encoding.envelope import CBOR, COVERS, DIGESTS, ContentType, Headers, MessageRegistry, Peeked
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.limits import COMMIT_LIMITS, Limits
-from rebaser_core.messages.branch_headers import (
+from rebaser_core.messages.commit import COMMIT, check_is_commit
+from rebaser_core.messages.commit_fields.decision import add_digests
+from rebaser_core.messages.commit_fields.replay import decode_replay, encode_replay
+from rebaser_core.messages.delta import (
+    EncodedUpdates,
+    check_delta,
+    decode_delta,
+    decode_updates_blob,
+    encode_delta,
+    encode_updates_blob,
+)
+from rebaser_core.messages.headers.branches import (
     branch_headers,
     decode_addresses,
     encode_addresses,
@@ -23,28 +34,17 @@ from rebaser_core.messages.branch_headers import (
     read_source,
     read_status_after,
 )
-from rebaser_core.messages.commit import COMMIT, check_is_commit
-from rebaser_core.messages.decision import add_digests
-from rebaser_core.messages.delta import (
-    EncodedUpdates,
-    check_delta,
-    decode_delta,
-    decode_updates_blob,
-    encode_delta,
-    encode_updates_blob,
-)
-from rebaser_core.messages.progress import PROGRESS, DvuProgress
-from rebaser_core.messages.read_back import surely_reads_back
-from rebaser_core.messages.replay import decode_replay, encode_replay
-from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest
-from rebaser_core.messages.response import RESPONSE, decode_result, encode_result
-from rebaser_core.messages.sweep_headers import (
+from rebaser_core.messages.headers.sweep import (
     covers_header,
     read_covers,
     read_sweep_headers,
     read_unknown,
     sweep_headers,
 )
+from rebaser_core.messages.progress import PROGRESS, DvuProgress
+from rebaser_core.messages.read_back import surely_reads_back
+from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest
+from rebaser_core.messages.response import RESPONSE, decode_result, encode_result
 from rebaser_core.messages.tail import (
     check_tail,
     copy_row,

@@ -8,13 +8,13 @@ from typing import Any
 
 from pydantic import Field
 
-from rebaser_core.blob_address import check_address
+from rebaser_core.blobs.address import check_address
 from rebaser_core.commit import PULL_ATTEMPT, Applied, BlobRef, CheckpointRef, Commit, Delta, Kind
 from rebaser_core.encoding.envelope import MESSAGE_TYPE, Body, Count, Headers, MessageType
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.limits import Limits
-from rebaser_core.messages.about import (
+from rebaser_core.messages.commit_fields.about import (
     MarkV3,
     RevertsV3,
     SourceV3,
@@ -24,11 +24,10 @@ from rebaser_core.messages.about import (
     read_source,
     write_about,
 )
-from rebaser_core.messages.attempt import AttemptV1, PullAttemptV3, read_attempt, write_attempt
-from rebaser_core.messages.collection import CollectionV3, read_collection, write_collection
-from rebaser_core.messages.decision import read_decision, write_decision
-from rebaser_core.messages.delta import read_delta, write_delta
-from rebaser_core.messages.origin import (
+from rebaser_core.messages.commit_fields.attempt import AttemptV1, PullAttemptV3, read_attempt, write_attempt
+from rebaser_core.messages.commit_fields.collection import CollectionV3, read_collection, write_collection
+from rebaser_core.messages.commit_fields.decision import read_decision, write_decision
+from rebaser_core.messages.commit_fields.origin import (
     OriginV3,
     read_blob,
     read_carried,
@@ -37,7 +36,8 @@ from rebaser_core.messages.origin import (
     write_blob,
     write_create,
 )
-from rebaser_core.messages.replay import read_replay, read_settled, write_replay, write_settled
+from rebaser_core.messages.commit_fields.replay import read_replay, read_settled, write_replay, write_settled
+from rebaser_core.messages.delta import read_delta, write_delta
 from rebaser_core.updates import Update, any_match, parse_recompute
 
 MATCHES = 2  # the first version in which inputs may be patterns

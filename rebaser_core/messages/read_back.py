@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
-from rebaser_core.blob_address import is_address
+from rebaser_core.blobs.address import is_address
 from rebaser_core.commit import Authorship, CheckpointRef, Commit, Decision, Delta, Kind, Outcome
 from rebaser_core.encoding.envelope import APPLIED, CBOR, CONTENT_TYPE, DEBT, MESSAGE_TYPE, MESSAGE_VERSION, Headers
 from rebaser_core.encoding.payload import read_unchecked

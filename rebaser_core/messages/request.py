@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from rebaser_core.blob_address import check_address
+from rebaser_core.blobs.address import check_address
 from rebaser_core.branches.branch import Action, Apply, Create, Rebase
 from rebaser_core.commit import Marking, Reverts, Strategy
 from rebaser_core.encoding.envelope import Body, Count, MessageType
@@ -17,8 +17,8 @@ from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId, check_request_id, check_token
 from rebaser_core.limits import Limits
-from rebaser_core.messages.about import check_marking, write_marking
-from rebaser_core.messages.origin import AUTO, MANUAL, read_status
+from rebaser_core.messages.commit_fields.about import check_marking, write_marking
+from rebaser_core.messages.commit_fields.origin import AUTO, MANUAL, read_status
 from rebaser_core.record import record
 from rebaser_core.updates import Recompute, Update, any_match, parse_recompute, parse_updates
 

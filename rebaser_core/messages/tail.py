@@ -19,8 +19,8 @@ from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit import COMMIT, check_is_commit
+from rebaser_core.messages.commit_fields.origin import read_tail, write_tail
 from rebaser_core.messages.delta import check_version, decode_delta, encode_updates_blob
-from rebaser_core.messages.origin import read_tail, write_tail
 from rebaser_core.updates import Remove, Set, Update
 
 # Fields that concern only the parent's queue. A change set created from the parent does not need them.

@@ -29,9 +29,9 @@ from rebaser.cli.runner import collector_paused
 from rebaser.cli.sending.batches import BatchBuilder, EncodedBatch
 from rebaser.cli.sending.jsonl import JsonLinesParser
 from rebaser_core.commit import Commit, Kind
-from rebaser_core.content_digest import digest_of
 from rebaser_core.definitions import check_definition, check_definitions
 from rebaser_core.messages import decode_updates_blob
+from rebaser_core.messages.content_digest import digest_of
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Update
 

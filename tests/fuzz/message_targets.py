@@ -9,7 +9,6 @@ from rebaser.change_set.replies import reply, response
 from rebaser_client.nats.link import _header_line
 from rebaser_client.nats.messages import parse_headers
 from rebaser_core.commit import Applied, Commit, Kind, Outcome
-from rebaser_core.dead_letter import dead_headers
 from rebaser_core.decisions.decide import decide
 from rebaser_core.decisions.queued_request import QueuedRequest
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
@@ -23,6 +22,7 @@ from rebaser_core.messages import (
     encode_commit,
     read_sweep_headers,
 )
+from rebaser_core.messages.dead_letter import dead_headers
 from rebaser_core.state.change_set import ChangeSetState
 from tests.fuzz.mutate import Mutator, as_cbor
 from tests.fuzz.refusals import refused

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from rebaser.dvu.wire.framing import pack, unpack
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.checkpoint import open_checkpoint, schema
 from rebaser_core.commit import Kind
 from rebaser_core.encoding.envelope import CBOR, JSON, dumps, loads

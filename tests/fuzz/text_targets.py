@@ -8,7 +8,7 @@ from rebaser.cli.sending.jsonl import JsonLinesParser
 from rebaser.dvu.cel import evaluate
 from rebaser.dvu.functions.base import FunctionError
 from rebaser.dvu.functions.registry import builtins
-from rebaser_core.blob_address import check_address
+from rebaser_core.blobs.address import check_address
 from rebaser_core.cel.formulas import names_in
 from rebaser_core.encoding.envelope import CBOR, loads
 from rebaser_core.errors import RebaserError

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rebaser.cli.commands.operation.init import _init
+from rebaser.cli.commands.running.init import _init
 from rebaser.embedded.nats import embedded_nats
 from rebaser.runtime import context
 from rebaser.serving import serve

@@ -19,7 +19,7 @@ from rebaser_client.blobs import (
 from rebaser_client.blobs.nats import CHUNK
 from rebaser_client.blobs.nats_trash import JetStreamTrash
 from rebaser_client.jetstream import JetStream
-from rebaser_core.garbage import StoredBlob
+from rebaser_core.blobs.garbage import StoredBlob
 from rebaser_core.streams.subjects import Subjects
 from tests.support.blobs import SIZES, files_in, path_of
 
@@ -117,7 +117,7 @@ async def test_a_put_renews_what_is_old_and_nothing_else(
     first = (await listed(collectable))[address]
     await collectable.put(b"content")
     assert (await listed(collectable))[address] == first
-    monkeypatch.setattr("rebaser_core.garbage.FRESH_FOR", -1.0)
+    monkeypatch.setattr("rebaser_core.blobs.garbage.FRESH_FOR", -1.0)
     await collectable.put(b"content")
     renewed = (await listed(collectable))[address]
     assert renewed.version != first.version
@@ -130,7 +130,7 @@ async def test_what_was_renewed_since_it_was_listed_is_not_discarded(
 ) -> None:
     address = await collectable.put(b"content")
     before = (await listed(collectable))[address]
-    monkeypatch.setattr("rebaser_core.garbage.FRESH_FOR", -1.0)
+    monkeypatch.setattr("rebaser_core.blobs.garbage.FRESH_FOR", -1.0)
     await collectable.put(b"content")
     assert not await collectable.discard(before)
     assert not (await listed(collectable))[address].trashed
@@ -147,7 +147,7 @@ async def test_a_blob_of_nats_that_is_put_while_it_is_discarded_stays(
 
     async def put_first(self: JetStreamTrash, *given: Any) -> bool:
         monkeypatch.setattr(JetStreamTrash, "_replace", replace)
-        monkeypatch.setattr("rebaser_core.garbage.FRESH_FOR", -1.0)
+        monkeypatch.setattr("rebaser_core.blobs.garbage.FRESH_FOR", -1.0)
         await blobs.put(b"content")
         return await replace(self, *given)
 

@@ -15,7 +15,7 @@ from rebaser_client.blobs import (
 )
 from rebaser_client.blobs.nats import CHUNK
 from rebaser_client.jetstream import JetStream
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.errors import ConfigError, TransientError, UnprocessableError
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced

@@ -17,7 +17,7 @@ from rebaser_client.blobs import (
 from rebaser_client.blobs.nats import CHUNK
 from rebaser_client.jetstream import Connection, JetStream, NoAnswerError, OrderedConsumer
 from rebaser_client.jetstream.infos import PubAck
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.errors import TransientError
 from rebaser_core.streams.subjects import Subjects
 from tests.conftest import Events

@@ -7,10 +7,10 @@ from typing import Any
 import anyio
 import pytest
 
-from rebaser.change_set import counted_attempts
+from rebaser.change_set.attempts import counted_attempts
+from rebaser.change_set.attempts.poison import PoisonDetector
 from rebaser.change_set.last_look import work_left
 from rebaser.change_set.log.commit_log import CommitLog, open_log
-from rebaser.change_set.poison import PoisonDetector
 from rebaser.change_set.processor import Processor
 from rebaser.change_set.puller import LOOK_EVERY, RETRY, SETTLED_IN, BranchPuller
 from rebaser.runtime.context import Context

@@ -6,7 +6,7 @@ import anyio
 import cbor2
 import pytest
 
-from rebaser.cli.commands.operation.doctor import DoctorRun
+from rebaser.cli.commands.maintenance.doctor import DoctorRun
 from rebaser.cli.errors import CommandFailed
 from rebaser.doctor.examination import examine
 from rebaser.doctor.repair import repair

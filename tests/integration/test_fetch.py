@@ -11,7 +11,7 @@ import pytest
 
 from rebaser.dvu.worker.blob_fetch import open_store
 from rebaser_client.blobs.object_store import ObjectStoreBlobs
-from rebaser_core.blob_address import address_of, path_of
+from rebaser_core.blobs.address import address_of, path_of
 from rebaser_core.errors import DvuError, UnprocessableError
 
 pytestmark = pytest.mark.anyio

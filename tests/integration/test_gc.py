@@ -18,11 +18,11 @@ from rebaser_client.blobs import BlobMissing, CollectableBlobs, open_collectable
 from rebaser_client.garbage import ReferenceReader
 from rebaser_client.jetstream import JetStream, NoAnswerError
 from rebaser_client.log.reader import LoadedState
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
+from rebaser_core.blobs.garbage import FRESH_FOR, GC_KEY, StoredBlob
 from rebaser_core.commit import Kind
 from rebaser_core.encoding.envelope import BLOBS, MESSAGE_VERSION
 from rebaser_core.errors import DvuError, FencedError, TransientError, UnprocessableError
-from rebaser_core.garbage import FRESH_FOR, GC_KEY, StoredBlob
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import decode_commit
 from rebaser_core.state.change_set import ChangeSetState

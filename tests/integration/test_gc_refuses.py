@@ -16,9 +16,8 @@ from rebaser.settings import Settings
 from rebaser_client.blobs import BlobMissing, CollectableBlobs, open_collectable
 from rebaser_client.garbage import ReferenceReader
 from rebaser_client.jetstream import JetStream
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.commit import CheckpointRef, Commit, Kind
-from rebaser_core.dead_letter import PAYLOAD_ADDRESS
 from rebaser_core.encoding.envelope import BLOBS, CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION
 from rebaser_core.errors import (
     ConfigError,
@@ -30,6 +29,7 @@ from rebaser_core.errors import (
 )
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import encode_commit
+from rebaser_core.messages.dead_letter import PAYLOAD_ADDRESS
 from rebaser_core.streams.subjects import Subjects
 from tests.conftest import Events
 from tests.support.contexts import context_of

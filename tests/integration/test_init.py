@@ -6,7 +6,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from rebaser.cli.commands.operation.init import _init, _outcome
+from rebaser.cli.commands.running.init import _init, _outcome
 from rebaser.pings import answer_pings
 from rebaser.runtime.stream_watch import StreamWatch
 from rebaser.settings import Settings

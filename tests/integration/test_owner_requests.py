@@ -5,14 +5,14 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from rebaser.change_set import processor
+from rebaser.change_set.attempts.poison import PoisonDetector
 from rebaser.change_set.log.commit_log import open_log
-from rebaser.change_set.poison import PoisonDetector
 from rebaser.change_set.readers.request_reader import RequestReader
 from rebaser.settings import Settings
 from rebaser_client import RebaserClient, Set, cooperative
 from rebaser_client.jetstream import JetStream, Message
 from rebaser_client.requests.task_publisher import publish_task
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.commit import Attempt, Kind
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.ids import ChangeSetKey, RequestId

@@ -9,8 +9,9 @@ import anyio
 import numpy as np
 import pytest
 
-from rebaser.change_set import counted_attempts, serial_dvu
-from rebaser.change_set.counted_attempts import DEFERRAL, DEFERRAL_MAX
+from rebaser.change_set import serial_dvu
+from rebaser.change_set.attempts import counted_attempts
+from rebaser.change_set.attempts.counted_attempts import DEFERRAL, DEFERRAL_MAX
 from rebaser.change_set.log.commit_log import CommitLog, open_log
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.dvu.worker.evaluate import evaluate_packet

@@ -16,7 +16,7 @@ import pytest
 from rebaser.change_set.log.commit_log import CommitLog, EncodedCommit, UnstorableCommit
 from rebaser.change_set.processor import QueueBlocked
 from rebaser_client.jetstream import JetStream
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.branches.branch import Action
 from rebaser_core.commit import Commit, Marking, Outcome, Reverts
 from rebaser_core.encoding.envelope import REDRIVE

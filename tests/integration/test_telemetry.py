@@ -13,7 +13,7 @@ from rebaser_client import RebaserClient, Set, Update
 from rebaser_client.blobs import BlobMissing, open_blobs
 from rebaser_client.jetstream import ApiError, JetStream, NoAnswerError, OrderedConsumer
 from rebaser_client.jetstream.errors import TRY_AGAIN
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.branches.branch import Apply, Rebase, differing
 from rebaser_core.branches.merge import Merged
 from rebaser_core.checkpoint import Chain, open_checkpoint

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from rebaser.cli.output.console import json_text
 from rebaser.cli.sending.json_block import loads_each
 from rebaser.cli.sending.jsonl import JsonLinesParser
-from rebaser_core.content_digest import digest_of
 from rebaser_core.definitions import check_definition
 from rebaser_core.encoding.envelope import ContentType, loads
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.messages import decode_updates_blob, encode_updates_blob
+from rebaser_core.messages.content_digest import digest_of
 from rebaser_core.messages.delta import EncodedUpdates
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Set, Update, check_updates

@@ -22,13 +22,13 @@ from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log.reader import StateLoader
 from rebaser_client.requests.backpressure import Backpressure
 from rebaser_client.requests.sender import RequestSender
+from rebaser_core.blobs.garbage import GRACE
 from rebaser_core.commit import BlobRef, Decision, Kind, Outcome
-from rebaser_core.dead_letter import PAYLOAD_ADDRESS
 from rebaser_core.errors import RebaserError
-from rebaser_core.garbage import GRACE
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob, read_blobs
+from rebaser_core.messages.dead_letter import PAYLOAD_ADDRESS
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions
 from rebaser_core.thresholds import Thresholds

@@ -13,8 +13,8 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rebaser_core import garbage
-from rebaser_core.blob_address import find_addresses
+from rebaser_core.blobs import garbage
+from rebaser_core.blobs.address import find_addresses
 from rebaser_core.checkpoint import open_checkpoint
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.messages import decode_addresses, decode_commit, read_blobs

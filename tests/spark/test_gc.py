@@ -10,7 +10,7 @@ from rebaser.gc.spark_tables import SparkTables
 from rebaser.settings import Settings
 from rebaser_client.blobs import open_collectable
 from rebaser_client.jetstream import JetStream
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.commit import Kind
 from rebaser_core.errors import DvuError
 from rebaser_core.streams.subjects import Subjects

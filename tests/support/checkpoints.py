@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.checkpoint import Chain, open_checkpoint, read_checkpoint
 from rebaser_core.checkpoint.writer import CheckpointDraft, WrittenCheckpoint
 from rebaser_core.state.change_set import ChangeSetState

@@ -7,7 +7,7 @@ from rebaser.gc.finding import Found
 from rebaser_client.blobs import CollectableBlobs
 from rebaser_client.garbage import ReferenceReader
 from rebaser_client.jetstream import JetStream
-from rebaser_core.garbage import StoredBlob
+from rebaser_core.blobs.garbage import StoredBlob
 from rebaser_core.streams.subjects import Subjects
 
 Rows: TypeAlias = list[StoredBlob] | set[str]

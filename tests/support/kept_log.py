@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser_client.log.reader import LoadedState
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.checkpoint import open_checkpoint
 from rebaser_core.commit import Kind
 from rebaser_core.ids import ChangeSetKey

@@ -17,9 +17,9 @@ from rebaser_core.encoding.envelope import Body, MessageRegistry, MessageType
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.limits import COMMIT_LIMITS, Limits
 from rebaser_core.messages.commit import COMMIT, CommitV3, check_is_commit
+from rebaser_core.messages.headers.sweep import sweep_headers
 from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest, ExpectV4, RequestV4, RevertV4
 from rebaser_core.messages.response import RESPONSE
-from rebaser_core.messages.sweep_headers import sweep_headers
 
 
 class RequestV5(Body):

@@ -8,7 +8,7 @@ import pytest
 
 from rebaser.change_set.log import checkpointer
 from rebaser.change_set.log.commit_log import open_log
-from rebaser.cli.commands.operation.doctor import DoctorRun
+from rebaser.cli.commands.maintenance.doctor import DoctorRun
 from rebaser.cli.errors import CommandFailed
 from rebaser.doctor.examination import Stores
 from rebaser.settings import Settings

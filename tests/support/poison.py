@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from rebaser.change_set.attempts.poison import PoisonDetector
 from rebaser.change_set.log.commit_log import CommitLog, open_log
-from rebaser.change_set.poison import PoisonDetector
 from rebaser.change_set.processor import Processor
 from rebaser.settings import Settings
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer

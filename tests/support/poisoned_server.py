@@ -9,7 +9,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rebaser.change_set import counted_attempts, processor
+from rebaser.change_set import processor
+from rebaser.change_set.attempts import counted_attempts
 from rebaser.change_set.readers import request_reader
 from rebaser.cli import main
 from rebaser.dvu import update as run

@@ -19,7 +19,6 @@ from rebaser_core.commit import (
     Reverts,
     Source,
 )
-from rebaser_core.content_digest import digest_of
 from rebaser_core.decisions.apply import Offer, check_source, check_target
 from rebaser_core.decisions.decide import DecidedBatch, decide
 from rebaser_core.decisions.queued_request import QueuedRequest, Restored
@@ -27,6 +26,7 @@ from rebaser_core.encoding.envelope import CBOR, dumps
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, decode
+from rebaser_core.messages.content_digest import digest_of
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState, RecordedOutcome
 from rebaser_core.updates import Derive, Recompute, Set
 

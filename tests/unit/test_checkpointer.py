@@ -8,15 +8,15 @@ import pytest
 from rebaser.change_set.log import checkpointer
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser_client.blobs import freshness
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
+from rebaser_core.blobs.garbage import FRESH_FOR
 from rebaser_core.branches.branch import Branch
 from rebaser_core.commit import Applied, BlobRef, Commit, Decision, Kind, Outcome
 from rebaser_core.errors import TransientError
-from rebaser_core.garbage import FRESH_FOR
 from rebaser_core.history import Retention
 from rebaser_core.ids import RequestId
-from rebaser_core.messages.branch_headers import read_blobs
-from rebaser_core.messages.sweep_headers import read_sweep_headers
+from rebaser_core.messages.headers.branches import read_blobs
+from rebaser_core.messages.headers.sweep import read_sweep_headers
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Derive, Set

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rebaser.cli.commands.operation import dlq
+from rebaser.cli.commands.maintenance import dlq
 from rebaser.cli.output import console
 from rebaser_core.ids import ChangeSetKey
 

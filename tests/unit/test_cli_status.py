@@ -12,7 +12,7 @@ from rich.console import Console
 
 from rebaser.cli import connect, logs
 from rebaser.cli.commands.functions import functions
-from rebaser.cli.commands.operation.status import status
+from rebaser.cli.commands.observing.status import status
 from rebaser.cli.errors import CommandFailed
 from rebaser.cli.output import console
 from rebaser_client.admin.ack_stats import TaskAcks

@@ -17,7 +17,7 @@ from rebaser_client.requests.in_flight import InFlight
 from rebaser_client.requests.many import ManyRequests, Request, RequestOutcome, _Item
 from rebaser_client.requests.resender import PATIENCE, Resender
 from rebaser_client.requests.sender import OutgoingRequest, RequestSender
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey, RequestId

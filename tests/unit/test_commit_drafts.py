@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from rebaser.change_set.log.commit_drafts import created, marked
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.branches.branch import Create, Fork
 from rebaser_core.checkpoint.chain import Chain
 from rebaser_core.commit import (

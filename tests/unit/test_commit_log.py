@@ -14,7 +14,7 @@ from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import ApiError, NoAnswerError, NoRespondersError
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
 from rebaser_client.log.reader import LoadedState
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.encoding.envelope import MESSAGE_VERSION
 from rebaser_core.errors import FencedError, TransientError

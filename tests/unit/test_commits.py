@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.commit import Applied, BlobRef, BranchStatus, BranchSummary, Commit, Decision, Kind, Outcome
 from rebaser_core.encoding.envelope import (
     APPLIED,

@@ -3,8 +3,8 @@
 import pytest
 
 from rebaser_core.commit import Decision, Outcome
-from rebaser_core.dead_letter import claimed_id, dead_headers, read_letter, read_redrive, redriven_headers
 from rebaser_core.ids import ChangeSetKey, RequestId, sequence_id
+from rebaser_core.messages.dead_letter import claimed_id, dead_headers, read_letter, read_redrive, redriven_headers
 
 KEY = ChangeSetKey("ws", "cs")
 DEAD = Decision(9, RequestId("r"), Outcome.DEAD, 0, "malformed", "not\nCBOR \u2713", 2, 4)

@@ -18,8 +18,8 @@ from rebaser.sweeper.debts import ClosedSince, DebtTracker
 from rebaser_client.jetstream import ApiError
 from rebaser_core.commit import BranchStatus, BranchSummary, Commit, Kind
 from rebaser_core.errors import RebaserError, TransientError
-from rebaser_core.messages.branch_headers import branch_headers
-from rebaser_core.messages.sweep_headers import sweep_headers
+from rebaser_core.messages.headers.branches import branch_headers
+from rebaser_core.messages.headers.sweep import sweep_headers
 from rebaser_core.streams.subjects import Subjects
 
 pytestmark = pytest.mark.anyio

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from rebaser_client.blobs.freshness import Freshness
-from rebaser_core.garbage import FRESH_FOR
+from rebaser_core.blobs.garbage import FRESH_FOR
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from rebaser.dvu.wire.structure import StructurePacket, decode
 from rebaser.dvu.worker import structure_cache
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.dvu.worker.structure_cache import StructureCache
-from rebaser_core.blob_address import path_of
+from rebaser_core.blobs.address import path_of
 from rebaser_core.commit import Kind
 from rebaser_core.errors import DvuError
 from rebaser_core.messages.delta import decode_delta, encode_delta

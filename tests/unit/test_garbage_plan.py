@@ -4,9 +4,9 @@ from hashlib import sha256
 
 import pytest
 
-from rebaser_core.blob_address import address_of, find_addresses
+from rebaser_core.blobs.address import address_of, find_addresses
+from rebaser_core.blobs.garbage import FRESH_FOR, StoredBlob, decode_candidates, encode_candidates, plan
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.garbage import FRESH_FOR, StoredBlob, decode_candidates, encode_candidates, plan
 
 GRACE = 86_400_000
 NOW = 10 * GRACE

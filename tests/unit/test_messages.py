@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_core.blob_address import address_of, check_address
+from rebaser_core.blobs.address import address_of, check_address
 from rebaser_core.commit import Commit, Computed, Kind
 from rebaser_core.encoding.envelope import (
     CBOR,

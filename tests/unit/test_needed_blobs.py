@@ -8,11 +8,11 @@ import pytest
 
 from rebaser.change_set.log.needed_blobs import ADDRESS_BYTES, needs_blobs, with_blobs_named
 from rebaser_core import commit as commits
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.commit import BlobRef, CarriedOutcome, Commit, Decision, Kind, Origin, Outcome, Replay
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import decode_addresses
-from rebaser_core.messages.branch_headers import LIST, MAX_ADDRESSES
+from rebaser_core.messages.headers.branches import LIST, MAX_ADDRESSES
 from tests.support.kept_log import kept_blobs
 
 pytestmark = pytest.mark.anyio

@@ -4,10 +4,10 @@ from itertools import combinations
 
 import pytest
 
-from rebaser_core.content_digest import digest_of
 from rebaser_core.encoding.envelope import ContentType
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob, encode, encode_updates_blob
+from rebaser_core.messages.content_digest import digest_of
 from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset, Update
 
 UPDATES: tuple[Update, ...] = (

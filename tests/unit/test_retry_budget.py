@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser.change_set.retry_budget import RetryBudget
+from rebaser.change_set.attempts.retry_budget import RetryBudget
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.ids import RequestId
 from rebaser_core.state.change_set import RecordedOutcome

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from rebaser.cli.commands.operation.top import view_object
+from rebaser.cli.commands.observing.top import view_object
 from rebaser.cli.output.keyboard import parse_keys
 from rebaser.cli.output.top_view import SORTS, TopScreen, age_text, change_set_row, headline, rate_text, render
 from rebaser_client.admin.fleet import ActiveChangeSet, FleetState, FleetView

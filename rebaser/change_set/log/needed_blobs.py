@@ -8,7 +8,7 @@ from dataclasses import replace
 from rebaser_client.blobs import BlobStore
 from rebaser_core.commit import BlobRef, Commit
 from rebaser_core.messages import encode_addresses
-from rebaser_core.messages.branch_headers import LIST, MAX_ADDRESSES
+from rebaser_core.messages.headers.branches import LIST, MAX_ADDRESSES
 
 ADDRESS_BYTES = 72  # bytes of one address in a header
 

@@ -26,13 +26,13 @@ from rebaser_client.log.reader import LASTING_CODES
 from rebaser_core import thresholds
 from rebaser_core.branches.branch import Apply, Create, Rebase
 from rebaser_core.commit import BlobRef, BranchStatus, Marking, Reverts
-from rebaser_core.content_digest import digest_of
-from rebaser_core.dead_letter import read_dead_at, read_redrive
 from rebaser_core.decisions.queued_request import QueuedRequest
 from rebaser_core.definitions import check_definitions
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey, sequence_id
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob
+from rebaser_core.messages.content_digest import digest_of
+from rebaser_core.messages.dead_letter import read_dead_at, read_redrive
 from rebaser_core.updates import Update
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from rebaser_core.commit import Commit, Kind, TailRow
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import check_tail, copy_row, decode_addresses, decode_tail, encode_tail, read_blobs
-from rebaser_core.messages.branch_headers import LIST
+from rebaser_core.messages.headers.branches import LIST
 from rebaser_core.state.change_set import BrokenChain
 
 _Message: TypeAlias = tuple[int, dict[str, str], bytes]

@@ -2,5 +2,5 @@
 
 `environment` reads the distributions, `model` turns them into updates, `story` chooses the edits, `player` sends them,
 `branch_scene` plays the scene on a branch, `check` computes every value again by other means, `screen` prints, and
-`run` starts and stops the system. Only `rebaser.cli.commands.operation.demo` imports this package, when the demo runs.
+`run` starts and stops the system. Only `rebaser.cli.commands.running.demo` imports this package, when the demo runs.
 """

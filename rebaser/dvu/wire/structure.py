@@ -16,7 +16,7 @@ import pyarrow as pa
 from rebaser.dvu.wire.column import UNKNOWN, Column
 from rebaser.dvu.wire.framing import pack, unpack
 from rebaser.dvu.wire.packet import VERSION, Packet, Template, decode_templates, encode_templates
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.errors import DvuError
 
 Ints = npt.NDArray[np.int32]

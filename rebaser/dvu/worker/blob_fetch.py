@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
-from rebaser_core.blob_address import address_of, check_address, path_of
+from rebaser_core.blobs.address import address_of, check_address, path_of
 from rebaser_core.errors import DvuError
 
 _RETRY = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from rebaser.dvu.wire.structure import Structure
 from rebaser.dvu.worker.blob_fetch import open_store
-from rebaser_core.blob_address import address_of
+from rebaser_core.blobs.address import address_of
 from rebaser_core.errors import DvuError
 
 # The environment variable that names the folder. The default is a folder of this user in the system's temporary folder.

@@ -8,12 +8,12 @@ from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import Any
 
-from rebaser_core.blob_address import check_address
+from rebaser_core.blobs.address import check_address
 from rebaser_core.commit import BlobRef, Decision, Outcome
-from rebaser_core.content_digest import SIZE
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.ids import RequestId
+from rebaser_core.messages.content_digest import SIZE
 
 _OUTCOMES = {str(outcome): outcome for outcome in Outcome}
 _EMPTY: list[Any] = [None, None, None, 0, "", "", 0, 0, 0, 0, None]  # the fields that a short row leaves out

@@ -72,7 +72,7 @@ def status(
     from rebaser.cli.runner import run_async
 
     if ws is not None and cs is not None:
-        from rebaser.cli.commands.operation.status_history import show_history
+        from rebaser.cli.commands.observing.status_history import show_history
 
         return show_history(checked_key(ws, cs), json, nats, prefix)
     workspace = ws or workspace

@@ -47,7 +47,7 @@ def gc(
     from rebaser.cli import logs
     from rebaser.cli.runner import run_async
     from rebaser.settings import load_settings
-    from rebaser_core.garbage import MIN_GRACE
+    from rebaser_core.blobs.garbage import MIN_GRACE
 
     logs.configure("warning", "auto")
     seconds = _seconds(grace)

@@ -8,8 +8,8 @@ import json
 from rebaser_core.commit import Applied, Commit, Kind
 from rebaser_core.encoding.envelope import APPLIED, COVERS, DEBT, DIGESTS, UNKNOWN, Headers
 from rebaser_core.encoding.payload import malformed
-from rebaser_core.messages.branch_headers import read_branch
-from rebaser_core.messages.decision import write_digests
+from rebaser_core.messages.commit_fields.decision import write_digests
+from rebaser_core.messages.headers.branches import read_branch
 
 
 def sweep_headers(commit: Commit) -> dict[str, str]:

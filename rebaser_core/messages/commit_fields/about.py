@@ -7,7 +7,7 @@ from rebaser_core.commit import Authorship, BranchStatus, Commit, Kind, Marking,
 from rebaser_core.encoding.envelope import Body, Count
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.ids import RequestId, check_token
-from rebaser_core.messages.origin import read_status
+from rebaser_core.messages.commit_fields.origin import read_status
 
 
 class RevertsV3(Body):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebaser.cli.commands.operation.status import server_object, show_servers
+from rebaser.cli.commands.observing.status import server_object, show_servers
 from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 from rebaser.cli.output import console

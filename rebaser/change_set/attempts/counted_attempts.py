@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import anyio
 
+from rebaser.change_set.attempts.poison import recorded_attempt
 from rebaser.change_set.log.commit_log import CommitLog
-from rebaser.change_set.poison import recorded_attempt
 from rebaser.runtime.context import Context
 from rebaser_core.backoff import exponential_delay
 from rebaser_core.commit import Attempt

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rebaser.cli.commands.operation.serve import AckWait, Durability, Replicas, SweepInterval
+from rebaser.cli.commands.running.serve import AckWait, Durability, Replicas, SweepInterval
 from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import ACCESS_VALUES, DEFAULT_NATS, Json, Nats, Prefix
 from rebaser.cli.output import console

@@ -70,7 +70,7 @@ def top(
             if json or once or not (sys.stdout.isatty() and console.is_terminal()):
                 await _print(client, workspace, interval, once=once, json=json, limit=limit)
             else:
-                from rebaser.cli.commands.operation.top_live import LiveTop
+                from rebaser.cli.commands.observing.top_live import LiveTop
 
                 await LiveTop(client, workspace, interval, nats).run()
 
@@ -124,7 +124,7 @@ def _write_tables(limit: int, view: "FleetView") -> None:
 
 def view_object(view: "FleetView", limit: int | None) -> dict[str, Any]:
     """Return a view as JSON. The change sets come in the order of their urgency."""
-    from rebaser.cli.commands.operation.status import server_object
+    from rebaser.cli.commands.observing.status import server_object
     from rebaser.cli.output.change_format import time_json
     from rebaser.cli.output.top_view import TopScreen
 

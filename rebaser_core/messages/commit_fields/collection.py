@@ -1,6 +1,6 @@
 """The wire format of the run that a `gc` commit records."""
 
-from rebaser_core.blob_address import check_address
+from rebaser_core.blobs.address import check_address
 from rebaser_core.commit import BlobRef, Collection, Kind
 from rebaser_core.encoding.envelope import Body, Count
 from rebaser_core.encoding.payload import malformed

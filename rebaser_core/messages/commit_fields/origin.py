@@ -5,14 +5,14 @@ from typing import Any
 
 from pydantic import Field
 
-from rebaser_core.blob_address import check_address
+from rebaser_core.blobs.address import check_address
 from rebaser_core.commit import BlobRef, BranchStatus, CarriedOutcome, Commit, Origin, TailRow
-from rebaser_core.content_digest import SIZE
 from rebaser_core.encoding.envelope import Body, Count
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.ids import check_token
-from rebaser_core.messages.decision import read_decision, write_decision
+from rebaser_core.messages.commit_fields.decision import read_decision, write_decision
+from rebaser_core.messages.content_digest import SIZE
 
 AUTO, MANUAL = "auto", "manual"  # `auto`: the owner of a branch pulls without a request
 

@@ -11,8 +11,8 @@ from rebaser_core.commit import BranchStatus, Commit, Kind, Replay, Strategy
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.limits import Limits
+from rebaser_core.messages.commit_fields.origin import read_blob, write_blob
 from rebaser_core.messages.delta import decode_delta, encode_delta, read_delta, write_delta
-from rebaser_core.messages.origin import read_blob, write_blob
 from rebaser_core.updates import Update, check_id
 
 _STRATEGIES = {str(strategy): strategy for strategy in Strategy}

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from rebaser.cli.commands.operation.serve import Spark
+from rebaser.cli.commands.running.serve import Spark
 
 
 def demo(

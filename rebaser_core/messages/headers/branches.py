@@ -18,13 +18,13 @@ Invariant: the functions that read headers return what was written, or raise `Un
 
 from collections.abc import Iterable
 
-from rebaser_core.blob_address import check_address
+from rebaser_core.blobs.address import check_address
 from rebaser_core.commit import BranchStatus, BranchSummary, Commit, Kind, Source
 from rebaser_core.encoding.envelope import BLOBS, BRANCH, CBOR, EDITED, FROM, PROTECTED, Headers, dumps, loads
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import RebaserError
 from rebaser_core.limits import COMMIT_LIMITS
-from rebaser_core.messages.origin import AUTO, read_status
+from rebaser_core.messages.commit_fields.origin import AUTO, read_status
 
 LIST = "@"  # in front of the address of a list
 MAX_ADDRESSES = 200  # in one header, to keep it short

@@ -13,7 +13,7 @@ Invariant: only `plan` decides what is deleted. Its callers find out which blobs
 
 from collections.abc import Iterable, Mapping
 
-from rebaser_core.blob_address import ADDRESS_BYTES, address_of, address_of_bytes, bytes_of_address
+from rebaser_core.blobs.address import ADDRESS_BYTES, address_of, address_of_bytes, bytes_of_address
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RESERVED, ChangeSetKey
 from rebaser_core.record import record

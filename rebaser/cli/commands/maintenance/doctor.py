@@ -63,7 +63,7 @@ def doctor(
 
     logs.configure("error", "console")  # the repair runs code of the server, which logs through structlog
     if workspace is None and not (repair or yes or save):
-        from rebaser.cli.commands.operation.doctor_installation import check_installation
+        from rebaser.cli.commands.maintenance.doctor_installation import check_installation
 
         return check_installation(nats, prefix, as_json=json)
     if workspace is None or change_set is None:

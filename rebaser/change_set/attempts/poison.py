@@ -34,10 +34,10 @@ from rebaser.runtime.context import Context
 from rebaser_client.backoff import Backoff
 from rebaser_client.jetstream import Message
 from rebaser_core.commit import Attempt, Kind
-from rebaser_core.dead_letter import claimed_id, read_redrive
 from rebaser_core.decisions.queued_request import QueuedRequest
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import sequence_id
+from rebaser_core.messages.dead_letter import claimed_id, read_redrive
 from rebaser_core.record import record
 
 POISON = "poison"  # error code of a request that is rejected because it killed or hung its owners

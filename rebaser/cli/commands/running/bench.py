@@ -10,7 +10,7 @@ from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 from rebaser.cli.output import console
 
 if TYPE_CHECKING:
-    from rebaser.cli.commands.operation.bench_load import LoadReport
+    from rebaser.cli.commands.running.bench_load import LoadReport
 
 
 def bench(
@@ -44,7 +44,7 @@ def bench(
     reads logs and values back, and checks that every request was applied once and in order, and that every value is
     exact. If one of these checks fails, the exit code is 1.
     """
-    from rebaser.cli.commands.operation.bench_load import LoadPlan, run_load
+    from rebaser.cli.commands.running.bench_load import LoadPlan, run_load
     from rebaser.cli.options import checked_key
     from rebaser.cli.runner import run_async
 

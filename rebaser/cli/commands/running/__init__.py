@@ -1,0 +1,4 @@
+"""The commands that start servers, prepare an installation for them, demonstrate the system, or measure it under load.
+
+`bench_load` generates the load of `bench`.
+"""
