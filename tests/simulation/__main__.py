@@ -11,7 +11,8 @@ import secrets
 import sys
 from collections import Counter
 
-from tests.simulation.bugs import BUGS, plant
+from tests.simulation.bugs import BUGS
+from tests.simulation.bugs.finding import plant
 from tests.simulation.runs import Run, run_all
 from tests.simulation.setup import Mode
 from tests.simulation.ways import ELSEWHERE, WAYS
@@ -41,9 +42,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--keep-going", action="store_true", help="go on after a violation, and list all at the end")
     parser.add_argument("--mode", choices=[mode.value for mode in Mode], help="if not the one that the seed has")
-    parser.add_argument(
-        "--bug", choices=[bug.name for bug in BUGS], help="plant this one, see tests/simulation/bugs.py"
-    )
+    parser.add_argument("--bug", choices=[bug.name for bug in BUGS], help="plant this one, see tests/simulation/bugs")
     parser.add_argument("--digest", action="store_true", help="a line with the hash of its trace for each run")
     parser.add_argument("--ways", action="store_true", help="count the ways that are taken; one that never is, fails")
     given = parser.parse_args()

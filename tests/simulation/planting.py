@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 Change: TypeAlias = tuple[str, str, str]  # module, what stands there, what is to stand there
 ROOTS = ("rebaser", "rebaser_core", "rebaser_client", "tests.simulation", "tests.support.garbage")
-KEPT = ("tests.simulation", "tests.simulation.planting", "tests.simulation.bugs")
+KEPT = ("tests.simulation", "tests.simulation.planting")  # and all of `tests.simulation.bugs`
 
 
 class Outgrown(Exception):  # noqa: N818 - what it is
@@ -37,7 +37,9 @@ def planted(changes: Sequence[Change]) -> Iterator[ModuleType]:
 
 def _forget() -> None:
     for name in list(sys.modules):
-        if name not in KEPT and any(name == root or name.startswith(f"{root}.") for root in ROOTS):
+        if name in KEPT or name.startswith("tests.simulation.bugs"):
+            continue
+        if any(name == root or name.startswith(f"{root}.") for root in ROOTS):
             del sys.modules[name]
 
 

@@ -1,0 +1,30 @@
+"""Plants each bug and lets the simulation find it: `PYTHONHASHSEED=0 python -m tests.simulation.bugs`."""
+
+import argparse
+import sys
+import time
+
+from tests.simulation.bugs import BUGS
+from tests.simulation.bugs.finding import find
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.bugs", description=__doc__)
+    parser.add_argument("--part", default="1/1", help="2/3: the second third")
+    parser.add_argument("--only", default="", help="bugs that have this in their names")
+    given = parser.parse_args()
+    missed = 0
+    part, parts = (int(number) for number in given.part.split("/"))
+    for one in BUGS[part - 1 :: parts]:
+        if given.only in one.name:
+            began = time.process_time()
+            seed, text = find(one)
+            took = time.process_time() - began
+            missed += not seed
+            told = f"seed {seed}: {text[:150]}" if seed else "NOT FOUND"
+            print(f"{one.name} ({one.mode}, {took:.1f} s): {told}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
