@@ -12,7 +12,7 @@ from tests.simulation.book import Book
 from tests.simulation.forks import action_of
 
 if TYPE_CHECKING:
-    from tests.simulation.checker import Asked, History
+    from tests.simulation.history import Asked, History
 
 
 def merged(branch: Book, position: int, target: Book, base: int) -> tuple[list[Update], list[str]]:

@@ -33,8 +33,8 @@ from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Set, Update
-from tests.simulation.checker import Violation
 from tests.simulation.environment import replaced
+from tests.simulation.history import Violation
 from tests.simulation.loop import Livelock, Process, SimLoop
 from tests.simulation.model.server import NatsModel
 from tests.simulation.model.store import Headers

@@ -11,7 +11,7 @@ from tests.simulation.book import Book, as_null
 from tests.simulation.rebases import Disputed
 
 if TYPE_CHECKING:
-    from tests.simulation.checker import Asked, History
+    from tests.simulation.history import Asked, History
 
 
 A = TypeVar("A")

@@ -21,7 +21,7 @@ from rebaser_client.jetstream import Connection
 from rebaser_client.requests.resender import Resender
 from rebaser_core.commit import DVU_ATTEMPT
 from rebaser_core.ids import ChangeSetKey
-from tests.simulation.checker import Violation
+from tests.simulation.history import Violation
 from tests.simulation.loop import PROCESS, Process, State
 
 LEFT_FOR = 40.0  # virtual seconds until what is left when all is done is left for good; a publisher gives up after 30

@@ -19,7 +19,7 @@ from rebaser_core.checkpoint import open_checkpoint
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.messages import decode_addresses, decode_commit, read_blobs
 from rebaser_core.streams.subjects import Subjects
-from tests.simulation.checker import Violation
+from tests.simulation.history import Violation
 from tests.simulation.model.store import Stored, Stream
 
 DELAYED = 300.0  # seconds that a message may be under way, at most

@@ -8,7 +8,7 @@ import anyio
 
 from rebaser_client import PositionPurged, RebaserClient
 from rebaser_core.errors import RebaserError
-from tests.simulation.checker import History, Violation, that
+from tests.simulation.history import History, Violation, that
 from tests.simulation.left import nothing_left
 
 

@@ -14,7 +14,7 @@ from rebaser_core.updates import Remove, Update
 from tests.simulation.book import Definition, as_null
 
 if TYPE_CHECKING:
-    from tests.simulation.checker import Asked, History
+    from tests.simulation.history import Asked, History
 
 SETTLES = "settle-"  # the ids of requests that servers send begin with this
 SETTLED_IN = 55.0  # virtual seconds for which a pull leaves an apply to such a request, at least

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from rebaser_core.commit import Outcome
 from rebaser_core.streams.subjects import Subjects
-from tests.simulation.checker import Checker, History
+from tests.simulation.checker import Checker
+from tests.simulation.history import History
 from tests.simulation.model.store import Stream
 from tests.simulation.rebases import left_behind
 

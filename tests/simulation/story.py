@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from rebaser_client import ChangeSetState, RebaserClient
 from tests.simulation.book import FAULT
-from tests.simulation.checker import History, Violation
 from tests.simulation.clients import (
     Programme,
     Told,
@@ -23,6 +22,7 @@ from tests.simulation.clients import (
 )
 from tests.simulation.collecting import Garbage
 from tests.simulation.environment import prepare, replaced
+from tests.simulation.history import History, Violation
 from tests.simulation.left import LEFT_FOR, LOOK_AGAIN, nothing_left
 from tests.simulation.loop import Livelock, Process, State
 from tests.simulation.model.consumers import PushConsumer

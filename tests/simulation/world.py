@@ -21,10 +21,11 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesResponse, Success
 from rebaser_core.streams.subjects import Subjects
 from tests.simulation.appends import Appends
-from tests.simulation.checker import Checker, Violation, is_reply
+from tests.simulation.checker import Checker, is_reply
 from tests.simulation.clients import Programme
 from tests.simulation.engine import Engine
 from tests.simulation.faults import Plan, SeededFaults
+from tests.simulation.history import Violation
 from tests.simulation.left import Left
 from tests.simulation.loop import PROCESS, Process, SimLoop, State
 from tests.simulation.model.server import NatsModel

@@ -1,0 +1,127 @@
+"""What the simulation knows of each change set: what was asked, and what its log says became of it."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rebaser_core.commit import Applied, BranchStatus, Decision
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import EnqueueUpdatesRequest
+from rebaser_core.updates import Update
+from tests.simulation.book import Book
+from tests.simulation.forks import Deleted
+from tests.simulation.rebases import Disputed
+from tests.simulation.tries import Tries
+
+
+class Violation(Exception):  # noqa: N818 - what it is
+    """A promise was broken."""
+
+
+def that(true: bool, otherwise: str) -> None:
+    if not true:
+        raise Violation(otherwise)
+
+
+@dataclass
+class Asked:
+    """A request as it was stored. `request_id` is empty if nobody could read it."""
+
+    sequence: int
+    request_id: str
+    message: EnqueueUpdatesRequest | None
+    at: float  # virtual seconds
+    redrive: int = 0
+    dead_at_ms: int = 0  # when it died, if it was redriven
+    outdated: Callable[[], float] = lambda: -math.inf  # when a deposed leader answered a read last
+
+    @property
+    def knows(self) -> float:
+        """Whoever decides it knows what was stored by then, in other logs, too."""
+        return self.at if self.outdated() < self.at else -math.inf
+
+
+@dataclass
+class History:
+    """One change set: what was asked, and what its log says became of it."""
+
+    key: ChangeSetKey
+    asked: dict[int, Asked] = field(default_factory=dict)
+    decided: dict[int, tuple[Decision, int]] = field(default_factory=dict)
+    outcomes: dict[str, tuple[Decision, int]] = field(default_factory=dict)  # the newest of each id
+    answers: dict[str, list[tuple[Decision, int]]] = field(default_factory=dict)  # all of each id
+    dead: set[int] = field(default_factory=set)  # sequences of which a dead letter is stored
+    skipped: set[int] = field(default_factory=set)  # sequences declared dead after they were decided and forgotten
+    owners: list[str] = field(default_factory=list)  # who owned it, in order
+    last: int = 0
+    applied: Applied | None = None
+    covers: int = 0
+    debt: int = 0
+    checkpoint: int = 0
+    named: list[tuple[int, int]] = field(default_factory=list)  # checkpoints: log sequence, when named (Unix ms)
+    reads_from: dict[int, int] = field(default_factory=dict)  # by commit: the checkpoint that it names, 0 for none
+    times: dict[int, float] = field(default_factory=dict)  # by log sequence, virtual seconds
+    book: Book = field(default_factory=Book)
+    deltas: dict[int, tuple[int, list[Update]]] = field(default_factory=dict)  # with the commit in front of it
+    purged: int = 0  # the newest commit that was removed
+    last_edit: int = 0
+    commits: int = 0
+    writer: str = ""
+    birth: int = 0  # the commit that created it
+    statuses: list[tuple[int, BranchStatus]] = field(default_factory=list)  # commits that gave it a status
+    targets: list[tuple[int, tuple[str, int]]] = field(default_factory=list)  # commits that gave it a target and a base
+    own: int = 0  # the newest commit with edits of its own
+    disputes: dict[str, Disputed] = field(default_factory=dict)  # conflicts with the target
+    disputed_at: dict[int, dict[str, Disputed]] = field(default_factory=dict)  # by commit
+    patches: dict[int, tuple[set[str], set[str]]] = field(default_factory=dict)  # by position: ids changed, ids taken
+    replays: set[int] = field(default_factory=set)  # commits that took over what the target did
+    lineage: list[int] = field(default_factory=list)  # the commits that make it up, of its origins as well
+    # Commits that applied a branch, with its name, its position, and whether it stays open.
+    takes: list[tuple[int, str, int, bool]] = field(default_factory=list)
+    all_takes: list[tuple[int, str, int, bool]] = field(default_factory=list)  # also before it was deleted
+    born_ms: int = 0  # when it was created
+    restored: int = 0  # the newest commit that brought it back
+    deleted: "Deleted | None" = None  # what it was
+    follows: bool = False  # whether it follows its target
+    loaded: dict[str, float] = field(default_factory=dict)  # when servers had loaded it last, in virtual seconds
+    excused: float = 0.0  # when a server last said that it cannot bring it up to date
+    edits_at: list[int] = field(default_factory=list)  # all commits that edited it
+    marks: list[tuple[int, bool]] = field(default_factory=list)  # commits that protected it, or did so no longer
+    tries: Tries = field(kw_only=True)
+
+    @property
+    def protected(self) -> bool:
+        return self.marks[-1:] != [] and self.marks[-1][1]
+
+    @property
+    def status(self) -> BranchStatus:
+        return self.statuses[-1][1] if self.statuses else BranchStatus.OPEN
+
+    def status_at(self, position: int) -> BranchStatus:
+        return ([BranchStatus.OPEN] + [status for at, status in self.statuses if at <= position])[-1]
+
+    @property
+    def gone(self) -> bool:
+        return self.status is BranchStatus.DELETED
+
+    @property
+    def closed(self) -> bool:
+        return self.status is not BranchStatus.OPEN
+
+    def taken_at(self, *, base: int, name: str) -> bool:
+        """Whether the branch `name` was applied after `base`."""
+        return any(at > base and one == name for at, one, _, _ in self.takes)
+
+    @property
+    def target(self) -> tuple[str, int]:
+        """What it branches from, and the base."""
+        return self.targets[-1][1] if self.targets else ("", 0)
+
+    def target_at(self, sequence: int) -> tuple[str, int]:
+        """The same as of one of its commits."""
+        return next((target for at, target in reversed(self.targets) if at <= sequence), ("", 0))
+
+    def closed_at(self, time: float) -> bool:
+        """Whether it was closed at that time."""
+        known = [status for at, status in self.statuses if self.times[at] <= time]
+        return known[-1:] != [] and known[-1] is not BranchStatus.OPEN
