@@ -1,4 +1,5 @@
-"""A real nats-server for all tests, one of its own for those that kill it, and streams that no other test sees."""
+"""Fixtures for all tests: a shared nats-server, a separate one for tests that kill it, and streams that no other test
+uses. Also the order of the tests and their limits of time."""
 
 import functools
 import inspect
@@ -12,8 +13,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-# Some hundred processes start in a run. Where Python may keep no bytecode beside its sources, each would compile all
-# that it imports, which is seconds of work. So would this one, and those that run its tests.
+# A run starts some hundred processes. If Python may not write bytecode next to the sources, each process would compile
+# all modules that it imports, which takes seconds. So this process and its children write bytecode to a separate
+# folder.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
     sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
@@ -36,32 +38,36 @@ from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions, streams
 from tests.support.cluster import Cluster, cluster_in
 
-REGISTRY.build()  # as servers and senders do: tests may decode any message on the loop
+# Servers and senders also build this at start. Without it, the first decoder on an event loop would build it there.
+REGISTRY.build()
 
-# A machine at work on something else is no defect: no example has a deadline, nor is making one ever too slow. Each run
-# makes new examples: many short runs find as much as a long one.
+# A busy machine is not a defect, so no example has a deadline and no strategy counts as too slow. Each run makes new
+# examples, so that many short runs find as much as a long run.
 settings.register_profile("long", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("short", settings.get_profile("long"), max_examples=35)
 
-# Small local files: of a server that starts, of workers, whose part tests do on the loop, and credentials, which
-# nats-py reads whenever it connects.
+# Functions that may read and write files on the event loop, because the files are small. They run when a server starts,
+# in workers (whose code tests run on the loop), and when nats-py reads credentials for a connection.
 SMALL_FILES = {
-    "dateutil/tz/_tzfile.py": {"_load_file"},  # once in a process: pandas, which pyarrow imports where it is installed
+    "dateutil/tz/_tzfile.py": {"_load_file"},  # once in a process, when pyarrow imports pandas
     "numba/core/dispatcher.py": {"compile", "_compile_for_args"},  # once on a machine
     "rebaser/dvu/compiled/loader.py": {"load", "compile_module", "is_cached"},  # once in a process
     "rebaser/dvu/fingerprint.py": {"code"},  # once in a process
     "rebaser/dvu/functions/registry.py": {"registry"},  # once in a process
-    "rebaser/dvu/wire/mailbox.py": {"put", "_write", "get", "__call__", "visited_nodes"},  # a worker's, here in tests
+    # Code of workers, which tests run on the loop.
+    "rebaser/dvu/wire/mailbox.py": {"put", "_write", "get", "__call__", "visited_nodes"},
     "rebaser/dvu/worker/structure_cache.py": {"_read", "write"},
     "rebaser/embedded/nats.py": {"embedded_nats", "find_binary", "start", "_watch"},
     "rebaser_client/nats/access.py": {"_read"},
     "nats/aio/client.py": {"_get_nkeys_seed", "_read_creds_user_jwt", "_read_creds_user_nkey"},
 }
 
-# Folders of benchmarks, since to watch takes time, and of tests that plan on the loop, which compiles and caches code.
+# Folders whose tests may block the event loop: watching would slow benchmarks down, and some Spark tests compile code
+# while they plan on the loop.
 UNWATCHED = {"benchmarks", "spark"}
 
-# What takes longest, in this order: else it would still run in one process while the others have nothing left to do.
+# The folders whose tests take longest, in the order in which they begin. If they began last, one process would still
+# run them while the other processes have nothing to do.
 LONGEST = (
     "tests/spark/",
     "tests/acceptance/",
@@ -75,7 +81,7 @@ COMPILE = (
     "from rebaser.dvu.compiled import loader; from rebaser.dvu.planning import warm_up; loader.load(); warm_up.warm()"
 )
 
-IN_TIME = 0.8  # of a test's timeout: the rest is for its fixtures
+IN_TIME = 0.8  # share of a test's timeout; the rest is for its fixtures
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -84,21 +90,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Four processes run the whole suite, since half of it waits; one runs named tests. `-n` overrules both."""
-    # A shell starts what it runs in the background with SIGINT ignored, and so would be all that the tests start.
+    """Run the whole suite in four processes, because half of it waits, and named tests in one. The option `-n`
+    overrides this."""
+    # A shell starts background jobs with SIGINT ignored, and child processes inherit that. Tests send SIGINT to theirs.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     option = config.option
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
     if whole and config.pluginmanager.hasplugin("xdist") and option.numprocesses is None and not option.usepdb:
         option.numprocesses, option.dist, option.loadscopereorder = 4, "loadfile", False
-        if not loader.is_cached():  # half a minute of work that all processes would begin with, each on its own
+        if not loader.is_cached():  # Compiling takes half a minute, and each process would do it.
             subprocess.run([sys.executable, "-c", COMPILE], check=False, cwd=config.rootpath)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file stays together, and so do files that share what takes long to start: `spark`, halves of `acceptance`."""
+    """Keep a file in one process, and also files that share something slow to start: all of `spark`, and each half of
+    `acceptance`."""
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
     class Scheduling(LoadFileScheduling):  # type: ignore[misc]
@@ -117,7 +125,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if hasattr(config, "workerinput"):  # one of several processes: files are dealt out in this order
+    if hasattr(config, "workerinput"):  # In a worker of pytest-xdist, files are distributed in this order.
         items.sort(key=lambda item: next((at for at, one in enumerate(LONGEST) if item.nodeid.startswith(one)), 99))
     if not config.getoption("--long"):
         skip = pytest.mark.skip(reason="long: pass --long to run it")
@@ -128,10 +136,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True, wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
-    """Cancel an asynchronous test that is about to be too late, so that it fails and what it opened is closed.
+    """Cancel an asynchronous test shortly before its timeout, so that the test fails and everything that it opened is
+    closed.
 
-    The signal of pytest-timeout would be raised in whatever the event loop runs. The test would wait on, and with it,
-    for ever, its fixtures and all tests behind it, which run in the same task.
+    The signal of pytest-timeout would be raised in whatever code the event loop is running. The test would then wait
+    for ever, and so would its fixtures and all later tests, which run in the same task.
     """
     test, bound = pyfuncitem.obj, IN_TIME * timeout_of(pyfuncitem)
     if bound and inspect.iscoroutinefunction(test):
@@ -146,7 +155,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
 
 
 def timeout_of(item: pytest.Item) -> float:
-    """Seconds until pytest-timeout ends it, its fixtures included; 0: never."""
+    """Return the seconds after which pytest-timeout ends the test, including its fixtures; 0 if there is no limit."""
     marker, given = item.get_closest_marker("timeout"), item.config.getoption("timeout")
     if marker is not None:
         given = marker.args[0]
@@ -154,7 +163,7 @@ def timeout_of(item: pytest.Item) -> float:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """What tests have to tell, whatever became of them."""
+    """Print the texts that tests recorded with the property `told`, whether they passed or failed."""
     for reports in terminalreporter.stats.values():
         for report in reports:
             for name, text in getattr(report, "user_properties", ()):
@@ -169,9 +178,9 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def nothing_blocks_the_loop(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A call of the product that blocks the event loop fails the test: it would hold up all change sets of a server.
+    """Fail the test if the product blocks the event loop, because that would delay all change sets of a server.
 
-    Looking at a file's metadata counts as no such call; structlog does so for each traceback that it shows.
+    Reading a file's metadata is allowed: structlog does so for each traceback that it shows.
     """
     folder = request.path.parent.name
     if "anyio" not in request.keywords or folder in UNWATCHED:
@@ -191,13 +200,13 @@ def nothing_blocks_the_loop(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def structures_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests that do a worker's part leave nothing in its folder, and find nothing there."""
+    """Give tests that run a worker's code a cache folder of their own, which is empty at first."""
     os.environ[FOLDER_VARIABLE] = str(tmp_path_factory.mktemp("structures"))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left_running() -> Iterator[None]:
-    """No nats-server that a test started outlives the run."""
+    """Check at the end of the run that no nats-server that a test started is still running."""
     yield
     command = ["ps", "-o", "args=", "--ppid", str(os.getpid())]
     children = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
@@ -205,7 +214,7 @@ def nothing_left_running() -> Iterator[None]:
 
 
 class Events:
-    """Log events of a test, to be looked at or waited for."""
+    """The log events of a test, to read or to wait for."""
 
     def __init__(self) -> None:
         self.entries: list[EventDict] = []
@@ -215,7 +224,7 @@ class Events:
         return [entry for entry in self.entries if entry["event"] == name]
 
     async def wait_for(self, matches: Callable[[EventDict], bool]) -> None:
-        """Return when an event that `matches` is logged, from now on."""
+        """Return when an event for which `matches` returns true is logged after this call."""
         heard = anyio.Event()
         self._waiting.append((matches, heard))
         await heard.wait()
@@ -232,7 +241,7 @@ class Events:
 def events() -> Iterator[Events]:
     events = Events()
     before = structlog.is_configured()
-    structlog.configure()  # the library is silent without
+    structlog.configure()  # without this, the library logs nothing
     processors = structlog.get_config()["processors"]
     processors.insert(0, events)
     yield events
@@ -243,7 +252,8 @@ def events() -> Iterator[Events]:
 
 @pytest.fixture(scope="session")
 def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedNats]:
-    """The nats-server that tests share. It runs beside the tests' event loop, so that they can be synchronous, too."""
+    """The nats-server that tests share. Its event loop runs in a thread of its own, so synchronous tests can use it,
+    too."""
     folder = tmp_path_factory.mktemp("nats")
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(embedded_nats(folder)) as server:
         yield server
@@ -256,14 +266,14 @@ def nats_url(nats_server: EmbeddedNats) -> str:
 
 @pytest.fixture
 async def own_nats(anyio_backend: str, tmp_path: Path) -> AsyncIterator[EmbeddedNats]:
-    """A nats-server of this test's own, to be killed and started again."""
+    """A nats-server for one test, which may kill and restart it."""
     async with embedded_nats(tmp_path / "nats") as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes that tests share; see `cluster`."""
+    """Three NATS nodes that tests share through the fixture `cluster`."""
     folder = tmp_path_factory.mktemp("cluster")
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(cluster_in(folder)) as cluster:
         yield cluster
@@ -271,7 +281,7 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
 
 @pytest.fixture
 async def cluster(anyio_backend: str, shared_cluster: Cluster) -> AsyncIterator[Cluster]:
-    """Three nodes that form a cluster, whole and empty: a test may end them as it likes."""
+    """A complete cluster of three nodes without streams. A test may end its nodes: they are restored afterwards."""
     await shared_cluster.restore()
     yield shared_cluster
     await shared_cluster.restore()
@@ -280,7 +290,7 @@ async def cluster(anyio_backend: str, shared_cluster: Cluster) -> AsyncIterator[
 
 @pytest.fixture
 def unused_port() -> int:
-    """A port on loopback where nobody listens."""
+    """A port on loopback on which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -299,13 +309,13 @@ async def js(connection: Connection) -> JetStream:
 
 @pytest.fixture
 def subjects() -> Subjects:
-    """Names that no other test uses."""
+    """Subjects with a prefix that no other test uses."""
     return Subjects(f"t{secrets.token_hex(6)}")
 
 
 @pytest.fixture
 async def topology(js: JetStream, subjects: Subjects) -> AsyncIterator[TopologyOptions]:
-    """The streams of `subjects`, gone again after the test."""
+    """The streams of `subjects`, which are deleted after the test."""
     options = TopologyOptions()
     await ensure_topology(js, subjects, options)
     yield options

@@ -1,9 +1,10 @@
-"""What applying one update costs in a small change set and in a large one.
+"""Measures the cost of one update in a small and in a large change set.
 
     python -m tests.benchmarks.apply_size [--small 1000] [--large 1000000] [--updates 2000] [--e2e N] [--json]
 
-The pure core (decide and fold), and with `--e2e N` a running server, whose large change set has N values: reply
-latency p50 with one request in flight. Aim: the large one takes less than twice as long as the small one.
+It measures the pure core (decide and fold). With `--e2e N`, it also measures a running server whose large change set
+has N values: the median latency of replies, with one request in flight. Aim: the large change set takes less than twice
+as long as the small one.
 """
 
 import argparse
@@ -31,11 +32,11 @@ from rebaser_core.ids import RequestId
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Update
 
-BATCH = 5000  # updates in a request while a change set is filled
+BATCH = 5000  # updates per request while a change set is filled
 
 
 def model(count: int) -> Iterator[Update]:
-    """`count` values: every tenth is the sum of the nine before it."""
+    """Yield `count` values, of which every tenth is the sum of the nine before it."""
     for number in range(count):
         if number % 10 == 9:
             yield Derive(f"v/{number}", "sum", {"of": [f"v/{one}" for one in range(number - 9, number)]})
@@ -51,7 +52,7 @@ def filled(count: int) -> ChangeSetState:
 
 
 def append(state: ChangeSetState, request: QueuedRequest) -> Commit:
-    """What an owner does for a request, apart from I/O: decide it, make its commit, fold that."""
+    """Decide a request, build its commit, and fold it, as an owner does apart from I/O."""
     decided = decide(state, Applied("s", state.applied.sequence if state.applied else 0), [request])
     owes = state.owes or state.wakes(decided.delta)
     commit = Commit(
@@ -71,20 +72,20 @@ def append(state: ChangeSetState, request: QueuedRequest) -> Commit:
 
 
 def request(state: ChangeSetState, number: int) -> QueuedRequest:
-    """Sets one value that others depend on, somewhere in the change set."""
+    """Return a request that sets one value, on which others depend."""
     at = number * 7919 * 10 % (len(state.cells) // 10 * 10)
     return QueuedRequest(number + 2, RequestId(f"r{number}"), (Set(f"v/{at}", -number),))
 
 
 def touched(state: ChangeSetState, number: int) -> int:
-    """How many cells one request overwrites; what is laid over those of an open view."""
+    """Return the number of values that one request changes; while a view is open, these are in the overlay."""
     with state.view():
         append(state, request(state, number))
         return len(state.cells._overlay)
 
 
 def core(count: int, updates: int) -> float:
-    """Microseconds for one request, median."""
+    """Return the median time of one request in microseconds."""
     state = filled(count)
     taken = []
     for number in range(updates):
@@ -98,7 +99,8 @@ def core(count: int, updates: int) -> float:
 @contextmanager
 def server(url: str) -> Iterator[None]:
     command = [sys.executable, "-m", "rebaser", "serve", "--nats", url, "--quiescent-period", "600"]
-    child = subprocess.Popen([*command, "--spark", "sc://127.0.0.1:1"], stdout=subprocess.DEVNULL)  # derives nothing
+    # No Spark, because nothing is derived.
+    child = subprocess.Popen([*command, "--spark", "sc://127.0.0.1:1"], stdout=subprocess.DEVNULL)
     try:
         yield
     finally:
@@ -107,7 +109,7 @@ def server(url: str) -> Iterator[None]:
 
 
 async def e2e(small: int, large: int, updates: int) -> dict[str, float]:
-    """Milliseconds until the reply, median, in a small and in a large change set, in turn."""
+    """Return the median milliseconds until the reply, measured in turn in a small and in a large change set."""
     with tempfile.TemporaryDirectory() as folder:
         async with embedded_nats(Path(folder)) as nats:
             with server(nats.url):
@@ -124,7 +126,7 @@ async def ready(client: RebaserClient) -> None:
             try:
                 await client.enqueue_updates_with_reply("size", "ready", [Set("n", 1)])
             except NotReadyError:
-                continue  # it waited for the streams before it said so
+                continue  # The server reports that it is ready only after it has waited for the streams.
             return
 
 

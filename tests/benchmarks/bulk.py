@@ -1,14 +1,15 @@
-"""A large file of updates, and the values of a large change set: processor time of each stage, as a ratio.
+"""Measures the processor time of each stage of a large file of updates, and of reading a large change set, as ratios.
 
     python -m tests.benchmarks.bulk [--updates 244564] [--rounds 5] [--json]
 
-The stages run in this process, one after the other, `--rounds` times; the ratio is that of medians. Each is compared
-with `floor`: the standard library parses each line of the same file with `json.loads`, and does nothing else.
+The stages run in this process, one after the other, `--rounds` times. The ratio is that of the medians of a stage and
+of `floor`, in which the standard library parses each line of the same file with `json.loads`, and does nothing else.
 
-- `file`: `rebaser enqueue --file` reads the file: parsed, checked, encoded as batches.
-- `request`: the server reads the batches: decoded, checked, with their digests.
-- `fold`: the server folds them into the state. `beside`: the same while an update has a view open, and its merge.
-- `load`: a reader folds them from the log: decoded and folded.
+- `file`: `rebaser enqueue --file` reads the file, checks it, and encodes batches.
+- `request`: the server decodes and checks the batches, and computes their digests.
+- `fold`: the server folds them into the state. `beside`: the same while an update has a view open, with the merge
+  afterwards.
+- `load`: a reader decodes them from the log, and folds them.
 - `get`: `rebaser get --json` writes all values.
 """
 
@@ -40,7 +41,8 @@ WORDS = ("core", "util", "net", "http", "json", "parser", "model", "view", "form
 
 
 def lines(count: int, seed: int = 1) -> Iterator[dict[str, Any]]:
-    """`count` updates shaped like the import graph of many packages: sizes and files, and what is derived from them."""
+    """Yield `count` updates shaped like the import graph of many packages: sizes, files, and values derived from these.
+    """
     rng = random.Random(seed)
     names: list[str] = []
     rows: list[dict[str, Any]] = [{"op": "set", "id": "floor", "value": -1}]
@@ -69,7 +71,7 @@ def derive(id_: str, function: str, params: dict[str, Any] | None = None, **inpu
 
 
 def read(data: bytes) -> list[EncodedBatch]:
-    """The batches of a file, as `rebaser enqueue --file` makes them."""
+    """Return the batches that `rebaser enqueue --file` makes of a file."""
     reader = BatchBuilder(JsonLinesParser(check=partial(check_definition, formulas=True)), BATCH, BATCH_BYTES)
     batches: list[EncodedBatch] = []
     with collector_paused():
@@ -80,7 +82,7 @@ def read(data: bytes) -> list[EncodedBatch]:
 
 
 def receive(batches: list[EncodedBatch]) -> list[tuple[Update, ...]]:
-    """The updates of requests, as a server reads them."""
+    """Return the updates of requests as a server reads them."""
     deltas = []
     for batch in batches:
         updates = decode_updates_blob(batch.updates.blob)
@@ -109,7 +111,7 @@ def show(state: ChangeSetState) -> str:
 
 
 def measure(count: int, rounds: int) -> dict[str, dict[str, float]]:
-    """By stage: µs of processor time for each update, and the ratio to the floor."""
+    """Return, by stage, the microseconds of processor time for each update, and the ratio to the floor."""
     data = b"".join(json.dumps(line).encode() + b"\n" for line in lines(count))
     texts = data.splitlines()
     batches = read(data)

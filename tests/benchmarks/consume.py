@@ -1,12 +1,13 @@
-"""Taking messages from a stream: `consume()`, nats-py's `fetch(100)` and a bare subscription in one run, as ratios.
+"""Compares ways to read messages from a stream: `consume()`, nats-py's `fetch(100)`, and a bare subscription, as
+ratios.
 
     python -m tests.benchmarks.consume [--messages 100000] [--sizes 128,1024] [--rounds 5] [--json]
 
-As many messages of the same size each time, each way after the other in each round, each on a connection of its own;
-what counts is the median. `subscription` is nats-py's on a core subject, with a callback, which is the fastest it has:
-no JetStream, no acks. `consume` and `fetch` read a stream in memory through a pull consumer, first with ack policy
-`none`, which is what a bare subscription can be compared with, then with an ack for each message, until the server has
-them all. Aim: ahead of `fetch` both ways, at least 0.7 of `subscription`.
+Each way reads the same number of messages of the same size, on a connection of its own. In each round, the ways are
+measured one after the other; the result is the median. `subscription` is nats-py's on a core subject, with a callback:
+its fastest way, without JetStream and acks. `consume` and `fetch` read a stream in memory through a pull consumer:
+first with ack policy `none`, which is comparable with a bare subscription, then with an ack for each message, until the
+server has all acks. Aim: faster than `fetch` in both cases, and at least 0.7 of `subscription`.
 """
 
 import argparse
@@ -32,8 +33,8 @@ from rebaser_client.jetstream import Connection, Consumer, JetStream
 
 STREAM = "BENCH"
 FETCH = 100
-BLOCK = 256  # messages that are written at once to be delivered to a bare subscription
-AHEAD = 8 * 1024 * 1024  # bytes that may be on their way to it
+BLOCK = 256  # messages that are written at once for a bare subscription
+AHEAD = 8 * 1024 * 1024  # maximum bytes on their way to the bare subscription
 Way = Callable[[str, int, int], Awaitable[float]]
 """From the URL, count and size of the messages to the seconds it took."""
 
@@ -80,7 +81,8 @@ async def fetch_acked(url: str, count: int, size: int) -> float:
 
 
 async def subscription(url: str, count: int, size: int) -> float:
-    """nats-py without JetStream, fed by raw bytes that cost this process next to nothing."""
+    """Measure nats-py without JetStream. A loop that writes raw bytes, at almost no cost for this process, provides the
+    messages."""
     async with nats_py(url) as nc:
         subject, came, done = nc.new_inbox(), 0, asyncio.Event()
 
@@ -135,7 +137,7 @@ async def nats_py(url: str) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def consumer_of(connection: Connection, ack: bool) -> AsyncIterator[Consumer]:
-    """A pull consumer of all messages."""
+    """Create a pull consumer of all messages."""
     config = {"ack_policy": "explicit" if ack else "none", "max_ack_pending": -1}
     consumer = await JetStream(connection).create_consumer(STREAM, config)
     yield consumer
@@ -148,7 +150,7 @@ async def all_acked(consumer: Consumer) -> None:
 
 
 async def fill(url: str, count: int, size: int) -> None:
-    """The stream, with these messages and no others."""
+    """Fill the stream with exactly these messages."""
     async with Connection.connect(url) as connection:
         js = JetStream(connection)
         await js.delete_stream(STREAM)
@@ -157,7 +159,7 @@ async def fill(url: str, count: int, size: int) -> None:
 
 
 async def in_turn(ways: Mapping[str, Way], count: int, size: int, rounds: int) -> dict[str, int]:
-    """Messages/s of each way, the median of its rounds."""
+    """Return the messages per second of each way: the median of its rounds."""
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory() as folder:
         async with embedded_nats(Path(folder)) as server:

@@ -1,12 +1,14 @@
-"""What a worker takes for one packet: decode, compute, encode; compiled, in Python, and beside a bare Numba loop.
+"""Measures a worker's work on one packet (decode, compute, encode): compiled, in Python, and beside a bare Numba loop.
 
     python -m tests.benchmarks.evaluate [--sizes 1000,100000,1000000] [--scalar-up-to 100000] [--runs 7] [--json]
 
-Shapes: chain (+1), fanout (one feeds all), fanin (a sum of all), running (totals), grid (mean of up and left), dag (of
-any three earlier ones), scale_free (of three that are the likelier the more use them already), islands (dags of 100).
-Doubles; `first` computes all, nothing known before; `again` computes all and nothing comes out other than it was.
-Medians, ms. The bare loop has the formulas written into it, knows no kinds, no cutoff and no packets: the limit of this
-machine.
+Shapes: chain (+1), fanout (one value is the input of all), fanin (one sum of all), running (running totals), grid (mean
+of the upper and the left value), dag (any three earlier values), scale_free (three earlier values, each drawn with a
+probability that grows with its uses), islands (dags of 100 values).
+
+All values are doubles. `first` computes everything with no previous values. `again` computes everything, and no result
+differs from its previous value. Figures are medians in ms. The bare loop has the formulas compiled into it, and no
+kinds, no cutoff and no packets: it is the limit of the machine.
 """
 
 import argparse
@@ -51,9 +53,9 @@ ADD_ONE, TWICE, SUM, MEAN_3, PRODUCT_3, MAX_3, MEAN_2, GATE = range(8)
 
 
 def graph(shape: str, size: int, *, gated: bool = False) -> Packet:
-    """About `size` values, constants included, all dirty and unknown.
+    """Return a packet of about `size` values, constants included, all of them dirty and without previous values.
 
-    `gated`: one more value for each constant stands between it and what used it, and lets nothing below 1 through.
+    With `gated`, each constant is used through an additional value that lets nothing below 1 through.
     """
     rng = np.random.default_rng(7)
     shapes = KINDS
@@ -69,7 +71,7 @@ def graph(shape: str, size: int, *, gated: bool = False) -> Packet:
 
 
 def _edges(shape: str, size: int, rng: np.random.Generator) -> tuple[int, NDArray[Any], NDArray[Any]]:
-    """How many constants, the kind of each node, the slots it needs."""
+    """Return the number of constants, the kind of each node, and the slots of its inputs."""
     if shape == "chain":
         return 1, np.full(size - 1, ADD_ONE), np.arange(size - 1)
     if shape == "fanout":
@@ -82,7 +84,7 @@ def _edges(shape: str, size: int, rng: np.random.Generator) -> tuple[int, NDArra
         side = int(size**0.5)
         at = np.arange((side - 1) ** 2)
         row, column = np.divmod(at, side - 1)
-        base = 2 * side - 1  # the corner, the first row, the first column
+        base = 2 * side - 1  # the corner, the first row and the first column
         up = np.where(row == 0, 1 + column, base + at - (side - 1))
         left = np.where(column == 0, side + row, base + at - 1)
         return base, np.full(len(at), MEAN_2), np.stack((up, left), 1).ravel()
@@ -101,9 +103,10 @@ def _edges(shape: str, size: int, rng: np.random.Generator) -> tuple[int, NDArra
 
 
 def _attached(constants: int, nodes: int, rng: np.random.Generator) -> NDArray[Any]:
-    """Three inputs for each node, drawn from all that came before it, once for itself and once for every use of it.
+    """Return three inputs for each node, drawn from all values before it, once for the value itself and once for each
+    of its uses.
 
-    Constants come in between nodes: the oldest values are the most used, and few.
+    Constants are placed between the nodes; otherwise the oldest values would be the most used, and all be constants.
     """
     derived = np.ones(constants + nodes, np.bool_)
     derived[:4] = False
@@ -111,7 +114,8 @@ def _attached(constants: int, nodes: int, rng: np.random.Generator) -> NDArray[A
     before = np.repeat(np.flatnonzero(derived), 3)
     edges = 3 * np.repeat(np.arange(nodes), 3)
     pick = (rng.random(len(before)) * (before + edges)).astype(np.int64)
-    same_as = np.where(pick < before, np.arange(len(pick)), pick - before)  # itself, or an earlier edge
+    # The value itself, or the value of an earlier edge.
+    same_as = np.where(pick < before, np.arange(len(pick)), pick - before)
     while not np.array_equal(further := same_as[same_as], same_as):
         same_as = further
     slots = np.where(derived, constants + np.cumsum(derived) - 1, np.cumsum(~derived) - 1)
@@ -138,7 +142,7 @@ def _work(
 
 
 def known(work: Packet) -> Packet:
-    """The same, with what comes out known already."""
+    """Return the same packet with its results as previous values."""
     sweep = Evaluator(work, registry())
     sweep.run()
     _, work.old, _ = sweep.results()
@@ -146,7 +150,7 @@ def known(work: Packet) -> Packet:
 
 
 def parts(data: bytes) -> dict[str, float]:
-    """ms of each step, and of all."""
+    """Return the milliseconds of each step, and of all."""
     times = [time.perf_counter()]
     work = Packet.decode(data)
     times.append(time.perf_counter())
@@ -167,7 +171,7 @@ def medians(measured: Callable[[], dict[str, float]], runs: int) -> dict[str, fl
 
 @cache
 def bare() -> Any:
-    """The formulas in a Numba loop over some nodes and the very arrays of a packet."""
+    """Return a Numba function that computes some nodes with compiled formulas, from the arrays of a packet."""
     from numba import njit
 
     @njit(cache=True)  # type: ignore[untyped-decorator]
@@ -198,7 +202,7 @@ def bare() -> Any:
 
 
 def plain(work: Packet) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The kind of each node, and where its inputs begin in `refs` (and the end of all)."""
+    """Return the kind of each node, and where its inputs begin in `refs` (with the end of all)."""
     expressions = [shape.params.get("expr") or shape.function for shape in KINDS]
     known = [expressions.index(each.params.get("expr") or each.function) for each in work.templates]
     kinds = np.array(known)[work.template]

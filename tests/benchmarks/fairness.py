@@ -1,16 +1,18 @@
-"""A flood on one change set beside the requests of another, on one server: what the other still gets.
+"""Measures what a change set gets from a server while another change set is flooded with requests.
 
     python -m tests.benchmarks.fairness [--seconds 3] [--rounds 3] [--in-flight 64] [--flood 64] [--backlog 20000]
 
-The flood comes from a process of its own. Phases, after a warm-up, closed loop:
+The flood comes from a process of its own. Each caller waits for an answer before its next request. The phases, after a
+warm-up:
 
 - `alone`, `beside`: the victim with one request in flight, without and with the flood.
-- `share`: the victim with `--in-flight`; its part of all that was applied. Of two, a fair one is a half, whatever the
-  flood has in flight.
-- `backlog`: the victim with one request in flight beside a queue that is filled without waiting for answers.
+- `share`: the victim with `--in-flight` requests; the figure is its share of all applied requests. The fair share is a
+  half, whatever the flood has in flight.
+- `backlog`: the victim with one request in flight, beside a queue that is filled without waiting for answers.
 
-Latency beside a flood is also the machine's, which has four processes to run. What the server does stands in the log:
-`meanwhile` is how many requests of the flood were applied while one of the victim's waited. Two turns are 64.
+The latency during a flood also depends on the machine, which runs four processes. The order of the server's work is in
+the log: `meanwhile` is the number of the flood's requests that were applied while a request of the victim waited. Two
+turns have 64 requests.
 """
 
 import argparse
@@ -34,11 +36,12 @@ from rebaser_client import Commit, RebaserClient, Set
 from rebaser_core.ids import ulid
 from tests.benchmarks.requests import closed_loop, process, wait_for_server
 
-NO_SPARK = "sc://127.0.0.1:1"  # nothing is derived
+NO_SPARK = "sc://127.0.0.1:1"  # no Spark, because nothing is derived
 
 
 async def flood(url: str, key: str, in_flight: int) -> None:
-    """Send until standard input ends; for each line there, say how many requests were answered, if any were."""
+    """Send requests until standard input ends. For each line on it, print the number of answered requests, which is at
+    least 1."""
     answered, some = 0, asyncio.Event()
     async with RebaserClient.connect(url) as client:
 
@@ -60,13 +63,13 @@ async def flood(url: str, key: str, in_flight: int) -> None:
 
 
 class Flood:
-    """A running flood."""
+    """A flood in a process of its own."""
 
     def __init__(self, child: asyncio.subprocess.Process) -> None:
         self._child = child
 
     async def count(self) -> int:
-        """Requests answered so far."""
+        """Return how many requests have been answered so far."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._child.stdin.write(b"\n")
@@ -75,7 +78,7 @@ class Flood:
 
 @asynccontextmanager
 async def flooding(url: str, key: str, in_flight: int) -> AsyncIterator[Flood]:
-    """A flood that is under way; ended, and answered, when this is left."""
+    """Start a flood, and yield it when it runs. At the end, wait for its last answers."""
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "tests.benchmarks.fairness", "flood", url, key, str(in_flight)),
@@ -93,7 +96,7 @@ async def flooding(url: str, key: str, in_flight: int) -> AsyncIterator[Flood]:
 
 
 async def fill(client: RebaserClient, key: str, count: int) -> None:
-    """Queue `count` requests that nobody waits for."""
+    """Queue `count` requests without waiting for answers."""
     todo = iter(range(count))
 
     async def caller() -> None:
@@ -130,13 +133,14 @@ async def one_round(url: str, options: argparse.Namespace) -> dict[str, dict[str
                 out["backlog"] = await closed_loop(call, [f"backlog-{name}"], 1, options.seconds)
             finally:
                 await filling
-            await call(f"filled-{name}")  # answered when all before it are
+            await call(f"filled-{name}")  # answered after all earlier requests
             out["backlog"] |= await meanwhile(client, sent, f"backlog-{name}", f"filled-{name}")
     return out
 
 
 async def meanwhile(client: RebaserClient, sent: dict[str, int], victim: str, flood: str) -> dict[str, float]:
-    """How many requests of `flood` were applied from when one of `victim` was sent until it was applied, too."""
+    """Return how many requests of `flood` were applied between the sending and the applying of a request of `victim`.
+    """
     times: list[int] = []  # when each request of the flood was applied
     async for entry in client.entries("commits", "bench", flood):
         assert isinstance(entry.content, Commit)
@@ -153,7 +157,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         async with embedded_nats(Path(folder)) as nats:
             serve = ("-m", "rebaser", "serve", "--nats", nats.url, "--spark", NO_SPARK, "--log-level", "error")
-            with process(*serve, REBASER_CHECKPOINT_BYTES=str(2**40)):  # else the log is purged before it is read
+            # No checkpoint may be written, because the log would be purged before it is read.
+            with process(*serve, REBASER_CHECKPOINT_BYTES=str(2**40)):
                 await wait_for_server(nats.url, warm=False)
                 rounds = [await one_round(nats.url, options) for _ in range(options.rounds)]
     return summary(rounds)

@@ -1,7 +1,8 @@
-"""The floor: what a bare nats-py program reaches that stores a request, commits by compare-and-set, replies, deletes.
+"""The floor: a bare nats-py program that stores a request, commits with compare-and-set, replies, and deletes.
 
-One worker process, one client process. No recovery, no leases, no retries, no values: only the messages that any such
-system has to send. `python -m tests.benchmarks.floor serve URL` is the worker; `load` is called by the benchmark.
+One process is the worker, one the client. There is no recovery, no lease, no retry and no value: only the messages that
+every such system has to send. `python -m tests.benchmarks.floor serve URL` is the worker; `load` is called by the
+benchmark.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ READY = "floor.ready"
 
 
 class Calls:
-    """Request and reply over one inbox subscription and plain futures."""
+    """Requests and replies over one inbox subscription, with plain futures."""
 
     def __init__(self, nc: Client) -> None:
         self.nc = nc
@@ -57,7 +58,7 @@ async def create_streams(nc: Client) -> None:
 
 
 class Worker:
-    """One ordered push consumer per key; what is queued becomes one commit."""
+    """A worker with one ordered push consumer per key. All queued requests of a key go into one commit."""
 
     def __init__(self, nc: Client) -> None:
         self.nc = nc
@@ -126,7 +127,7 @@ async def serve(url: str) -> None:
 
 
 async def load(url: str, drive: Callable[[Callable[[str], Awaitable[int]]], Awaitable[Any]]) -> Any:
-    """Connect as a client and let `drive` make calls: `await call(key)` gives the key's new counter."""
+    """Connect as a client, and let `drive` make calls: `await call(key)` returns the new counter of the key."""
     nc = await nats.connect(url)
     call, seen = Calls(nc), set[str]()
     await call.open()

@@ -1,15 +1,15 @@
-"""What it costs to create change sets from one position of another: time, processor time, bytes.
+"""Measures the costs of creating change sets from one position of another: time, processor time, bytes.
 
     python -m tests.benchmarks.forks [--values 1000 1000000] [--tail 0 100] [--forks 1000] [--old CHECKOUT] [--json]
 
-Parents of different sizes and tails (commits after the checkpoint) are filled once. Then rounds take turns: in each,
-every parent gets forks, first one after the other (p50, p99), then `--in-flight` at once (forks per second, processor
-time for each process in ms per fork, bytes in the logs per fork). In the end, `moved`: the last parent is edited before
-each fork, and processor time is that of both. With `--old`, a server of another checkout of this
-repository, on a NATS of its own, takes turns with the server of this one. Figures are medians of the rounds.
+Parents of different sizes and tails (commits after the checkpoint) are filled once. In each round, every parent gets
+forks: first one after the other (p50, p99), then `--in-flight` at the same time (forks per second, milliseconds of
+processor time per fork for each process, bytes in the logs per fork). At the end, `moved` edits the last parent before
+each fork, and the processor time is that of both requests. With `--old`, a server of another checkout of this
+repository, with a NATS of its own, is measured in turn with the server of this one. Figures are medians of the rounds.
 
-Aims: p50 of 10 ms and p99 of 30 ms, for a million values at most 1.3 times as long as for a thousand; 200 forks of one
-position per second, of 8 KiB each.
+Aims: p50 of 10 ms and p99 of 30 ms; for a million values at most 1.3 times as long as for a thousand; 200 forks of one
+position per second, with 8 KiB each.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Update
 from tests.benchmarks.owners import cpu, running
 
-BATCH = 5000  # values in a request while a parent is filled
+BATCH = 5000  # values per request while a parent is filled
 PAD = 200_000  # bytes
 WORKSPACE = "forks"
 SUBJECTS = Subjects()
@@ -55,7 +55,7 @@ class Installation:
         self._made = 0
 
     async def fill(self, parent: str, values: int, tail: int) -> None:
-        """Make a parent of `values`, with a checkpoint and `tail` commits after it."""
+        """Create a parent with `values`, a checkpoint, and `tail` commits after it."""
         for start in range(0, values, BATCH):
             updates: list[Update] = [Set(f"v/{at}", at) for at in range(start, min(start + BATCH, values))]
             await self._send(parent, updates)
@@ -69,13 +69,13 @@ class Installation:
         await self._client.enqueue_updates_with_reply(WORKSPACE, parent, updates, timeout=300)
 
     async def _checkpointed(self, parent: str) -> bool:
-        """Whether the newest commit is a checkpoint of all before it."""
+        """Return whether the newest commit names a checkpoint of all commits before it."""
         commit = await self._logs.last(ChangeSetKey.of(WORKSPACE, parent))
         assert commit is not None
         return commit.checkpoint is not None and commit.previous == commit.checkpoint.sequence
 
     async def _fork(self, parent: str) -> float:
-        """Create a change set; return the seconds until the answer."""
+        """Create a change set, and return the seconds until the answer."""
         self._made += 1
         began = time.perf_counter()
         await self._client.enqueue_updates_with_reply(
@@ -96,7 +96,7 @@ class Installation:
         began = time.perf_counter()
         await asyncio.gather(*(caller() for _ in range(self._options.in_flight)))
         seconds = time.perf_counter() - began
-        await anyio.sleep(0.5)  # owners end
+        await anyio.sleep(0.5)  # owners release their change sets
         after = self._cpu()
         return {
             "p50_ms": statistics.median(singly),
@@ -107,7 +107,7 @@ class Installation:
         }
 
     async def moved(self, parent: str) -> dict[str, float]:
-        """Edit the parent and create a change set from it, in turn."""
+        """Edit the parent, and create a change set from it, in turn."""
         count, used, singly = self._options.singly, self._cpu(), []
         for number in range(count):
             await self._send(parent, [Set(f"v/{number}", -number)])
@@ -146,7 +146,7 @@ async def measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
         for one in all_.values():
             for parent, values, tail in parents:
                 await one.fill(parent, values, tail)
-        for number in range(options.rounds + 1):  # the first is not counted
+        for number in range(options.rounds + 1):  # the first round is not counted
             for parent, _, _ in parents:
                 for name, one in all_.items():
                     found = await one.measure(parent)

@@ -6,7 +6,7 @@ from rebaser.dvu.wire.structure import Structure
 
 
 class Here:
-    """Enough of an engine to run a packet in this process."""
+    """An engine that computes packets in this process."""
 
     async def evaluate(self, packets: Sequence[bytes], *, label: str, **_: object) -> list[list[bytes]]:
         from rebaser.dvu.worker.evaluate import evaluate_packet

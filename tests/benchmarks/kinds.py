@@ -1,9 +1,10 @@
-"""What a value costs a worker, by function and kind of value: CPU time of decoding, computing and encoding, a node.
+"""Measures the cost of a value in a worker, by function and kind of value: CPU time of decoding, computing and
+encoding.
 
     python -m tests.benchmarks.kinds [--nodes 100000] [--runs 5] [--json]
 
-Nodes of one definition that need nothing from each other; medians, ns of CPU time. `together` is as a worker does it,
-`one by one` without compiled code and without groups.
+The nodes have one definition, and do not depend on each other. Figures are medians in nanoseconds of CPU time per node.
+`together` is the way of a worker; `one by one` uses neither compiled code nor groups.
 """
 
 import argparse
@@ -63,7 +64,8 @@ CASES: dict[str, tuple[Template, tuple[str, ...]]] = {
 
 
 def work(shape: Template, kinds: tuple[str, ...], nodes: int) -> Packet:
-    """A packet of `nodes`, all dirty and unknown; `kinds` of its inputs, the last for all that follow."""
+    """Return a packet of `nodes`, all dirty and without previous values. `kinds` are those of its inputs; the last one
+    is that of all further inputs."""
     arity = shape.arity
     kinds = (*kinds, *[kinds[-1]] * arity)[:arity]
     constants = [VALUES[kind](at) for kind in kinds for at in range(nodes)]
@@ -83,13 +85,13 @@ def work(shape: Template, kinds: tuple[str, ...], nodes: int) -> Packet:
 
 
 def one_by_one(patch: pytest.MonkeyPatch) -> None:
-    """Let workers compute without compiled code and without groups."""
+    """Make workers compute without compiled code and without groups."""
     patch.setattr(linker, "link", lambda *_: None)
     patch.setattr(evaluator.Evaluator, "_phase_flags", lambda *_: None)
 
 
 def cost(data: bytes, nodes: int, runs: int) -> int:
-    """ns of CPU time for a node."""
+    """Return the nanoseconds of CPU time per node."""
     taken = []
     evaluate_packet(data)
     for _ in range(runs):

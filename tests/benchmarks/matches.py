@@ -1,11 +1,13 @@
-"""What inputs by pattern cost an update, in this process: plan, packets, evaluation, and what is found; no Spark.
+"""Measures the cost of inputs by pattern in an update, in this process without Spark: plan, packets, evaluation,
+results.
 
     python -m tests.benchmarks.matches [--sizes 1000,100000,1000000] [--runs 5] [--json]
 
-CPU ms, medians. `sum` is a sum over `cart/*/price`, that many; `islands` are sums of 9 values each, by a pattern of
-their own; `beside` is a random DAG and one pattern, which has to do with little of it, and `alone` the same DAG
-without. `first` is the update after loading, `one` after one edit, `all` after an edit of every value that is set (of
-one in each island), `new` after a value came that a pattern matches, and another one went.
+Figures are medians of CPU time in ms. `sum` is one sum over `cart/*/price`, with as many matches as the size. `islands`
+are sums of 9 values each, with a pattern for each sum. `beside` is a random DAG with one pattern that matches little of
+it, and `alone` the same DAG without the pattern. `first` is the update after loading, `one` after one edit, `all` after
+an edit of every value that is set (of one in each island), `new` after one value was added that a pattern matches, and
+another one removed.
 """
 
 import argparse
@@ -27,7 +29,7 @@ from tests.benchmarks.dvu.loaded import FOLDED_AT_ONCE, Model, fold, medians, up
 from tests.benchmarks.machine import machine
 
 SHAPES = ("sum", "islands", "beside", "alone")
-FOLDER = 9  # values that a pattern of an island matches
+FOLDER = 9  # values that the pattern of an island matches
 Edits = Callable[[int], Iterator[Update]]
 
 
@@ -36,7 +38,7 @@ def _total(id_: str, glob: str) -> Derive:
 
 
 def model(shape: str, size: int) -> tuple[Iterator[Update], dict[str, Edits]]:
-    """About `size` values, and what edits do at each turn."""
+    """Return the updates that make about `size` values, and, by kind of edit, the edits of each turn."""
     if shape == "sum":
         return _sum(size)
     if shape == "islands":
@@ -99,7 +101,8 @@ class Loaded:
         fold(self.state, list(self.edits[which](turn)))
 
     def update(self) -> dict[str, float]:
-        """CPU ms of one update, `plan` being the part up to its first packets; and how many values changed."""
+        """Run one update. Return its CPU time in ms (`plan` is the part up to its first packets), and how many values
+        changed."""
         with self.state.view() as view:
             began = time.process_time()
             made = plan(view)
@@ -116,12 +119,12 @@ class Loaded:
 
 
 def measure(shape: str, size: int, runs: int) -> Iterator[dict[str, Any]]:
-    """Medians of each kind of edit."""
+    """Yield the medians of each kind of edit."""
     loaded = Loaded(shape, size)
     yield {"shape": shape, "size": size, "edit": "first"} | medians([loaded.update()])
     for which in loaded.edits:
         taken = []
-        for turn in range(1, runs + 2):  # the first is not counted
+        for turn in range(1, runs + 2):  # the first turn is not counted
             loaded.edit(which, turn)
             taken.append(loaded.update())
         yield {"shape": shape, "size": size, "edit": which} | medians(taken[1:])

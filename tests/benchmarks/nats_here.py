@@ -1,6 +1,7 @@
-"""A stand-in for nats-server in this process: it costs no system calls, and its work can be left out of a figure.
+"""A stand-in for nats-server in this process. It makes no system calls, and its time can be left out of a figure.
 
-It answers what owners of empty change sets ask, and delivers requests to them. It stores nothing and refuses nothing.
+It answers the API calls of owners of empty change sets, and delivers requests to them. It stores nothing and refuses
+nothing.
 """
 
 import asyncio
@@ -74,7 +75,7 @@ class Transport(nats_py.SafeTransport):
 
 
 class NatsHere:
-    """Answers what owners of empty change sets ask, and delivers requests to them."""
+    """Answers the API calls of owners of empty change sets, and delivers requests to them."""
 
     transport: Transport
 
@@ -86,7 +87,7 @@ class NatsHere:
         self._sequence = 1000
 
     def respond(self) -> None:
-        """Answer what was sent since the last call."""
+        """Answer everything that was sent since the last call."""
         sent, self.transport.sent = b"".join(self.transport.sent), []
         answers = [answer for words, body in _commands(sent) if (answer := self._answer(words, body))]
         if answers:
@@ -120,7 +121,7 @@ class NatsHere:
         return f"MSG {reply} {self._subscriptions[inbox]} {len(data)}\r\n".encode() + data + b"\r\n"
 
     def delivery(self, key: ChangeSetKey) -> bytes:
-        """A request for `key`, as a consumer delivers it."""
+        """Return the bytes with which a consumer delivers a request for `key`."""
         subject = f"rebaser.requests.{key}"
         inbox, consumer = self._consumers[subject]
         self._delivered[subject] += 1

@@ -1,11 +1,12 @@
-"""An ordered consumer beside nats-py's, in one run, as ratios.
+"""Compares an ordered consumer with nats-py's in one run, as ratios.
 
     python -m tests.benchmarks.ordered [--messages 100000] [--sizes 128,1024] [--rounds 5] [--json]
 
-The same messages of a stream in memory each time, each way after the other in each round, each on a connection of its
-own; what counts is the median. Two ways to read ours, one message after the other (`iterated`) or what is there at once
-(`taken`), and two to read nats-py's `subscribe(ordered_consumer=True)`: `nats_py` with a callback, which is the fastest
-it has, `nats_py_iterated` with `async for`. Aim: ours, either way, at least as fast as theirs, either way.
+Each way reads the same messages of a stream in memory, on a connection of its own. In each round, the ways are measured
+one after the other; the result is the median. Rebaser's consumer is read in two ways: one message after the other
+(`iterated`), or all waiting messages at once (`taken`). nats-py's `subscribe(ordered_consumer=True)` is also read in
+two ways: `nats_py` with a callback, which is its fastest, and `nats_py_iterated` with `async for`. Aim: both ways of
+Rebaser's are at least as fast as both of nats-py's.
 """
 
 import asyncio
@@ -80,7 +81,7 @@ async def theirs(nc: Client, cb: Callable[[Msg], Awaitable[None]] | None) -> Asy
         SUBJECT, stream=STREAM, ordered_consumer=True, cb=cb, pending_msgs_limit=-1, pending_bytes_limit=-1
     )
     yield subscription
-    await subscription.unsubscribe()  # else its tasks outlive the connection
+    await subscription.unsubscribe()  # otherwise its tasks would outlive the connection
 
 
 WAYS: dict[str, Way] = {

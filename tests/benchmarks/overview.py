@@ -1,13 +1,13 @@
-"""The overview of an installation, from headers and from whole commits: `python -m tests.benchmarks.overview`.
+"""Compares the overview of an installation from headers with that from whole commits.
 
     python -m tests.benchmarks.overview [--change-sets 10000] [--bytes 2000] [--rounds 3] [--json]
 
-`--change-sets` change sets, a third of which owe an update, each with a newest commit of `--bytes` bytes. In turn,
-`--rounds` times: `headers`, what `rebaser status` does; `whole`, what it did before: the newest commit of each change
-set is read and decoded. CPU time of this process, in seconds: the lowest of the rounds. `command` is that of the
-process `rebaser status`, with everything that it imports. `look` is a look of `rebaser top` after its first, with the
-third of the change sets that owes an update, and a screen of 40 lines. Aims, for 10,000 change sets: `headers` in 0.6 s
-or less, a `look` in 0.05 s or less.
+There are `--change-sets` change sets, of which a third owe an update; the newest commit of each has `--bytes` bytes. In
+turn, `--rounds` times: `headers` is what `rebaser status` does, and `whole` is what it did before: it read and decoded
+the newest commit of each change set. Figures are seconds of CPU time of this process, the lowest of the rounds.
+`command` is the CPU time of the process `rebaser status`, with all its imports. `look` is one refresh of `rebaser top`
+after its first, with the third of the change sets that owe an update, and a screen of 40 lines. Aims for 10,000 change
+sets: `headers` in 0.6 s or less, a `look` in 0.05 s or less.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from rebaser_core.streams.topology import TopologyOptions
 from rebaser_core.updates import Set
 
 WINDOW = 256  # unconfirmed publishes
-READS = 64  # commits read at once
+READS = 64  # commits that are read at the same time
 
 
 async def fill(js: JetStream, subjects: Subjects, count: int, size: int) -> None:
@@ -63,7 +63,7 @@ async def fill(js: JetStream, subjects: Subjects, count: int, size: int) -> None
 
 
 async def whole(js: JetStream, subjects: Subjects, reader: CommitReader) -> list[ChangeSetStatus]:
-    """The rows, from the newest commits as a whole."""
+    """Return the rows, computed from the newest commits as a whole."""
     pending = await key_counts(js, subjects, subjects.requests_stream, "requests")
     tasks = await key_counts(js, subjects, subjects.tasks_stream, "tasks")
     keys = await key_counts(js, subjects, subjects.commits_stream, "commits")
@@ -87,7 +87,7 @@ async def whole(js: JetStream, subjects: Subjects, reader: CommitReader) -> list
 
 
 def command(url: str) -> float:
-    """CPU seconds of `rebaser status`."""
+    """Return the CPU seconds of `rebaser status`."""
     args = [sys.executable, "-m", "rebaser", "status", "--nats", url]
     with subprocess.Popen(args, stdout=subprocess.DEVNULL) as process:
         _, status, used = os.wait4(process.pid, 0)
@@ -97,7 +97,7 @@ def command(url: str) -> float:
 
 
 async def run(count: int, size: int, rounds: int) -> dict[str, float]:
-    """CPU seconds by name; checks that both ways give the same rows."""
+    """Return CPU seconds by name. Checks that both ways give the same rows."""
     subjects, found = Subjects(), dict[str, float]()
     screen = Console(file=io.StringIO(), width=120, force_terminal=True)
     with tempfile.TemporaryDirectory() as folder:

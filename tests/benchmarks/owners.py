@@ -1,4 +1,4 @@
-"""Ten thousand change sets come to a server, stay there, and go: cold starts, memory, handover, takeover.
+"""Measures a server with ten thousand change sets: cold starts, memory, handover, takeover.
 
     python -m tests.benchmarks.owners [--change-sets 10000] [--in-flight 256] [--cold 200] [--json]
 
@@ -6,13 +6,15 @@ Each server runs in a process of its own, without Spark. Steps:
 
 - `cold`: the first request of each change set, `--in-flight` at a time; CPU time per change set of each process.
 - `owned`: resident memory of the server and of nats-server, with all change sets owned and idle.
-- `beside`: the first requests of `--cold` more, one after the other: a cold key beside all the others.
-- `handover`: a second server starts, and the first one gets SIGTERM: until it has ended, until the second one owns all.
-- `takeover`: a third server starts, and the second one is killed: the same.
-- `crowded`: a server with `--slots` slots, all taken by idle change sets: `--cold` cold keys, one after the other.
+- `beside`: the first requests of `--cold` further change sets, one after the other, beside all the others.
+- `handover`: a second server starts, and the first one gets SIGTERM: the time until it has ended, and until the second
+  one owns all change sets.
+- `takeover`: a third server starts, and the second one is killed: the same times.
+- `crowded`: a server with `--slots` slots, all taken by idle change sets: the first requests of `--cold` further change
+  sets, one after the other.
 
-`turn_ms` is the longest turn of the server's event loop in this step, as CPU time of its thread: other processes do not
-count. CPU times are milliseconds per change set.
+`turn_ms` is the longest turn of the server's event loop in this step, as CPU time of its thread, so that other
+processes do not count. CPU times are milliseconds per change set.
 """
 
 import argparse
@@ -43,13 +45,14 @@ from rebaser_client.jetstream import Connection
 from rebaser_core.streams.subjects import Subjects
 from tests.support.fleet import NO_SPARK
 
-BEAT = 0.005  # seconds between two looks at the loop
+BEAT = 0.005  # seconds between two measurements of the loop
 LIMIT = 300.0  # seconds until a step counts as failed
 MIB = 1024 * 1024
 
 
 class Turns:
-    """Measures the longest turn of the loop: CPU seconds of its thread between two timers that are `BEAT` apart."""
+    """Measures the longest turn of the event loop, as CPU seconds of its thread between two timers that are `BEAT`
+    apart."""
 
     def __init__(self) -> None:
         self.longest = 0.0
@@ -64,7 +67,8 @@ class Turns:
 
 
 async def run_server() -> None:
-    """Serve until SIGTERM. For each line on standard input, print the longest turn since the last one, in ms."""
+    """Run a server until SIGTERM. For each line on standard input, print the longest turn since the last line, in ms.
+    """
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )
@@ -94,7 +98,7 @@ class ServerUnderTest:
         return (await self.child.stdout.readline()).decode().strip()
 
     async def turn(self) -> float:
-        """The longest turn since the last call, in ms."""
+        """Return the longest turn since the last call, in ms."""
         assert self.child.stdin is not None
         self.child.stdin.write(b"\n")
         return float(await self.line())
@@ -104,7 +108,7 @@ class ServerUnderTest:
 async def running(
     url: str, name: str, checkout: Path | None = None, **settings: object
 ) -> AsyncIterator[ServerUnderTest]:
-    """A server of the repository in `checkout`; None is this one."""
+    """Run a server of the repository in `checkout`; None means this one."""
     given = {"spark": NO_SPARK, "nats_url": url, "server_id": name, "quiescent_period": 3600} | settings
     child = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -125,18 +129,18 @@ async def running(
 
 
 def cpu(pid: int) -> float:
-    """CPU seconds that the process has used."""
+    """Return the CPU seconds that the process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident(pid: int) -> float:
-    """Resident memory in MiB."""
+    """Return the resident memory in MiB."""
     return round(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB, 1)
 
 
 class Owners:
-    """The run, on NATS at `url` with the process id `nats`."""
+    """The steps of one run, with NATS at `url` in the process `nats`."""
 
     def __init__(self, url: str, nats: int, client: RebaserClient, connection: Connection, options: Any) -> None:
         self._url = url
@@ -151,7 +155,7 @@ class Owners:
         room: dict[str, Any] = {"concurrency": max(count * 2, 100)}
         async with running(self._url, "first", **room) as first:
             await self._cold(first, count)
-            await anyio.sleep(1)  # the last requests are deleted
+            await anyio.sleep(1)  # the last requests are being deleted
             self.found["owned"] = {"server_mib": resident(first.child.pid), "nats_mib": resident(self._nats)}
             await self._beside("beside", first)
             owned = count + self._options.cold
@@ -204,7 +208,7 @@ class Owners:
     async def _replace(
         self, step: str, old: ServerUnderTest, new: ServerUnderTest, count: int, signal_number: int
     ) -> None:
-        """End `old` with a signal, until `new` owns `count` change sets."""
+        """Send a signal to `old`, and wait until it has ended and `new` owns `count` change sets."""
         pids = {"new": new.child.pid, "nats": self._nats}
         before = {name: cpu(pid) for name, pid in pids.items()}
         found = self.found[step] = {}
@@ -236,7 +240,7 @@ class Owners:
         return next((server.owned for server in servers if server.id == name), 0)
 
     async def _purge(self) -> None:
-        """Forget all tasks, so that the next server owns nothing."""
+        """Delete all tasks, so that the next server owns nothing."""
         from rebaser_client.jetstream import JetStream
 
         await JetStream(self._connection).purge(Subjects().tasks_stream)

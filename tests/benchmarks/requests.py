@@ -1,15 +1,16 @@
-"""Requests through Rebaser beside the floor, in one run on one machine: latency, throughput and processor time.
+"""Compares requests through Rebaser with the floor, in one run on one machine: latency, throughput and processor time.
 
     python -m tests.benchmarks.requests [--phases one,many,keys] [--keys 1000] [--seconds 3] [--rounds 3] [--json]
 
-Phases, closed loop, each after a warm-up, floor and Rebaser in turn:
+Each caller waits for an answer before its next request. After a warm-up, each phase measures the floor and Rebaser in
+turn:
 
 - `one`: one change set, one request in flight. Aim: p50 at most 1.4 times the floor's.
-- `many`: one change set, 64 in flight. Aim: at least 0.65 of the floor's requests/s.
-- `keys`: `--keys` change sets at random, all owned before, 64 in flight. Aim: at least half of the floor's.
+- `many`: one change set, 64 requests in flight. Aim: at least 0.65 of the floor's requests/s.
+- `keys`: `--keys` change sets at random, all owned before, 64 requests in flight. Aim: at least half of the floor's.
 
-`cpu` is processor time in µs for each request, of the client, of the server (of the floor: its worker) and of
-nats-server. On a busy machine it says more than the clock. Spark is not started: no request here needs it.
+`cpu` is processor time in µs for each request, of the client, of the server (for the floor: its worker) and of
+nats-server. On a busy machine it says more than the clock. Spark is not started, because no request here needs it.
 """
 
 import argparse
@@ -44,7 +45,7 @@ Results = dict[str, dict[str, float]]
 
 
 async def closed_loop(call: Call, keys: Sequence[str], in_flight: int, seconds: float) -> dict[str, float]:
-    """`in_flight` callers, each one call after the other for a random one of `keys`, for `seconds`."""
+    """Run `in_flight` callers for `seconds`. Each makes one call after the other, for a random one of `keys`."""
     latencies: list[float] = []
     started = time.perf_counter()
 
@@ -69,7 +70,7 @@ async def phases(call: Call, options: argparse.Namespace, name: str, pids: Pids)
     out = {}
     for phase in options.phases:
         key = f"{name}-{phase}-{os.getpid()}-{time.monotonic_ns()}"
-        # Each round has the same many keys, so that the server does not own more in each round.
+        # Each round has the same number of keys, so that the server does not own more change sets from round to round.
         keys = [f"{name}-{number}" for number in range(options.keys)] if phase == "keys" else [key]
         await touch(call, keys)
         await closed_loop(call, keys, IN_FLIGHT[phase], min(1.0, options.seconds / 3))
@@ -81,7 +82,7 @@ async def phases(call: Call, options: argparse.Namespace, name: str, pids: Pids)
 
 
 async def touch(call: Call, keys: Sequence[str]) -> None:
-    """One call for each of `keys`, 64 at a time."""
+    """Make one call for each of `keys`, 64 at a time."""
     todo = iter(keys)
 
     async def caller() -> None:
@@ -92,7 +93,7 @@ async def touch(call: Call, keys: Sequence[str]) -> None:
 
 
 def used(pid: int) -> float:
-    """Seconds of processor time that a process has used."""
+    """Return the seconds of processor time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICK
 
@@ -105,7 +106,7 @@ async def run_floor(url: str, options: argparse.Namespace, pids: Pids) -> Result
 
 
 async def run_rebaser(url: str, options: argparse.Namespace, pids: Pids, counts: Counter[str]) -> Results:
-    """`counts`: how many requests each change set has had, in earlier rounds as well."""
+    """Measure Rebaser. `counts` has the number of requests of each change set, those of earlier rounds included."""
     async with RebaserClient.connect(url) as client:
 
         async def call(key: str) -> int:
@@ -136,7 +137,7 @@ def process(*argv: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Run both `--rounds` times in turn."""
+    """Measure both in turn, `--rounds` times."""
     counts = Counter[str]()
     results: dict[str, list[Results]] = {"floor": [], "rebaser": []}
     with tempfile.TemporaryDirectory() as folder:
@@ -159,7 +160,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def wait_for_server(url: str, warm: bool, prefix: str = "") -> None:
-    """Return when the server takes requests (and its Spark is `warm`). A ping waits for nobody, so it is sent again."""
+    """Return when the server accepts requests, and its Spark is ready if `warm`. A ping to a server that has not
+    started is lost, so it is repeated."""
     async with RebaserClient.connect(url, prefix=prefix) as client:
         while True:
             servers = (await client.status()).servers
@@ -169,7 +171,7 @@ async def wait_for_server(url: str, warm: bool, prefix: str = "") -> None:
 
 
 def summary(results: dict[str, list[Results]]) -> dict[str, Any]:
-    """Medians over the rounds, and their ratios to the floor's."""
+    """Return medians over the rounds, and their ratios to the floor's."""
     table = {
         who: {
             phase: {figure: round(statistics.median(one[phase][figure] for one in rounds), 3) for figure in FIGURES}

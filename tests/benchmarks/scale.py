@@ -1,11 +1,12 @@
-"""A change set of 10 million values and 30 million dependencies: loaded, edited, updated; time and memory of each step.
+"""Measures a change set of 10 million values and 30 million dependencies: load, edits, updates; time and memory of
+each.
 
     python -m tests.benchmarks.scale [--values 10000000] [--inputs 30000000] [--edits 1,10000,all] [--json]
 
-A tenth of the values are set, each of the others is the mean of three or four that are drawn from all before it. This
-process is the owner; Spark runs embedded beside it with its workers. Memory is what is resident, sampled all the while:
-the peak of each, and of all at once, pages that several share counted in each. Aim: 8 GB in all. Every value is checked
-against a recompute at the end.
+A tenth of the values are set. Each of the others is the mean of three or four values drawn from all before it. This
+process is the owner; Spark runs embedded beside it with its workers. Memory is resident memory, sampled all the time:
+the peak of each process, and of all together, with shared pages counted in each. Aim: 8 GB in total. At the end, every
+value is checked against a recompute.
 """
 
 import argparse
@@ -34,13 +35,14 @@ from rebaser_core.updates import Derive, Set, Update
 from tests.benchmarks import machine
 from tests.benchmarks.dvu.loaded import fold, timed_update
 
-AT_ONCE = 50_000  # updates in a commit, while it is loaded
+AT_ONCE = 50_000  # updates in a commit while the change set is loaded
 SAMPLE = 0.2  # seconds
 GB = 1e9
 
 
 class Graph:
-    """The values by number, those that are set first. Made in pieces, whenever it is asked for: it takes no memory."""
+    """The values by number, first those that are set. The graph is generated in pieces on demand, so it takes no
+    memory."""
 
     def __init__(self, values: int, inputs: int) -> None:
         self.base = max(values // 10, 4)
@@ -49,7 +51,7 @@ class Graph:
         self.held = np.random.default_rng(7).uniform(0.5, 1.5, self.base)
 
     def pieces(self) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
-        """The first node, where the inputs of each begin (and the end of all), and the inputs."""
+        """Yield pieces: the first node, where the inputs of each node begin (with the end of all), and the inputs."""
         for first in range(0, self.nodes, AT_ONCE):
             nodes = np.arange(first, min(first + AT_ONCE, self.nodes))
             starts = np.append(nodes, nodes[-1] + 1) * self.inputs // self.nodes
@@ -86,7 +88,7 @@ def means(first: Any, starts: Any, inputs: Any, values: Any) -> None:
 
 
 class Memory:
-    """Peaks of resident memory, in bytes: this process, the JVM, Python workers, and all at once."""
+    """Peaks of resident memory in bytes: of this process, the JVM, the Python workers, and all together."""
 
     def __init__(self) -> None:
         self.peaks = dict.fromkeys(("owner", "jvm", "workers", "all"), 0)
@@ -112,7 +114,7 @@ class Memory:
                 for task in Path(f"/proc/{pid}/task").iterdir():
                     todo += map(int, (task / "children").read_text().split())
             except OSError:
-                continue  # it has ended
+                continue  # the process has ended
             found["owner" if pid == os.getpid() else "jvm" if name.startswith("java") else "workers"] += resident
             found["all"] += resident
         return found
@@ -124,7 +126,7 @@ class Memory:
 
 
 class Scale:
-    """The run; `say` takes a line for each step."""
+    """The steps of a run. `say` is called with a line for each step."""
 
     def __init__(self, graph: Graph, engine: PacketEngine, memory: Memory, say: Any) -> None:
         self._graph = graph

@@ -1,16 +1,17 @@
-"""What each stage of a request costs the server, beside its budget, with a NATS that answers in this process.
+"""Measures the cost of each stage of a request in the server, beside its budget, with a NATS that answers in this
+process.
 
     python -m tests.benchmarks.stages [--rounds 1000] [--keys 1000] [--json]
 
-Two loads: `keys` - bursts of 8 requests, each for another one of `--keys` change sets, so that each is a commit of its
-own; `many` - bursts of 32 requests for one change set, which share one commit. Figures are µs for each request. The
-budget is for `keys`, the load that costs most.
+There are two loads: `keys` has bursts of 8 requests, each for another one of `--keys` change sets, so that each needs a
+commit of its own; `many` has bursts of 32 requests for one change set, which share one commit. Figures are µs per
+request. The budget is for `keys`, the most expensive load.
 
-A stage does not count the stages inside it, nor the stopwatch. `all` is the processor time of the same load without a
-stopwatch, and `rest` what no stage counts: tasks, futures, coroutines, deletes, the event loop. Sockets and their
-system calls are missing, as is the memory traffic of other processes.
+The time of a stage includes neither the stages inside it nor the stopwatch. `all` is the processor time of the same
+load without a stopwatch, and `rest` the part of it that belongs to no stage: tasks, futures, coroutines, deletes, the
+event loop. Sockets and their system calls are missing, and so is the memory traffic of other processes.
 
-Each figure is the 10th percentile over the bursts, because the others show what else the machine does.
+Each figure is the 10th percentile over the bursts, because slower bursts show what else the machine does.
 """
 
 import argparse
@@ -62,7 +63,7 @@ REST, ALL = "rest", "all"
 
 
 class Stage(NamedTuple):
-    """A part of the way of a request: the functions in which it happens, each with the object that it is called on."""
+    """A part of the processing of a request: the functions in which it happens, each with the object that has it."""
 
     name: str
     budget: float
@@ -90,19 +91,19 @@ BUDGETS[ALL] = sum(BUDGETS.values())
 
 
 class Stopwatch:
-    """Time by stage, in seconds. Stages nest; the time of an inner one is not that of the outer one.
+    """Measures seconds by stage. Stages nest, and the time of an inner stage is not part of the outer one.
 
-    It reads the wall clock, because the processor time is a system call.
+    It reads the wall clock, because reading the processor time is a system call.
     """
 
     def __init__(self) -> None:
         self.used: dict[str, float] = defaultdict(float)
         self._inner = [0.0]
-        self._within = self._around = 0.0  # what the stopwatch costs: inside what it measures, and outside of that
+        self._within = self._around = 0.0  # the cost of the stopwatch, inside and outside of what it measures
         self._calibrate()
 
     def timed(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, with its time counted. A coroutine function must not suspend."""
+        """Return `function` with its time measured. A coroutine function must not suspend."""
         inner, used, clock = self._inner, self.used, time.perf_counter
 
         def stop(began: float) -> None:
@@ -131,7 +132,7 @@ class Stopwatch:
         return run if asyncio.iscoroutinefunction(function) else call
 
     def _calibrate(self, count: int = 200, tries: int = 20) -> None:
-        """Learn what the stopwatch costs, from a function that does nothing."""
+        """Measure the cost of the stopwatch with a function that does nothing."""
 
         def nothing() -> None:
             return None
@@ -150,7 +151,7 @@ class Stopwatch:
 
 
 async def bursts(load: str, options: argparse.Namespace, stopwatch: Stopwatch) -> list[dict[str, float]]:
-    """What each burst took, in µs for each request, by stage."""
+    """Return the µs per request of each burst, by stage."""
     settings = Settings(quiescent_period=86_400, checkpoint_bytes=2**40)
     nats, count, found = NatsHere(), BURST[load], []
     keys = [ChangeSetKey("bench", f"cs{number}") for number in range(options.keys if load == "keys" else 1)]
@@ -216,13 +217,13 @@ async def _own(keys: Sequence[ChangeSetKey], context: Context, group: anyio.abc.
 
 
 def measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """The stages, the rest and the whole, in µs for each request, by load."""
+    """Return the stages, the rest and the total, in µs per request, by load."""
     found = {}
     for load in BURST:
         stopwatch = Stopwatch()
         with ExitStack() as stack:
             stack.enter_context(mock.patch.object(nats_py, "SafeTransport", Transport))
-            # No heartbeats come, and none are missed if the tick is this short.
+            # The stand-in sends no heartbeats. With a tick this short, none counts as missed.
             stack.enter_context(mock.patch("rebaser_client.jetstream.ordered.consumer.TICK", 1e-9))
             bare = uvloop.run(bursts(load, options, stopwatch))
             for stage in STAGES:
@@ -237,7 +238,7 @@ def measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
 
 
 def _low(figures: Sequence[float]) -> float:
-    """The 10th percentile, without the first tenth of the bursts, in which caches fill."""
+    """Return the 10th percentile, without the first tenth of the bursts, in which caches fill."""
     return round(statistics.quantiles(figures[len(figures) // 10 :], n=10)[0], 1)
 
 

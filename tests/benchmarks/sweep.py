@@ -1,7 +1,8 @@
-"""A sweep over many change sets: `python -m tests.benchmarks.sweep [--change-sets N]`.
+"""Measures a sweep over many change sets: `python -m tests.benchmarks.sweep [--change-sets N]`.
 
-Prints how long a sweep takes when all is new to the sweeper, when nothing changed, and when every change set is
-stranded; and the longest time for which the event loop was held up meanwhile, since that is what others would feel.
+It prints how long a sweep takes when everything is new to the sweeper, when nothing has changed, and when every change
+set lacks its task. It also prints the longest time for which the sweep blocked the event loop, since that delays other
+change sets.
 """
 
 import argparse
@@ -28,11 +29,11 @@ from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions
 
 WINDOW = 256  # unconfirmed publishes
-BEAT = 0.001  # seconds
+BEAT = 0.001  # seconds between two measurements of the loop
 
 
 class Beat:
-    """Notices for how long the event loop did not come round."""
+    """Measures for how long the event loop was blocked."""
 
     def __init__(self) -> None:
         self.longest = 0.0
@@ -45,7 +46,7 @@ class Beat:
 
 
 async def fill(js: JetStream, subjects: Subjects, count: int) -> None:
-    """`count` change sets with a commit that owes nothing and a request each."""
+    """Create `count` change sets, each with a commit that owes no update, and a request."""
     commit = Commit(ulid(1, bytes(10)), 0, Kind.REBASE, 1, "bench", applied=None, covers=None)
     headers, payload = encode_commit(commit)
     limit = asyncio.Semaphore(WINDOW)
@@ -63,7 +64,7 @@ async def fill(js: JetStream, subjects: Subjects, count: int) -> None:
 
 
 async def run(count: int) -> dict[str, tuple[int, float, float]]:
-    """What was done -> (tasks published, seconds, longest hold-up of the loop in seconds)."""
+    """Return, by step, the number of published tasks, the seconds, and the longest block of the loop in seconds."""
     found: dict[str, tuple[int, float, float]] = {}
     subjects = Subjects()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,9 +1,10 @@
-"""From `kill -9` of the owner of a change set to the reply of the server that took it over, with default settings.
+"""Measures the time from `kill -9` of the owner of a change set to the reply of the next owner, with default settings.
 
     python -m tests.benchmarks.takeover [--kills 10] [--ack-wait SECONDS] [--json]
 
-Two servers. Each round: one writes to a change set, its owner is killed, a request is sent at once, and the time until
-its reply is taken; then the dead one is started again. The kill comes at a random moment between two progress acks.
+There are two servers. In each round, a client writes to a change set, its owner is killed, a request is sent at once,
+and the time until its reply is measured; then the killed server is started again. The kill comes at a random moment
+between two progress acks.
 """
 
 import argparse
@@ -28,7 +29,7 @@ LIMIT = 120.0  # seconds until a takeover counts as failed
 
 
 async def measure(kills: int, ack_wait: float | None = None, seed: int = 1) -> dict[str, Any]:
-    """Seconds of each takeover, and their middle and maximum."""
+    """Return the seconds of each takeover, with their median and maximum."""
     settings: dict[str, object] = {"spark": NO_SPARK, "quiescent_period": 600}
     if ack_wait is not None:
         settings["ack_wait"] = ack_wait
@@ -56,7 +57,7 @@ async def measure(kills: int, ack_wait: float | None = None, seed: int = 1) -> d
 
 
 async def _owner(client: RebaserClient, change_set: str) -> str:
-    """Have somebody own `change_set`; returns who."""
+    """Make a server own `change_set`, and return its name."""
     await client.enqueue_updates_with_reply("takeover", change_set, [Set("n", 1)], timeout=LIMIT)
     async for commit in client.watch("takeover", change_set, after=0):
         return commit.owner.partition("-")[0]

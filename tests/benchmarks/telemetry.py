@@ -1,9 +1,9 @@
-"""What metrics cost: the same requests to a server that feeds them and is scraped, and to one that does neither.
+"""Measures the cost of metrics: the same requests to a server with metrics that is scraped, and to one without metrics.
 
     python -m tests.benchmarks.telemetry [--phases one,many] [--seconds 3] [--rounds 5] [--json]
 
 Both servers run side by side, each with streams of its own, and are measured in turn. `cpu_server` is processor time in
-µs for each request; the ratios are medians over the rounds. Aim: requests/s at least 0.98 of those without.
+µs per request; the ratios are medians over the rounds. Aim: at least 0.98 of the requests/s without metrics.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient, Set
 from tests.benchmarks.requests import NO_SPARK, phases, process, wait_for_server
 
-SCRAPE = 5.0  # seconds between scrapes and probes; Prometheus and Kubernetes ask less often
+SCRAPE = 5.0  # seconds between scrapes and probes; Prometheus and Kubernetes ask less often by default
 WITHOUT = "off"
 
 
@@ -80,7 +80,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def summary(found: dict[str, list[Any]]) -> dict[str, Any]:
-    """For each phase the medians of both, and the median of the rounds' ratios of on to off."""
+    """Return, for each phase, the medians of both servers, and the median of the rounds' ratios of on to off."""
     table: dict[str, Any] = {}
     for phase in found["on"][0]:
         pairs = [(on[phase], off[phase]) for on, off in zip(found["on"], found[WITHOUT], strict=True)]

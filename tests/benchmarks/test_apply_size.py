@@ -1,4 +1,4 @@
-"""Applying an update costs what it touches, whatever the change set holds. Times are printed, never asserted."""
+"""The cost of an update depends on what it touches, and not on the size of the change set. Times are only printed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Branches beside other products: every side does what is asked, and the tables show it. No time is asserted."""
+"""The benchmark of branches: every side does what is asked, and the tables show it. Times are only printed."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_only_shared_edits_meet() -> None:
 
 @pytest.mark.parametrize("side", SIDES)
 def test_a_side_does_what_is_asked(side: str) -> None:
-    """In a process of its own: doltlite takes the place of sqlite3."""
+    """Each side runs in a process of its own, because doltlite replaces sqlite3."""
     if why := missing(side):
         pytest.skip(why)
     given = ["--values", "1000", "--edits", "1", "10", "10000", "--runs", "1", "--sides", side]

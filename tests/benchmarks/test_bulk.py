@@ -10,7 +10,7 @@ pytestmark = pytest.mark.bench
 
 
 def test_a_large_file_beside_the_floor(capsys: pytest.CaptureFixture[str]) -> None:
-    """Speed is printed, never asserted: these machines are noisy. `measure` ends with an error if it is not exact."""
+    """Times are only printed. `measure` ends with an error if a value is wrong."""
     found = measure(3000, 1)
     with capsys.disabled():
         shown = ", ".join(f"{name} {row['ratio']}" for name, row in found.items() if name != "floor")

@@ -1,4 +1,4 @@
-"""The benchmark of updates measures what it says: all that depends on an edit is computed, and nothing else changes."""
+"""The benchmark of updates: everything that depends on an edit is computed, and nothing else changes."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""What updates are compared with computes the same values, and is stopped where it takes too long. Tables of it all."""
+"""The peers in the benchmark of updates compute the same values, and are stopped if they take too long; the tables show
+all."""
 
 import argparse
 import json
@@ -59,7 +60,7 @@ async def test_what_failed_at_a_smaller_size_is_not_tried() -> None:
 def test_a_peer_computes_the_same_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if why := peers.missing(name):
         pytest.skip(why)
-    monkeypatch.setattr(in_process, "bare", lambda: bare().py_func)  # compiling takes longer than all the rest
+    monkeypatch.setattr(in_process, "bare", lambda: bare().py_func)  # compiling takes longer than everything else
     for one in ("dependents", "reached"):
         monkeypatch.setattr(in_process, one, getattr(in_process, one).py_func)
     for shape in SHAPES:

@@ -1,4 +1,4 @@
-"""Every shape of the benchmark comes out as in Python. Times are printed, never asserted."""
+"""Every shape of the benchmark gives the same results as plain Python. Times are only printed."""
 
 import pytest
 

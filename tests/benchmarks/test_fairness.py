@@ -1,4 +1,4 @@
-"""The benchmark of fairness, in its short form: everybody is answered while the flood goes on."""
+"""The benchmark of fairness, in its short form: every caller gets answers while the flood goes on."""
 
 import sys
 
@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.bench]
 
 
 async def test_a_flood_beside_the_requests_of_another(capsys: pytest.CaptureFixture[str]) -> None:
-    """Speed is printed, never asserted: machines are noisy. The flood ends only after the victim's last answer."""
+    """Times are only printed. The flood ends after the victim's last answer."""
     found = await measure(parser().parse_args(["--seconds", "0.3", "--rounds", "1", "--backlog", "500"]))
     for phase in ("alone", "beside", "share", "backlog"):
         assert found[phase]["requests"] > 0

@@ -1,4 +1,4 @@
-"""The benchmark of forks, in its short form: every parent is forked, and nothing is lost on the way."""
+"""The benchmark of forks, in its short form: every parent is forked, and no value is lost."""
 
 import pytest
 
@@ -8,7 +8,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.bench]
 
 
 async def test_parents_of_all_sizes_are_forked(capsys: pytest.CaptureFixture[str]) -> None:
-    """Speed is printed, never asserted."""
+    """Times are only printed."""
     short = ["--values", "10", "--tail", "0", "100", "--forks", "10", "--singly", "3", "--rounds", "1"]
     found = await measure(parser().parse_args(short))
     assert list(found) == ["p10-0 new", "p10-100 new", "moved new"]

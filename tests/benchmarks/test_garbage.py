@@ -1,4 +1,4 @@
-"""The benchmark of the garbage collection: its short form, and the long one with 100,000 blobs."""
+"""The benchmark of garbage collection: its short form, and the long one with 100,000 blobs."""
 
 import pytest
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.bench, pytest.mark.spark]
 async def test_garbage_is_found_among_many_blobs(
     blobs: int, change_sets: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Speed is printed, never asserted."""
+    """Times are only printed."""
     given = ["--blobs", str(blobs), "--change-sets", str(change_sets), "--garbage", "50"]
     found = await measure(parser().parse_args(given))
     assert (found["blobs"], found["garbage"], found["trashed"]) == (blobs + 50, 50, 50)

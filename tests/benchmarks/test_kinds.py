@@ -1,4 +1,4 @@
-"""Every case of the benchmark comes out as one by one. Times are printed, never asserted."""
+"""Every case of the benchmark gives the same results as computing one by one. Times are only printed."""
 
 import pytest
 

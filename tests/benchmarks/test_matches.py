@@ -1,4 +1,4 @@
-"""Every shape of the benchmark comes out as told. Times are printed, never asserted."""
+"""Every shape of the benchmark gives the expected results. Times are only printed."""
 
 import pytest
 

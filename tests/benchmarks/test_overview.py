@@ -1,4 +1,4 @@
-"""The benchmark of the overview works, and both ways give the same rows."""
+"""The benchmark of the overview runs, and both ways give the same rows."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The benchmark of a large change set measures what it says, and what it computes is right."""
+"""The benchmark of a large change set measures what it claims, and its values are right."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""The benchmark of stages, in its short form: it runs, every stage is passed, and the docs give the same budgets."""
+"""The benchmark of stages, in its short form: it runs, every stage occurs, and the page on scale has the same budgets.
+"""
 
 from pathlib import Path
 
@@ -12,7 +13,7 @@ DOCS = Path(__file__).parents[2] / "deploy/docs/internals/scale.md"
 
 
 def test_every_request_passes_every_stage() -> None:
-    """How long it takes is never asserted: these machines are noisy."""
+    """Times are never asserted."""
     found = measure(parser().parse_args(["--rounds", "5", "--keys", "10"]))
     for row in found.values():
         assert set(row) == {*(stage.name for stage in STAGES), REST, ALL}

@@ -1,4 +1,4 @@
-"""The benchmark of the sweeper works, and what it sweeps is right."""
+"""The benchmark of the sweeper runs, and the sweeps publish the right tasks."""
 
 import pytest
 

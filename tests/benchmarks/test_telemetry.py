@@ -1,4 +1,4 @@
-"""The benchmark of metrics, in its short form: both servers take requests, and the one that is fed shows them."""
+"""The benchmark of metrics, in its short form: both servers accept requests, and the one with metrics shows them."""
 
 import sys
 
@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.bench]
 
 
 async def test_requests_with_metrics_and_without(capsys: pytest.CaptureFixture[str], unused_port: int) -> None:
-    """Speed is printed, never asserted: these machines are noisy."""
+    """Times are only printed."""
     found = await measure(parser().parse_args(["--seconds", "0.3", "--rounds", "1", "--port", str(unused_port)]))
     assert all(found[f"{phase} per_s"][way] > 0 for phase in ("one", "many") for way in ("on", "off"))
     with capsys.disabled():

@@ -1,1 +1,2 @@
-"""Holds the documentation against the code: programs run, links lead somewhere, generated pages are current."""
+"""Checks the documentation against the code: its programs run, its links have targets, its generated pages are current.
+"""

@@ -20,7 +20,8 @@ _LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced code block. `language` is the first word behind its fence, `tag` the rest; `line` counts from 1."""
+    """A fenced code block. `language` is the first word after the fence, `tag` the rest of that line; `line` counts
+    from 1."""
 
     page: Path
     line: int
@@ -34,7 +35,7 @@ class Block:
 
 
 def split(page: Path) -> tuple[str, list[Block]]:
-    """The prose of a page, without its code blocks, and the blocks."""
+    """Return the prose of a page without its code blocks, and the code blocks."""
     prose: list[str] = []
     blocks: list[Block] = []
     fence, start, info, inside = "", 0, "", list[str]()
@@ -53,13 +54,13 @@ def split(page: Path) -> tuple[str, list[Block]]:
 
 
 def links(page: Path) -> Iterator[str]:
-    """The targets of all links of a page, outside of its code."""
+    """Yield the targets of all links of a page outside of code."""
     prose = re.sub(r"`[^`\n]*`", "`code`", split(page)[0])
     return (match[1] for match in _LINK.finditer(prose))
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub gives to the headings of a page."""
+    """Return the anchors that GitHub gives to the headings of a page."""
     found: set[str] = set()
     for heading in re.findall(r"^#+ (.+)$", split(page)[0], re.MULTILINE):
         words = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
@@ -71,7 +72,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def map_of(page: Path) -> list[str]:
-    """The names in the first column of the tables of a page that say what lives in a folder."""
+    """Return the names in the first column of the tables that list the contents of a folder."""
     names: list[str] = []
     listing = False
     for line in split(page)[0].splitlines():

@@ -1,17 +1,17 @@
 """Every code block of the guide runs, or says why it does not.
 
-What stands behind the language of a block says what it is:
+The words after the opening fence of a block say what it is:
 
 | block | what is done with it |
 |---|---|
 | `bash` | run by a shell, beside a server |
-| `bash server` | the server that the others run beside |
-| `text output` | what the `bash` block before it prints last, word by word |
+| `bash server` | the server beside which the others run |
+| `text output` | compared with the last output of the `bash` block before it |
 | `python` | run; it may await |
 | `json updates` | sent as a file of updates |
 | `text request` | sent as a message: headers, an empty line, the body |
-| `json answer` | compared with the answer to the request before it, but for the number of the commit |
-| `text` | a drawing |
+| `json answer` | compared with the answer to the request before it, except for the number of the commit |
+| `text` | a drawing, which is not checked |
 | `… not run: why` | not run |
 """
 
@@ -51,7 +51,7 @@ def name(block: Block) -> str:
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where the server of the guide listens. It computes in its own process, since no block needs Spark."""
+    """Yield the URL of the server for the guide. It computes in its own process, because no block needs Spark."""
     folder = tmp_path_factory.mktemp("dev")
     [block] = blocks("bash server")
     assert block.text == "uv run rebaser dev\n"
@@ -79,13 +79,13 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def text_of(block: Block, url: str) -> str:
-    """The text of a block, with the server's address and a workspace that no other page uses."""
+    """Return the text of a block, with the server's URL and a workspace that no other page uses."""
     mine = re.sub(r"\W", "-", str(block.page.relative_to(ROOT)))
     return re.sub(r"\bshop\b", f"shop-{mine}", block.text.replace(URL, url))
 
 
 async def shell(text: str, url: str, folder: Path) -> str:
-    """What `text` prints, with `rebaser` being the one that is tested."""
+    """Run `text` in a shell in which `rebaser` is the tested version, and return its output."""
     rebaser = folder / "rebaser"
     rebaser.write_text(f'#!/bin/sh\nexec {sys.executable} -m rebaser "$@"\n')
     rebaser.chmod(0o755)
@@ -125,7 +125,7 @@ async def test_a_session_runs_and_prints_what_is_shown(page: Path, url: str, tmp
 async def test_a_program_runs(block: Block, url: str) -> None:
     program = compile(text_of(block, url), block.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     with anyio.fail_after(120):
-        # A program that awaits nothing may block, so it runs in a thread.
+        # A program without `await` may block, so it runs in a thread.
         run = partial(eval, program, {"__name__": "program"})
         await (run() if program.co_flags & inspect.CO_COROUTINE else run_sync(run))
 

@@ -1,4 +1,4 @@
-"""A commit, a change in CI and a run of `.ci/run` are checked by the same commands."""
+"""The hook before commits, CI and `.ci/run` check with the same commands."""
 
 from typing import Any
 

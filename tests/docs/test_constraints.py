@@ -1,4 +1,4 @@
-"""`deploy/constraints.txt` pins all that is installed, for each supported Python, and names no place to get it."""
+"""`deploy/constraints.txt` pins every installed package for each supported Python, and names no package index."""
 
 import importlib.metadata
 import re
@@ -23,7 +23,7 @@ def environment(python: str) -> dict[str, str]:
 
 
 def pinned(python: str) -> dict[str, str]:
-    """Name → version, for a Python version."""
+    """Return the pinned versions by name, for a Python version."""
     found: dict[str, str] = {}
     for line in LINES:
         requirement = Requirement(line)
@@ -59,7 +59,7 @@ def test_declared_dependencies_are_pinned_to_what_they_allow(python: str) -> Non
 
 
 def test_what_the_dependencies_need_is_pinned() -> None:
-    """As far as it is installed here."""
+    """Checks the dependencies that are installed here."""
     names = {canonicalize_name(Requirement(line).name) for line in LINES}
     ahead = [(requirement.name, frozenset(requirement.extras)) for requirement in declared()]
     seen = set(ahead)

@@ -1,4 +1,5 @@
-"""Links lead somewhere, names exist, and the map of a folder lists what is in it."""
+"""The links of all pages have targets, named files and functions exist, and the README of a folder lists its contents.
+"""
 
 import importlib.util
 import re
@@ -37,7 +38,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if DOCS in page.parents], ids=name)
 def test_files_modules_and_names_in_them_exist(page: Path) -> None:
-    """`rebaser/server.py` is a file; behind it, `Server.run` stands for something that is defined in that file."""
+    """After the path of a file, as in `rebaser/server.py` `Server.run`, the name must be defined in that file."""
     prose = split(page)[0]
     for path, symbol in re.findall(r"`([\w.]+/[\w./]+)`(?:,? `([A-Za-z_][\w.]*)`)?", prose):
         if path.split("/")[0] not in TOPS:
@@ -50,7 +51,8 @@ def test_files_modules_and_names_in_them_exist(page: Path) -> None:
             assert re.search(defined, file.read_text(), re.MULTILINE), f"{path} does not define {symbol}"
     for module in re.findall(r"`((?:rebaser|rebaser_client|rebaser_core)(?:\.[a-z_]+)+)`", prose):
         top, room = module.split(".")[:2]
-        if any((ROOT / top / room).with_suffix(suffix).exists() for suffix in ("", ".py")):  # else it is a subject
+        # Otherwise the name is a subject.
+        if any((ROOT / top / room).with_suffix(suffix).exists() for suffix in ("", ".py")):
             assert importlib.util.find_spec(module), f"{name(page)} names {module}, which is no module"
 
 
@@ -70,7 +72,7 @@ def test_variables_are_settings(page: Path) -> None:
 
 @pytest.mark.parametrize("page", GUIDE, ids=name)
 def test_commands_and_options_exist(page: Path) -> None:
-    """Those that stand in the text; what stands in blocks is run, or is somebody else's command."""
+    """Checks only names in the text: blocks are run by other tests, or have commands of other programs."""
     for text in re.findall(r"`rebaser ([a-z][^`]*)`", split(page)[0]):
         words = text.split()
         command: Any = typer.main.get_command(app)
@@ -98,13 +100,14 @@ def test_the_map_of_a_folder_lists_what_is_in_it(page: Path) -> None:
         if child.name.startswith(("_", ".")) or child.name in ("README.md", "py.typed"):
             continue
         if child.is_dir() and not any("__pycache__" not in file.parts for file in child.rglob("*.*")):
-            continue  # what a package that moved left behind
+            continue  # left behind by a package that moved
         known = child.name.removesuffix(".py") if child.suffix == ".py" else child.name
         assert known in listed, f"{name(page)} does not list {child.name}"
 
 
 def test_each_package_with_a_guide_has_a_map() -> None:
-    """The JetStream layer's page holds its tables of rules; `tests/unit/test_jetstream_readme.py` looks at these."""
+    """The page of the JetStream layer has tables of rules instead, which `tests/unit/test_jetstream_readme.py` checks.
+    """
     without = {name(page) for page in MAPS if not map_of(page)}
     assert without == {"rebaser_client/jetstream/README.md"}
 

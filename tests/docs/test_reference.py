@@ -1,4 +1,4 @@
-"""The generated pages are what their generator makes now."""
+"""The generated pages equal the present output of their generator."""
 
 import json
 import subprocess
@@ -18,8 +18,8 @@ print(json.dumps({str(page): text for page, text in pages().items()}))
 
 
 def test_generated_pages_are_current() -> None:
-    """Made in a process of its own: help depends on the environment."""
+    """The pages are generated in a new process, because help texts depend on the environment."""
     made = subprocess.run([sys.executable, "-c", GENERATED], cwd=ROOT, capture_output=True, text=True, check=True)
     stale = [page for page, text in json.loads(made.stdout).items() if Path(page).read_text() != text]
-    if stale:  # no assertion: pytest would show all of both texts
+    if stale:  # not an assertion, because pytest would print both texts in full
         pytest.fail(f"out of date: {', '.join(stale)}; renew with: {COMMAND}", pytrace=False)

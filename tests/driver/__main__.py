@@ -1,8 +1,8 @@
-"""Random edits beside updates by hand: `python -m tests.driver --seed 7 --runs 100`.
+"""Runs random edits beside updates: `python -m tests.driver --seed 7 --runs 100`.
 
-Each run is one seed: clients edit change sets of 300 to 6,000 values while a real server updates them on a real Spark,
-and all values are compared with an evaluator that shares no code. Prints what was done, and for each violation what
-differs and the command that repeats it.
+Each run has a seed: clients edit change sets of 300 to 6,000 values while a real server updates them on a real Spark.
+All values are compared with those of an evaluator that shares no code with Rebaser. The command prints totals and, for
+each violation, the differences and the command that repeats the run.
 """
 
 import argparse

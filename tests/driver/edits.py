@@ -1,7 +1,8 @@
-"""Random graphs, and random edits of them: what clients send, in the form in which a file of updates has it.
+"""Draws graphs and edits of them, in the form of a file of updates.
 
-What is derived is named by its kind and a number, and mostly uses what comes before it: inputs (`in`), numbers (`num`),
-text (`txt`), lists (`lst`), and what patterns match (`pat`). Edits break that order now and then, and mend it again.
+The ids of derived values consist of their kind and a number. Most derived values use earlier ones: inputs (`in`),
+numbers (`num`), texts (`txt`), lists (`lst`), and the matches of patterns (`pat`). Some edits break this order, and
+later edits restore it.
 """
 
 import random
@@ -36,7 +37,8 @@ REDUCING = ["sum", "sum", "max", "min", "mean", "count", "product"]
 
 @dataclass(frozen=True)
 class Shape:
-    """How a graph is: `size` values; what share of its numbers use `COMMON`, and how far back they look for inputs."""
+    """The shape of a graph: it has `size` values, `common` is the share of its numbers that use `COMMON`, and `near` is
+    how far back they look for inputs."""
 
     size: int
     common: float
@@ -50,7 +52,8 @@ class Shape:
 
 
 class Editor:
-    """Makes edits of one change set. `book` is about what stands there: others edit too, and all at once."""
+    """Draws the edits of one client of a change set. `book` is only roughly the present state, because other clients
+    edit at the same time."""
 
     def __init__(self, rng: random.Random, shape: Shape, meanings: dict[str, Meaning]) -> None:
         self.rng = rng
@@ -68,14 +71,14 @@ class Editor:
         self.patterns = [f"pat/{at}" for at in range(min(40, size // 40 + 3))]
         self._place = {id_: at for at, id_ in enumerate(self.numbers)}
         self._new = 0
-        self._loops: list[Wire] = []  # what mends the cycles that were made
+        self._loops: list[Wire] = []  # edits that end the cycles that were made
 
     def initial(self) -> list[Wire]:
         derived = [*self.numbers, *self.texts, *self.lists, *self.patterns]
         return self._noted([*(self._usual(id_) for id_ in [*self.inputs, *derived])])
 
     def batch(self) -> list[Wire]:
-        """The edits of one request."""
+        """Return the edits of one request."""
         kinds: list[tuple[Callable[[], list[Wire]], int]] = [
             (self._touch_all, 14),
             (self._set_some, 16),
@@ -104,7 +107,7 @@ class Editor:
         return self._noted(self._touch_all())
 
     def removing(self) -> list[Wire]:
-        """Edits of what is being computed, and of what it is computed from."""
+        """Return edits that remove values that are being computed, and inputs of these."""
         makers: list[Callable[[], list[Wire]]] = [
             *[self._swap, self._swap, self._remove_derived, self._remove_derived, self._remove_inputs],
             *[self._bring_back, self._unset, self._set_over_derived, self._derive_again, self._same_again],
@@ -113,14 +116,14 @@ class Editor:
         return self._noted(self.rng.choice(makers)())
 
     def foreign(self) -> list[Wire]:
-        """A batch that may be refused, so nothing is noted."""
+        """Return a batch that may be refused, so `book` does not change."""
         before, loops = dict(self.book), list(self._loops)
         updates = self.batch()
         self.book, self._loops = before, loops
         return updates
 
     def healing(self) -> list[Wire]:
-        """Makes most of what is broken whole again, so that there is something left to be computed."""
+        """Return edits that repair most broken values, so that something is left to compute."""
         loops, self._loops = self._loops, []
         gone = [id_ for id_ in [*self.inputs, *self.numbers, *self.texts] if id_ not in self.book]
         odd = [id_ for id_ in self.inputs if type(self.book.get(id_, {}).get("value")) not in (int, bool)]
@@ -133,7 +136,7 @@ class Editor:
     # -- definitions -----------------------------------------------------------------------------------------------
 
     def _usual(self, id_: str) -> Wire:
-        """What `id_` mostly is."""
+        """Return the usual definition of `id_`."""
         kind = id_.partition("/")[0]
         if kind == "num":
             return self._number(id_, self._place[id_])
@@ -154,7 +157,7 @@ class Editor:
         return rng.randrange(-50, 1000) if rng.random() < 0.85 else rng.randrange(-400, 4000) / 4
 
     def _before(self, at: int) -> str:
-        """Something that the number at `at` may use."""
+        """Return an id that the number at `at` may use."""
         rng = self.rng
         if at and rng.random() < self.shape.deep:
             return self.numbers[rng.randrange(max(0, at - self.shape.near), at)]
@@ -186,7 +189,7 @@ class Editor:
     def _text(self, id_: str) -> Wire:
         rng = self.rng
         some = [rng.choice([*self.inputs, *self.numbers]) for _ in range(rng.randint(1, 3))]
-        if rng.random() < 0.5:  # one text at most, before this one: nothing doubles on the way
+        if rng.random() < 0.5:  # at most one earlier text, so that lengths do not double with each value
             some[0] = rng.choice([one for one in (self.texts[0], rng.choice(self.texts)) if one < id_] or some[:1])
         roll = rng.random()
         if roll < 0.4:
@@ -235,7 +238,7 @@ class Editor:
     # -- edits -----------------------------------------------------------------------------------------------------
 
     def _some(self, ids: list[str], most: int = 30) -> list[str]:
-        """Mostly a few; some that stand side by side now and then."""
+        """Return mostly a few ids, and now and then a run of adjacent ones."""
         rng = self.rng
         count = min(len(ids), round(most ** rng.random()))
         if rng.random() < 0.3:
@@ -270,7 +273,7 @@ class Editor:
         return [{"op": "remove", "id": f"nosuch/{self.rng.randrange(9)}"} for _ in range(self.rng.randint(1, 3))]
 
     def _swap(self) -> list[Wire]:
-        """Remove some, and make others, or the same, which get their places."""
+        """Remove some values, and create others or the same ones, which get the rows of the removed ones."""
         rng = self.rng
         out: list[Wire] = []
         for id_ in self._some(rng.choice([self.inputs[1:], self._derived()]), 20):
@@ -296,7 +299,7 @@ class Editor:
         return [_derive(id_, "sum", {"of": [other]}) for id_, other in pairs if id_ != other]
 
     def _member(self) -> list[Wire]:
-        """What patterns match comes, or goes."""
+        """Create or remove a value that patterns match."""
         rng = self.rng
         if rng.random() < 0.6:
             self._new += 1
@@ -311,7 +314,7 @@ class Editor:
         return [one for _ in range(self.rng.randint(1, 12)) for one in self._member()]
 
     def _loop(self) -> list[Wire]:
-        """A cycle of some numbers, long or short; kept in mind, to be mended."""
+        """Create a cycle of some numbers, and remember the edits that end it."""
         members = self._some(self.numbers, 12) if self.rng.random() < 0.7 else [self.rng.choice(self.numbers)]
         self._loops += [self.book[one] for one in members if one in self.book]
         ring = zip(members, [*members[1:], members[0]], strict=True)
@@ -325,7 +328,7 @@ class Editor:
         return [_derive(id_, "sum", {"of": [COMMON, "never/there"]}) for id_ in self._some(self.numbers[-20:], 2)]
 
     def _many(self) -> list[Wire]:
-        """A third of all definitions anew, or of all inputs."""
+        """Define a third of all values again, or set a third of all inputs."""
         ids = self.rng.choice([self.numbers, self.inputs[1:]])
         at = self.rng.randrange(3)
         return [self._usual(id_) for id_ in ids[at::3]]

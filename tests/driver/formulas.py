@@ -1,4 +1,5 @@
-"""Random formulas, each with what it gives: written from the language's rules, without a look at who evaluates them."""
+"""Draws formulas with their expected results, which follow from the rules of the language and from no other evaluator.
+"""
 
 import math
 import random
@@ -9,7 +10,7 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 class Failed(Exception):  # noqa: N818 - what became of it
-    """A function gives no value; `code` is the fault's."""
+    """A function gave no value; `code` is the code of the fault."""
 
     def __init__(self, code: str = "failed") -> None:
         super().__init__(code)
@@ -26,10 +27,10 @@ def is_number(value: Any) -> bool:
 
 
 def numeric(rng: random.Random, names: list[str]) -> Formula:
-    """A formula that mostly gives a small number; each of `names` is in it."""
+    """Draw a formula that mostly gives a small number, and contains each of `names`."""
     text, meaning = _calculation(rng, names)
     shape = rng.random()
-    if shape < 0.5:  # so that values stay small, however long the way
+    if shape < 0.5:  # values stay small along every path
         text, meaning = f"({text}) % {_MODULUS}", _binary("%", meaning, lambda _: _MODULUS)
     elif shape < 0.65:
         other, otherwise = _leaf(rng, names)
@@ -43,7 +44,7 @@ def numeric(rng: random.Random, names: list[str]) -> Formula:
 
 
 def textual(rng: random.Random, names: list[str]) -> Formula:
-    """A formula over text; no longer than its inputs and a little."""
+    """Draw a formula over texts, whose result is little longer than its inputs."""
     first = names[0]
     word = rng.choice(["x", "größer", "", "ab/c", "😀"])
     roll = rng.random()
@@ -93,7 +94,7 @@ def _binary(sign: str, left: Meaning, right: Meaning) -> Meaning:
 
 
 def calculate(sign: str, left: Any, right: Any) -> Any:
-    """One operator: whole numbers are exact, a double makes the other one a double."""
+    """Apply one operator: integers are exact, and with a double, the other operand becomes a double, too."""
     if sign == "+" and isinstance(left, str) and isinstance(right, str):
         return left + right
     if not is_number(left) or not is_number(right):

@@ -1,4 +1,5 @@
-"""An installation in this process: NATS and Spark are real, servers run beside clients, on streams of their own."""
+"""An installation with real NATS and Spark, and with servers that run in this process beside the clients, on their own
+streams."""
 
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -22,13 +23,13 @@ from tests.support.contexts import context_of
 
 
 class Hesitant:
-    """An engine whose jobs take longer, before and after Spark has them: so that more happens meanwhile."""
+    """An engine that delays each job before and after Spark computes it, so that more happens meanwhile."""
 
     def __init__(self, engine: Engine, rng: random.Random, most: float) -> None:
         self._engine = engine
         self._rng = rng
         self._most = most
-        self.started = anyio.Event()  # replaced by each job that starts
+        self.started = anyio.Event()  # set when a job starts, and then replaced
 
     async def evaluate(self, packets: Sequence[bytes], **given: Any) -> Any:
         started, self.started = self.started, anyio.Event()
@@ -43,7 +44,7 @@ class Hesitant:
 
 
 class Installation:
-    """Servers that own the change sets of `subjects`, to be stopped and started again."""
+    """Servers for the change sets of `subjects`, which tests stop and start again."""
 
     def __init__(
         self, js: JetStream, subjects: Subjects, engine: object, group: TaskGroup, settings: dict[str, Any]
@@ -72,7 +73,7 @@ class Installation:
         await ready.wait()
 
     async def stop(self, name: str) -> None:
-        """As on SIGTERM."""
+        """Stop the server as on SIGTERM."""
         scope, ended = self._running.pop(name)
         scope.cancel()
         await ended.wait()
@@ -91,7 +92,7 @@ class Installation:
 async def installed(
     nats_url: str, prefix: str, engine: object, names: Sequence[str], **settings: Any
 ) -> AsyncIterator[Installation]:
-    """Running servers `names`; their streams are gone afterwards."""
+    """Run the servers `names`, and delete their streams afterwards."""
     subjects = Subjects(prefix)
     async with Connection.connect(nats_url, name="servers") as connection:
         js = JetStream(connection)
@@ -115,7 +116,7 @@ async def installed(
 
 @contextmanager
 def heard(quiet: bool = True) -> Iterator[list[EventDict]]:
-    """Log events of level error and above while this is open; `quiet`: nothing is shown."""
+    """Collect the log events of level error and above inside the `with` block. With `quiet`, no event is printed."""
     found: list[EventDict] = []
 
     def note(_: object, method: str, entry: EventDict) -> EventDict:

@@ -1,7 +1,7 @@
-"""What every value of a change set must be, from its definitions alone: an evaluator that shares no code with Rebaser.
+"""Computes the expected value of every id of a change set from the definitions alone, with no code of Rebaser.
 
-Definitions are edits as a file of updates has them (`{"op": "derive", "id": …}`), so nothing of Rebaser is needed to
-read them. It is written from the documentation: the README, and what `rebaser functions` tells.
+Definitions are edits in the form of a file of updates (`{"op": "derive", "id": …}`), so no code of Rebaser is needed to
+read them. The evaluator is written from the documentation: the README, and the output of `rebaser functions`.
 """
 
 import json
@@ -14,11 +14,12 @@ from typing import Any, NamedTuple, TypeAlias
 from tests.driver.formulas import INT64_MAX, INT64_MIN, Failed, Meaning, is_number
 
 Wire: TypeAlias = dict[str, Any]
-Book: TypeAlias = dict[str, Wire]  # the edit that made each id what it is
+Book: TypeAlias = dict[str, Wire]  # the edit that last defined each id
 
 
 class Found(NamedTuple):
-    """A value; or why there is none, `message` only where its words follow from the graph."""
+    """The expected value of an id, or why it has none. `message` is given only where its text follows from the graph.
+    """
 
     state: str
     value: Any = None
@@ -28,7 +29,7 @@ class Found(NamedTuple):
 
 
 def apply(book: Book, updates: Iterable[Wire]) -> None:
-    """Edit `book`. Removing what is not there is nothing; unsetting what is not there makes it."""
+    """Apply updates to `book`. Removing a missing id does nothing, and unsetting a missing id creates it."""
     for update in updates:
         if update["op"] == "remove":
             book.pop(update["id"], None)
@@ -37,7 +38,7 @@ def apply(book: Book, updates: Iterable[Wire]) -> None:
 
 
 def conflicts(book: Book, updates: Iterable[Wire]) -> bool:
-    """Whether edits from another change set remove what is not there."""
+    """Return whether edits from another change set conflict because they remove a missing id."""
     here: dict[str, bool] = {}
     for update in updates:
         there = here.get(update["id"], update["id"] in book)
@@ -48,7 +49,7 @@ def conflicts(book: Book, updates: Iterable[Wire]) -> bool:
 
 
 class Oracle:
-    """All values of `book`. `formulas`: what the texts mean that it may meet."""
+    """All expected values of `book`. `formulas` has the meaning of each formula text that may occur."""
 
     def __init__(self, book: Book, formulas: Mapping[str, Meaning]) -> None:
         self._book = book
@@ -71,7 +72,7 @@ class Oracle:
             yield from [some] if isinstance(some, str) else some
 
     def _ids(self, given: Any) -> str | list[str]:
-        """An input with what its patterns match: one id, or a list."""
+        """Return an input with its patterns replaced by the ids that they match: one id, or a list."""
         if isinstance(given, str):
             return given
         ids: list[str] = []
@@ -125,12 +126,12 @@ class Oracle:
 
 
 def components(edges: Mapping[str, list[str]]) -> Iterator[list[str]]:
-    """Those that reach each other, after all that they reach (Kosaraju: one walk along the edges, one against them)."""
+    """Yield the strongly connected components, each after all that it reaches (Kosaraju's algorithm)."""
     against: dict[str, list[str]] = {}
     for id_, others in edges.items():
         for other in others:
             against.setdefault(other, []).append(id_)
-    left: list[str] = []  # each after all that it reaches, but for cycles
+    left: list[str] = []  # each id after all that it reaches, except within cycles
     seen: set[str] = set()
     for start in edges:
         left += walk(start, edges, seen)
@@ -140,7 +141,7 @@ def components(edges: Mapping[str, list[str]]) -> Iterator[list[str]]:
 
 
 def walk(start: str, edges: Mapping[str, list[str]], seen: set[str]) -> list[str]:
-    """What `start` reaches and was not seen before, in the order in which a walk into the depth leaves it."""
+    """Return the ids that `start` reaches and that were not `seen`, in the postorder of a depth-first search."""
     left = []
     todo = [(start, False)]
     while todo:
@@ -178,7 +179,7 @@ def _quote(id_: str) -> str:
 
 
 def _spread(values: list[Any]) -> list[Any]:
-    """Lists count as their items, maps as their values, null as nothing."""
+    """Replace lists by their items and maps by their values, and leave null out."""
     out: list[Any] = []
     for value in values:
         out += value if isinstance(value, list) else value.values() if isinstance(value, dict) else [value]
@@ -196,7 +197,7 @@ def _added(numbers: list[Any]) -> Any:
     if all(type(one) is int for one in numbers):
         return sum(numbers)
     try:
-        return float(sum(Fraction(float(one)) for one in numbers))  # the exact sum of doubles, rounded once
+        return float(sum(Fraction(float(one)) for one in numbers))  # the exact sum of the doubles, rounded once
     except OverflowError:
         raise Failed("not_finite") from None
 
@@ -277,8 +278,8 @@ def _absolute(values: list[Any], *_: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "cel": lambda *_: None,  # has its formula
-    "by_id": lambda *_: None,  # has ids
+    "cel": lambda *_: None,  # computed by its formula
+    "by_id": lambda *_: None,  # computed from the ids
     "sum": lambda values, *_: _added(_numbers(values)),
     "product": _product,
     "mean": _mean,
@@ -306,5 +307,6 @@ def _storable(value: Any) -> Any:
 
 
 def typed(value: Any) -> str:
-    """A text that is equal for values that are the same: `1`, `1.0` and `true` differ, the order of a map does not."""
+    """Return a text that is equal for identical values: `1`, `1.0` and `true` differ, and the order of a map does not
+    count."""
     return json.dumps(value, sort_keys=True)

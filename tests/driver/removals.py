@@ -1,6 +1,8 @@
-"""Removals while much is computed: what was removed may be back by then, or its row be another value's.
+"""Tests removals during large updates: when results arrive, a removed value may exist again, or its row may have
+another value.
 
-Each round touches the input of all, waits until Spark has the update, and edits what it is computing.
+Each round changes the input of all derived values, waits until Spark has the update, and edits the values that are
+being computed.
 """
 
 import random

@@ -1,7 +1,7 @@
-"""One seed: a graph, clients that edit it in phases while it is updated, and a check of all values after each phase.
+"""Runs one seed: clients edit a graph in phases while it is updated, and all values are checked after each phase.
 
-The seed decides the graph, all edits and what each client does; when things happen is the machine's affair, so a seed
-that found something may have to be run a few times to find it again.
+The seed decides the graph, all edits and the actions of each client, but not their timing. So a seed that found a
+violation may have to be run several times to find it again.
 """
 
 import os
@@ -28,14 +28,14 @@ from tests.driver.installation import Hesitant, Installation, heard, installed
 from tests.driver.oracle import Wire
 from tests.driver.watched import WS, Sent, Violation, Watched
 
-PATIENCE = 120.0  # seconds for all that was sent to be decided and covered; a measure of hanging, never of speed
+PATIENCE = 120.0  # seconds until all requests must be decided and covered; a bound against hanging, no measure of speed
 CLIENTS = 3
 SERVERS = ("one", "two")
 
 
 @dataclass
 class Report:
-    """What a seed did."""
+    """The result of a seed."""
 
     seed: int
     told: str
@@ -45,7 +45,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a seed has drawn."""
+    """The parameters that a seed draws."""
 
     shapes: tuple[Shape, ...]
     phases: int
@@ -55,7 +55,7 @@ class Plan:
     servers: int
     restarts: bool
     settings: dict[str, Any]
-    clients: int = CLIENTS  # of one change set, at most
+    clients: int = CLIENTS  # maximum clients of one change set
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Plan":
@@ -82,7 +82,7 @@ class Plan:
 
 
 class Client:
-    """One of those that edit a change set, with a mind of its own."""
+    """One client that edits a change set, with random choices of its own."""
 
     def __init__(self, name: str, rng: random.Random, plan: Plan, watched: Watched, editor: Editor) -> None:
         self._name = name
@@ -108,7 +108,7 @@ class Client:
         if roll < 0.04:
             asked = Recompute(rng.choice([None, "sum", "cel", "nobody-has-this"]))
             await self.send(client, self.editor.batch() if rng.random() < 0.5 else [], wait, recompute=asked)
-        elif roll < 0.1:  # may conflict, and then none of it is done
+        elif roll < 0.1:  # may be refused because of a conflict
             await self.send(client, self.editor.foreign(), wait, foreign=True)
         else:
             await self.send(client, self.editor.batch(), wait)
@@ -230,7 +230,7 @@ class Story:
         await installation.restart(self._rng.choice(SERVERS[: self.plan.servers]))
 
     async def _look(self, client: RebaserClient, watched: Watched) -> None:
-        """What is shown as true while it is being edited is true of what stands there then."""
+        """Check that values that are shown as up to date during edits are right at the position that was read."""
         for _ in range(2):
             await anyio.sleep(self._rng.random() * 0.5)
             state = await client.state(WS, watched.name)
@@ -246,7 +246,8 @@ class Story:
             watched.counts["looked at amid edits"] += await to_thread.run_sync(compare)
 
     async def _settle(self, number: int, clients: list[RebaserClient], watched: Watched) -> None:
-        """Wait until all is covered; then every reader has to see what the definitions amount to."""
+        """Wait until everything is covered, and check that every kind of read gives the values that follow from the
+        definitions."""
         last = Client(f"last{number}", self._rng, self.plan, watched, self._first)
         nothing: list[Wire] = [{"op": "remove", "id": "nosuch"}]
         barrier = self._rng.choice([[{"op": "set", "id": BARRIER, "value": number}], nothing, []])
@@ -271,7 +272,7 @@ class Story:
 
 
 async def run_seed(seed: int, nats_url: str, engine: Any, kind: type[Story] = Story) -> Report:
-    """Run a seed to its end or first violation."""
+    """Run a seed to its end or its first violation."""
     story = kind(seed, nats_url, engine)
     report = Report(seed, f"{story.plan}, {ways.told(story.thresholds)}", story.counts)
     try:
@@ -286,7 +287,7 @@ async def run_seed(seed: int, nats_url: str, engine: Any, kind: type[Story] = St
 
 
 def told(error: BaseException) -> str:
-    """The leaves of a group of errors, one a line."""
+    """Return the messages of all errors in a group of errors, one per line."""
     if isinstance(error, BaseExceptionGroup):
         return "\n".join(dict.fromkeys(told(one) for one in error.exceptions))
     notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))

@@ -1,4 +1,5 @@
-"""A change set as its log has it: who sent what, in which order it was applied, and what all commits add up to."""
+"""Follows the log of a change set: the requests that were sent, the order in which they were decided, and the folded
+state."""
 
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -15,27 +16,27 @@ from tests.driver.formulas import Meaning
 from tests.driver.oracle import Book, Found, Oracle, Wire, apply, conflicts, typed
 
 WS = "driver"
-SHOWN = 6  # differences that a report tells
-TAIL = 14  # commits that it tells
+SHOWN = 6  # differences that a report shows
+TAIL = 14  # commits that a report shows
 
 
 class Violation(AssertionError):  # noqa: N818 - what it is
-    """Something that was promised does not hold."""
+    """A guarantee of Rebaser does not hold."""
 
 
 @dataclass
 class Sent:
-    """A request as a client sent it: its updates as they were made, and as Rebaser writes them."""
+    """A request that a client sent: its updates in the form of the test, and in the form of Rebaser."""
 
     updates: list[Wire]
     written: list[Wire]
-    foreign: bool = False  # taken from another change set
+    foreign: bool = False  # sent as edits from another change set
     recompute: bool = False
 
 
 @dataclass
 class Watched:
-    """One change set. `sent` by request id; `order`, where each decided request is."""
+    """One change set. `sent` has the requests by id, `order` the position of each decided request."""
 
     name: str
     meanings: Mapping[str, Meaning]
@@ -46,13 +47,13 @@ class Watched:
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL))
     counts: Counter[str] = field(default_factory=Counter)
     initial: list[Wire] = field(default_factory=list)
-    keep: bool = False  # books of each commit, while somebody wants to know an older one
+    keep: bool = False  # keeps the book after each commit, while a test needs older ones
     _books: dict[int, Book] = field(default_factory=dict)
     _more: anyio.Event = field(default_factory=anyio.Event)
     problem: Exception | None = None
 
     async def follow(self, client: RebaserClient) -> None:
-        """Fold all commits as they come."""
+        """Fold all commits as they arrive."""
         try:
             async for commit in client.watch(WS, self.name, after=0):
                 self._take(commit)
@@ -95,14 +96,14 @@ class Watched:
             self.counts["beside edits"] += (commit.covers or 0) < commit.previous
 
     async def until_decided(self) -> int:
-        """Return the last commit with a request when all that were sent are decided."""
+        """Return the last commit with a request, once all requests that were sent are decided."""
         while self.problem is None and len(self.decided) < len(self.sent):
             await self._more.wait()
         self._check()
         return max(self.decided.values())
 
     async def until(self, sequence: int) -> None:
-        """Return when the commit at `sequence` was folded."""
+        """Return when the commit at `sequence` has been folded."""
         while self.problem is None and self.state.last < sequence:
             await self._more.wait()
         self._check()
@@ -121,8 +122,8 @@ class Watched:
         self.keep, self._books = True, {self.state.last: dict(self.book)}
 
     def compare(self, book: Book, found: Mapping[str, Value], what: str, *, stale: bool) -> int:
-        """Raise `Violation` where `found` is not what `book` amounts to. `stale`: some may not be known yet. How many
-        were."""
+        """Compare `found` with the values that follow from `book`, and return the number of derived values compared.
+        Raises `Violation` for differences. With `stale`, derived values may be stale."""
         expected = Oracle(book, self.meanings).found
         lines = [f"{id_}: not there, {book[id_]}" for id_ in sorted(expected.keys() - found.keys())]
         lines += [f"{id_}: should not be there, is {found[id_]}" for id_ in sorted(found.keys() - expected.keys())]

@@ -1,4 +1,4 @@
-"""The thresholds of a seed: small graphs take every way there is from edits to results."""
+"""Draws the thresholds of a seed, so that even small graphs use every method of the product."""
 
 import random
 from collections import Counter
@@ -12,17 +12,17 @@ from rebaser.dvu import update
 from rebaser_core.thresholds import Thresholds, forced
 from tests.support.thresholds import in_few_parts
 
-PARTS = 20  # packets of an update, or parts of a checkpoint, about: each is a message of its own
+PARTS = 20  # approximate number of packets of an update, or parts of a checkpoint; each is a message
 
 
 def drawn(rng: random.Random, size: int) -> Thresholds:
-    """Those of a seed whose largest change set has `size` values."""
+    """Draw thresholds for a seed whose largest change set has `size` values."""
     those = rng.choice([Thresholds, Thresholds.lowest, Thresholds.highest, *[lambda: Thresholds.drawn(rng)] * 5])()  # type: ignore[no-untyped-call]
     return in_few_parts(those, size, PARTS)
 
 
 def told(those: Thresholds) -> str:
-    """What is not as it is by default."""
+    """Return the thresholds that differ from their defaults, as a text."""
     plain = Thresholds()
     names = [one.name for one in fields(those) if getattr(those, one.name) != getattr(plain, one.name)]
     return ", ".join(f"{name}={getattr(those, name)}" for name in names) or "default thresholds"
@@ -30,7 +30,7 @@ def told(those: Thresholds) -> str:
 
 @contextmanager
 def taken(those: Thresholds, counts: Counter[str]) -> Iterator[None]:
-    """What is done in this process is done so meanwhile; `counts` tells how it was planned."""
+    """Use the thresholds in this process inside the `with` block, and count the kinds of plans in `counts`."""
     plan = update.plan  # type: ignore[attr-defined]
 
     def planned(*given: Any, **named: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Simulated installations by hand: `python -m tests.simulation --seed 7 --runs 1000`.
+"""Runs simulated installations: `python -m tests.simulation --seed 7 --runs 1000`.
 
-Each run is one seed: real servers and clients over a model of JetStream, in virtual time, under faults. Prints what was
-done, and for the first violation (or each) its trace and seed. `--fresh` takes seeds that nobody ran before. A seed
-repeats exactly only under the same PYTHONHASHSEED, which is 0 here.
+Each run has a seed: real servers and clients run against a model of JetStream, in virtual time, with faults. The
+command prints totals and, for the first violation (or each one), its trace and seed. `--fresh` takes seeds that were
+never run before. A seed repeats exactly only with the same PYTHONHASHSEED, which is 0 here.
 """
 
 import argparse
@@ -17,11 +17,11 @@ from tests.simulation.runs import Run, run_all
 from tests.simulation.setup import Mode
 from tests.simulation.ways import ELSEWHERE, WAYS
 
-FRESH = 10**12  # fresh seeds are below
+FRESH = 10**12  # fresh seeds are below this number
 
 
 def tell_ways(done: list[Run]) -> list[str]:
-    """Print how often each way was taken. Those that never were."""
+    """Print how often each way was taken, and return the ways that never were."""
     taken = sum((one.ways for one in done), Counter())
     for way in WAYS:
         print(f"{taken[way.name]:>10,}  {way.name}")

@@ -1,7 +1,7 @@
-"""The rules of order, seen at a process's connection: an append is settled before anything else is done, and a client
-has its request stored before it publishes the task.
+"""Checks the order of what a process sends: an owner sends nothing that depends on an append before the append is
+answered, and a client has its request stored before it publishes the task.
 
-For worlds in which nobody dies and nobody is asked to stop: there an append may be abandoned.
+The checks hold only in worlds in which no process is killed or stopped: elsewhere, an owner may abandon an append.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ FINAL = (b"", b"+ACK", b"-NAK")
 
 
 class Appends:
-    """Appends of each process that are not answered. `broken` is told of what is done in spite of one."""
+    """The unanswered appends of each process. `broken` is called with a text for each violation of the order."""
 
     def __init__(self, subjects: Subjects, streams: dict[str, Stream], broken: Callable[[str], None]) -> None:
         self._subjects = subjects
@@ -25,7 +25,7 @@ class Appends:
         self._stored: set[tuple[Process, str]] = set()
 
     def sent(self, process: Process, subject: str, data: bytes, reply: str) -> None:
-        """`process` sends a message."""
+        """Note that `process` sends a message, and check whether it may."""
         if subject.startswith(f"{self._subjects.root}.commits."):
             before = self._open.get((process, subject))
             if before is not None and before != data:
@@ -47,7 +47,7 @@ class Appends:
                 self._broken(f"{process} ends its {kind} of {key} before its last append was answered")
 
     def heard(self, subject: str) -> None:
-        """A message reached the process that listens on `subject`."""
+        """Note that a message has reached the process that subscribed to `subject`."""
         sent = self._replies.pop(subject, None)
         if sent is not None:
             self._open.pop(sent, None)

@@ -1,4 +1,4 @@
-"""What the decision on a request to apply a branch must be, and on one to protect a change set."""
+"""Checks the decisions on requests to apply a branch, to protect or close a change set, and to delete it."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def merged(branch: Book, position: int, target: Book, base: int) -> tuple[list[Update], list[str]]:
-    """The edits that bring what `branch` was at `position` into `target`, by id, and the ids in conflict.
+    """Return the edits, by id, that bring the state of `branch` at `position` into `target`, and the ids in conflict.
 
-    What the branch changed is how it differs from its target at the base.
+    The changes of the branch are its differences from its target at the base.
     """
     theirs, stood, here = branch.as_of[position], target.as_of[base], target.definitions
     edits: list[Update] = []
@@ -34,7 +34,7 @@ def merged(branch: Book, position: int, target: Book, base: int) -> tuple[list[U
 
 
 def positions(source: "History", apply: Apply, asked: "Asked") -> Iterator[int]:
-    """The positions of the branch of which the apply may be."""
+    """Yield the positions of the branch that the apply may have used."""
     own = sorted(source.times)
     if apply.at is not None:
         yield from [one for one in own if one <= apply.at][-1:]
@@ -44,14 +44,15 @@ def positions(source: "History", apply: Apply, asked: "Asked") -> Iterator[int]:
 
 
 def edited(source: "History", position: int) -> int:
-    """The commit that last edited it at that position."""
+    """Return the commit that last edited the change set at or before the position."""
     return max([source.birth, *(one for one in source.deltas if one <= position)])
 
 
 def wrong_apply(
     history: "History", source: "History | None", apply: Apply, asked: "Asked", commit: Commit
 ) -> tuple[str, list[Update]]:
-    """What is wrong with a commit that applied a branch, empty if nothing is; and the edits that it must have made."""
+    """Return what is wrong with a commit that applied a branch (empty: nothing), and the edits that it must have
+    made."""
     at = commit.source
     if at is None or at.change_set != apply.source or source is None:
         return f"it says it applied {at}, not {apply.source}", []
@@ -85,7 +86,7 @@ def wrong_apply(
 def wrong_apply_refusal(
     history: "History", source: "History | None", apply: Apply, asked: "Asked", decision: Decision
 ) -> str:
-    """Why a request to apply may not have been refused like this; empty if it may."""
+    """Return why a request to apply must not be refused with this decision; empty if the decision is right."""
     if decision.code == "self":
         return "" if apply.source == history.key.change_set else "it is another one"
     if source is None or not source.times:
@@ -127,7 +128,7 @@ def wrong_apply_refusal(
 
 
 def wrong_mark(history: "History", marking: Marking, decision: Decision) -> str:
-    """What is wrong with the decision on a request to protect or close a change set; empty if nothing is."""
+    """Return what is wrong with the decision on a request to protect or close a change set; empty if nothing is."""
     used = history.last_edit or history.birth
     if decision.outcome is Outcome.SUCCESS:
         if history.protected and marking.deletes:
@@ -144,7 +145,8 @@ def wrong_mark(history: "History", marking: Marking, decision: Decision) -> str:
 
 
 def wrong_deletion(history: "History", asked: "Asked", decision: Decision, closed_for: float) -> str:
-    """What is wrong with the decision on a request of the sweeper to delete what was closed; empty if nothing is."""
+    """Return what is wrong with the decision on a sweeper's request to delete a closed change set; empty if nothing
+    is."""
     at = 0 if asked.message is None or asked.message.expect_at is None else asked.message.expect_at
     if not at:
         return ""
@@ -157,7 +159,7 @@ def wrong_deletion(history: "History", asked: "Asked", decision: Decision, close
 
 
 def wrong_as_deleted(history: "History", asked: "Asked", decision: Decision) -> str:
-    """What is wrong with a decision on a request to a deleted change set; empty if nothing is."""
+    """Return what is wrong with the decision on a request to a deleted change set; empty if nothing is."""
     marking = action_of(asked, Marking)
     back = marking is not None and marking.status is BranchStatus.OPEN
     if back or action_of(asked, Create) is not None:
@@ -166,7 +168,8 @@ def wrong_as_deleted(history: "History", asked: "Asked", decision: Decision) -> 
 
 
 def protected_wrongly(history: "History", decision: Decision, edits: bool, deletes: bool) -> str:
-    """Whether an edit of a protected change set was applied, or another one refused as protected; empty if not."""
+    """Return a text if an edit of a protected change set was applied, or if a request was refused as `protected`
+    without reason; empty otherwise."""
     if history.protected and edits and decision.outcome not in (Outcome.DEAD, Outcome.ERROR):
         return f"{decision.request_id} is applied to a protected change set"
     if decision.code == "protected" and not (history.protected and edits) and not deletes:
@@ -175,7 +178,7 @@ def protected_wrongly(history: "History", decision: Decision, edits: bool, delet
 
 
 def wrong_apply_headers(history: "History", commit: Commit, headers: dict[str, str]) -> str:
-    """What the headers of a commit say otherwise than it is; empty if nothing."""
+    """Return what is wrong with the headers of a commit; empty if nothing is."""
     applied = replace(commit.source, keep=False) if commit.source and commit.kind is Kind.REBASE else None
     if read_source(headers) != applied:
         return f"it applied {read_source(headers)}"
@@ -183,9 +186,10 @@ def wrong_apply_headers(history: "History", commit: Commit, headers: dict[str, s
 
 
 def wrong_apply_state(history: "History", state: Any, at: int) -> str:
-    """What a checkpoint has otherwise of what was applied, of the protection and the status; empty if nothing.
+    """Return what is wrong with the applied branches, the protection and the status in a checkpoint; empty if nothing
+    is.
 
-    `at`: the commit whose state it has.
+    The checkpoint has the state after the commit `at`.
     """
     taken = {name: one for one, name, _, _ in history.takes if one <= at}
     if state.taken != taken:

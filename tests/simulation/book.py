@@ -1,6 +1,7 @@
-"""What the values of a change set must be: the simulation's own, deliberately plain idea of it.
+"""The expected values of a change set, computed by simple code of the simulation.
 
-It shares nothing with the product's fold, plan and evaluation: definitions in a dict, values by recursion.
+It shares nothing with the product's folding, planning and evaluation: definitions are in a dictionary, and values are
+computed by recursion.
 """
 
 import math
@@ -13,17 +14,20 @@ from rebaser_core.commit import Computed
 from rebaser_core.state.overlay import Cell
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
 
-FAULT = "<fault>"  # a value that cannot be computed, whatever the reason
+FAULT = "<fault>"  # stands for a value that cannot be computed, for any reason
 Definition: TypeAlias = Set | Derive
 
 
 def recompute(definitions: dict[str, Definition]) -> dict[str, Any]:
-    """Every value from scratch. Knows sums, products and counts of integers, texts put together, and patterns."""
+    """Compute every value from its definition.
+
+    Supports sums, products and counts of integers, concatenated texts, and patterns.
+    """
     found: dict[str, Any] = {}
 
     def value(id_: str) -> Any:
         if id_ not in found:
-            found[id_] = FAULT  # for whoever asks before it is known: that is a cycle
+            found[id_] = FAULT  # If the recursion needs this value before it is known, the value is in a cycle.
             found[id_] = compute(definitions.get(id_))
         return found[id_]
 
@@ -57,7 +61,7 @@ def recompute(definitions: dict[str, Definition]) -> dict[str, Any]:
 
 @cache
 def fits(glob: str, text: str) -> bool:
-    """Whether `glob` matches `text`, by trying everything."""
+    """Return whether `glob` matches `text`, by trying all possibilities."""
     if not glob:
         return not text
     if glob.startswith("**"):
@@ -68,14 +72,16 @@ def fits(glob: str, text: str) -> bool:
 
 
 def as_null(update: Update) -> Update:
-    """`update` as a book has it, in which unset is the same as null."""
+    """Return `update` in the form that a book has, in which an unset value is a value that is set to null."""
     return Set(update.id, None) if isinstance(update, Unset) else update
 
 
 @dataclass
 class Book:
-    """`touched`: the log sequence that last edited an id. `computed`: what updates of derived values have said.
-    `as_of`, `found` and `edits`: definitions, what was computed, and `touched`, by log sequence.
+    """The expected definitions and values of one change set.
+
+    `touched` has the log sequence that last edited each id, and `computed` the results that commits of updates had.
+    `as_of`, `found` and `edits` have the definitions, the `computed` and the `touched` as of each log sequence.
     """
 
     definitions: dict[str, Definition] = field(default_factory=dict)
@@ -105,7 +111,8 @@ class Book:
         self.edits[sequence] = dict(self.touched)
 
     def stood_otherwise(self, ids: set[str], told: tuple[Update, ...] | None) -> str:
-        """What stands at `ids` otherwise than it is `told`; empty if nothing. Unset is the same as null here."""
+        """Compare the definitions of `ids` with those in `told`. Return the difference, empty if there is none. A value
+        that is unset counts as null."""
         stands = {id_: repr(self.definitions[id_]) for id_ in ids if id_ in self.definitions}
         if told is None:
             return "nothing is told"
@@ -114,7 +121,8 @@ class Book:
         return ", ".join(f"{id_} was {stands.get(id_)}, not {found.get(id_)}" for id_ in wrong)
 
     def wrong(self, covers: int) -> str:
-        """What is not as a full recompute at log sequence `covers` would have it; empty if all is."""
+        """Compare the computed values with a full recompute as of log sequence `covers`. Return the difference, empty
+        if there is none."""
         wanted = recompute(self.as_of[covers])
         for id_, definition in self.definitions.items():
             if isinstance(definition, Derive) and self.touched[id_] <= covers:
@@ -124,9 +132,9 @@ class Book:
         return ""
 
     def differs(self, sequence: int, cells: Mapping[str, Cell], *, tracked: bool | None) -> str:
-        """What `cells` have otherwise than it was at log sequence `sequence`; empty if nothing.
+        """Compare `cells` with the book as of log sequence `sequence`. Return the difference, empty if there is none.
 
-        `tracked`: whether they say which commits defined them; None: nobody knows.
+        `tracked` says whether `cells` record which commits defined them; None: unknown.
         """
         definitions, found = self.as_of[sequence], self.found[sequence]
         if cells.keys() != definitions.keys():
@@ -139,7 +147,7 @@ class Book:
                 if (cell.value, cell.definition) != (definition.value, None):
                     return f"{id_}, which is {cell} for {definition.value}"
                 continue
-            told = found.get(id_, cell.value)  # before the first update it shows what stood there
+            told = found.get(id_, cell.value)  # Before its first update, a value shows what was there before.
             if (cell.value, cell.definition) != (None if told == FAULT else told, definition):
                 return f"{id_}, which is {cell} for {definition} = {told}"
         return ""

@@ -1,7 +1,7 @@
-"""The promises, checked at every step: at each message that is stored or removed, and at each reply.
+"""Checks the guarantees at every step: whenever a message is stored or removed, and at each reply.
 
-Invariant: what it says of a run rests on what the server stored, never on what the product believes of itself. It
-decodes messages with the product's codec (which has tests of its own), and folds nothing with the product's code.
+Invariant: each verdict rests on what the NATS server stored, and never on what the product reports about itself.
+Messages are decoded with the product's codec, which has tests of its own; nothing is folded with the product's code.
 """
 
 from dataclasses import replace
@@ -38,17 +38,18 @@ from tests.simulation.history import Asked, History, Violation, that
 from tests.simulation.model.store import Stored, Stream
 from tests.simulation.rebases import SETTLES, wrong_asked, wrong_disputes
 
-CROWDED_FOR = 10.0  # virtual seconds from when logs were too large until history that gave way is gone, at most
+# Longest time, in virtual seconds, from when the logs were too large until the surplus history is purged.
+CROWDED_FOR = 10.0
 OUTCOMES = {Outcome.SUCCESS: Success, Outcome.CONFLICTS: Conflicts, Outcome.DEAD: Failure, Outcome.ERROR: Failure}
 
 
 class Checker(DecisionChecker):
-    """Checks all that is stored or removed, and all replies."""
+    """Checks each stored or removed message and each reply, and keeps the first violation."""
 
     # -- what happens ----------------------------------------------------------------------------------------------
 
     def watch(self, stream: Stream, stored: Stored, removed: bool) -> None:
-        """The model's hook."""
+        """Check a message that was stored or removed; the model of NATS calls this."""
         if self.violation is not None or stored.subject.startswith("$O.") or stored.subject == self._subjects.sweep:
             return
         kind, key = self._subjects.parse(stored.subject)
@@ -66,7 +67,7 @@ class Checker(DecisionChecker):
             self.broken(f"{key}: {violation}")
 
     def replied(self, who: str, data: bytes, headers: dict[str, str]) -> None:
-        """`who` sent an answer to a request."""
+        """Check that `who` was allowed to send this answer to a request."""
         if self.violation is not None:
             return
         try:
@@ -102,7 +103,7 @@ class Checker(DecisionChecker):
         raise Violation(f"{request_id} is answered {status}, and was decided {history.answers[request_id]}")
 
     def _check_settling(self, history: History, decision: Decision, commit: int) -> None:
-        """Before it is answered that a branch was applied, the branch is asked to go on from there."""
+        """Check that the request that settles the branch is stored before an apply is answered."""
         asked = history.asked[decision.sequence]
         apply = action_of(asked, Apply)
         if apply is not None and decision.outcome is Outcome.SUCCESS:
@@ -128,7 +129,7 @@ class Checker(DecisionChecker):
             asked.message = decode(stored.headers, stored.data, DEFAULT_LIMITS, expect=EnqueueUpdatesRequest)
             asked.request_id = asked.message.id
         except RebaserError:
-            pass  # nobody could read it
+            pass  # an unreadable request has no id
         history.asked[stored.sequence] = asked
         by_sweeper = self.closed_for > 0 and asked.request_id.startswith("closed-")
         known = not asked.request_id or asked.request_id in self.sent or by_sweeper
@@ -189,7 +190,7 @@ class Checker(DecisionChecker):
             f"two writers: commit {stored.sequence} of {commit.owner} follows {commit.previous}, not {history.last}",
         )
         history.tries.note(commit)
-        self._born_ms = history.born_ms  # before this commit, which may create it anew
+        self._born_ms = history.born_ms  # The time is that of before this commit, which may create the change set anew.
         if commit.kind is Kind.CREATE:
             self._create(history, commit, stored.sequence)
         that(commit.begin == self._begin(history, commit), f"commit {stored.sequence} says it begins at {commit.begin}")
@@ -218,7 +219,7 @@ class Checker(DecisionChecker):
         self._check_values(history, commit, stored)
 
     def _create(self, history: History, commit: Commit, sequence: int) -> None:
-        """A change set begins as its parent was, but has nothing of its parent's queue."""
+        """Check that a change set begins with the values of its parent, and with nothing of its parent's queue."""
         that(len(commit.requests) == 1, f"commit {sequence} creates a change set for {len(commit.requests)} requests")
         origin = commit.origin
         parent = None
@@ -236,12 +237,12 @@ class Checker(DecisionChecker):
         begin(history, parent, commit, sequence)
 
     def _begin(self, history: History, commit: Commit) -> int:
-        """The commit from which a loader has to start, unless it starts from a checkpoint of the change set."""
+        """Return the commit at which a loader has to begin, unless it begins at a checkpoint of the change set."""
         own = commit.checkpoint is not None and commit.checkpoint.sequence >= history.birth
         return 0 if own or commit.kind is Kind.CREATE or not self.history_for_ms else history.birth
 
     def _check_needed(self, stored: Stored, commit: Commit) -> None:
-        """Every blob that the message adds to those that the log needs is named in its header."""
+        """Check that the header of the message names every blob that the log needs from this message on."""
         if not self.history_for_ms:
             return
         named = set(read_blobs(stored.headers))
@@ -265,7 +266,8 @@ class Checker(DecisionChecker):
         that(needed <= named, f"commit {stored.sequence} needs {needed - named}, and does not say so")
 
     def _check_checkpoint(self, history: History, checkpoint: CheckpointRef, instead: int = 0) -> None:
-        """`instead`: the commit whose state it has, if that is not the one that it names."""
+        """Check a checkpoint. It has the state after the commit that it names, or after the commit `instead`, if
+        given."""
         at = self._replaced.setdefault(checkpoint.address, instead) or checkpoint.sequence
         newest = self._blob(checkpoint.address)
         try:
@@ -304,7 +306,7 @@ class Checker(DecisionChecker):
         that(covers in history.book.as_of, f"`covers` is {covers}, which is no commit")
         history.covers = covers
         history.debt = int(stored.headers.get("X-Debt", "0"))
-        inherited = history.birth > covers  # such debt is not told to the sweeper
+        inherited = history.birth > covers  # no header reports such debt to the sweeper
         wrong = history.book.wrong(stored.sequence if history.debt == 0 and not inherited else covers)
         that(not wrong, f"commit {stored.sequence} (covers {covers}, debt {history.debt}): {wrong}")
 
@@ -312,19 +314,21 @@ class Checker(DecisionChecker):
         history.purged = max(history.purged, stored.sequence)
         needs = history.reads_from[history.last]
         that(stored.sequence <= needs, f"commit {stored.sequence} is gone, and no checkpoint holds it")
-        older = history.named[:-1]  # who reads from the newest but one still finds what follows it
+        older = history.named[:-1]  # a reader that begins at the newest checkpoint but one still finds the log after it
         bound = before = max((sequence for sequence, _ in older), default=0)
-        if history.gone or (history.birth and len(history.named) == 1):  # nobody reads from before it began
+        if history.gone or (history.birth and len(history.named) == 1):  # no reader begins before the creation
             bound = before = needs
         if self.history_for_ms and self._now() - self._crowded > CROWDED_FOR:
-            # The owner goes by when its newest checkpoint was named, the sweeper by when any commit was stored.
+            # The owner compares with the time at which its newest checkpoint was named, the sweeper with that of the
+            # newest commit of all.
             begin_ms = max((at_ms for _, at_ms in history.named), default=0) - self.history_for_ms
             begin = self._newest - self.history_for_ms / 1000
             then = [at for at in history.reads_from if history.times[at] <= begin]
             read_then = max((history.reads_from[at] for at in then), default=0)
             by_owner = max((sequence for sequence, at_ms in older if at_ms <= begin_ms), default=0)
             bound = max(by_owner, min(before, read_then))
-        bound = max(bound, history.birth - 1)  # nobody reads what is older than the change set, however new that is
+        # No reader needs commits from before the creation, however young they are.
+        bound = max(bound, history.birth - 1)
         that(stored.sequence <= bound, f"commit {stored.sequence} is gone, and history reaches back to {bound}")
 
 

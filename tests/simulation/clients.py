@@ -1,4 +1,4 @@
-"""The simulated users: programmes that send requests through the real client, and remember what they were told."""
+"""The simulated clients: they send requests through the real client library, and remember the answers."""
 
 import random
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from rebaser_core.updates import Derive, Recompute, Remove, Set, Update
 from tests.simulation.growth import edited, grown
 from tests.simulation.left import nothing_left
 
-BASE, DERIVED = 4, 4  # ids of values that are set, and of such that are derived
+BASE, DERIVED = 4, 4  # numbers of ids that are set, and of ids that are derived
 CONTESTED = ("branch",) * 7 + ("target",) * 7 + ("apply",) * 3 + ("rebase",) * 2 + ("create", "onto", "close", "reopen")
 TIMEOUT = 20.0  # virtual seconds
 
@@ -35,9 +35,10 @@ class Told(Enum):
 
 @dataclass
 class Operation:
-    """One request. `garbage`: what no server can read, published past the client, under a message `version`.
+    """One request. `garbage` is an unreadable body, which is published without the client library as a message of
+    `version`.
 
-    `twice`: it is stored, and then sent once more, to get an answer.
+    With `twice`, the request is stored, and then sent again for an answer.
     """
 
     id: str
@@ -51,15 +52,17 @@ class Operation:
     twice: bool = False
     recompute: Recompute | None = None
     author: str = ""
-    expects: bool = False  # the newest commit that its client knows of; `expect_at` once it was sent
-    takes_back: bool = False  # commits that its client knows of, if any; `revert` once it was sent
+    # Whether it expects the newest commit that its client knows; `expect_at` holds that commit once it was sent.
+    expects: bool = False
+    # Whether it reverts commits that its client knows, if any; `revert` holds them once it was sent.
+    takes_back: bool = False
     expect_at: int | None = None
     revert: Reverts | None = None
     create: Create | None = None
     apply: Apply | None = None
     rebase: Rebase | None = None
     marking: Marking | None = None
-    of_old: bool = False  # it is created from a commit that its client knows of, if any
+    of_old: bool = False  # whether it creates from a commit that its client knows, if any
     pick: int = 0
     told: Told = Told.NOTHING
     begun: bool = False
@@ -71,9 +74,11 @@ class Operation:
 
 @dataclass
 class Programme:
-    """What a client does: lanes of operations side by side, each lane one after the other.
+    """The work of one client: several lanes of operations run concurrently, and the operations of a lane one after the
+    other.
 
-    `stubborn`: it repeats each until it is told something, also after a crash; `once`: it never repeats any.
+    If it is `stubborn`, it repeats each operation until there is an outcome, also after a crash. With `once`, it never
+    repeats an operation.
     """
 
     name: str
@@ -85,7 +90,7 @@ class Programme:
     refused: Callable[[str, RebaserError], None]
     tell: Callable[[str, str], None]
     done: int = 0
-    known: dict[ChangeSetKey, list[int]] = field(default_factory=dict)  # commits it was told of
+    known: dict[ChangeSetKey, list[int]] = field(default_factory=dict)  # the commits that answers named
 
     @property
     def operations(self) -> list[Operation]:
@@ -120,7 +125,7 @@ class Programme:
             self.tell(self.name, f"{operation.id} was told {operation.told.value}")
 
     def _look(self, operation: Operation) -> None:
-        """Settle what it asks for, which stays the same if it is sent again."""
+        """Choose the details of the request. They stay the same if the request is sent again."""
         if operation.create is not None:
             parent = ChangeSetKey(operation.key.workspace, operation.create.parent or "")
             if operation.of_old and (older := self.known.get(parent)):
@@ -210,13 +215,14 @@ def draw_operations(
     repeats: float,
     size: int = 0,
 ) -> list[Operation]:
-    """`count` requests to change sets of `keys`; `garbage`: some are none, `newer`: some of these than any server.
+    """Draw `count` requests to change sets of `keys`. With `garbage`, some are unreadable; with `newer`, some of these
+    have a version that no server knows.
 
-    `size`: of a larger graph, which most of them make or edit. `quiet` (seconds): most pauses are about that.
-    `repeats`: the chance that one is sent twice.
+    `size` is that of a larger graph, which most requests create or edit. Most pauses take about `quiet` seconds.
+    `repeats` is the chance that a request is sent twice.
     """
     operations = []
-    hurry = rng.choice((0.0, 0.05, 0.5, 2.0))  # seconds between requests, about
+    hurry = rng.choice((0.0, 0.05, 0.5, 2.0))  # average seconds between requests
     waits: tuple[Wait | None, ...] = rng.choice(((None,), ("applied",), ("applied", None, "derived")))
     for number in range(count):
         id_ = f"{name}-{number}"
@@ -243,7 +249,7 @@ def draw_operations(
 
 
 def draw_history(rng: random.Random, operations: list[Operation]) -> None:
-    """Have some of them name an author, expect what their client saw, or take commits back."""
+    """Change some requests, so that they name an author, expect what their client has seen, or take commits back."""
     for operation in operations:
         chance, operation.pick = rng.random(), rng.randrange(10**6)
         if operation.garbage:
@@ -251,12 +257,12 @@ def draw_history(rng: random.Random, operations: list[Operation]) -> None:
         operation.author = rng.choice(("", operation.id))
         operation.takes_back = chance < 0.25
         operation.expects = chance > 0.6
-        if operation.wait is None and rng.random() < 0.5:  # so that its client knows commits
+        if operation.wait is None and rng.random() < 0.5:  # its client then learns commits
             operation.wait = "applied"
 
 
 def draw_forks(rng: random.Random, operations: list[Operation]) -> None:
-    """Have some of them create change sets from others, or edit those."""
+    """Change some requests, so that they create change sets from others, or edit those."""
     parents = [operation.key.change_set for operation in operations]
     created: list[ChangeSetKey] = []
     for operation in operations:
@@ -278,7 +284,8 @@ def draw_forks(rng: random.Random, operations: list[Operation]) -> None:
 
 
 def draw_applies(rng: random.Random, operations: list[Operation]) -> None:
-    """Have them create a branch, edit it and its target, apply it, and begin again; some protect a change set."""
+    """Change requests, so that they create a branch, edit it and its target, and apply it, again and again; some
+    protect a change set."""
     steps: list[str] = ["edit"]
     target = branch = operations[0].key.change_set
     for operation in operations:
@@ -289,7 +296,7 @@ def draw_applies(rng: random.Random, operations: list[Operation]) -> None:
         strict, allow_stale = rng.random() < 0.15, rng.random() < 0.7
         edits = operation.updates or (update,)
         if not steps:
-            target = rng.choice((target, target, branch))  # branches of branches, too
+            target = rng.choice((target, target, branch))  # also branches of branches
             again = ["apply"] if rng.random() < 0.3 else []
             steps = [*again, "create", *["edit"] * rng.choice((1, 1, 2, 3)), "apply"]
         _ask_for_action(operation)
@@ -309,7 +316,7 @@ def draw_applies(rng: random.Random, operations: list[Operation]) -> None:
 
 
 def draw_statuses(rng: random.Random, operations: list[Operation]) -> None:
-    """Have some of them close or delete a change set, or reopen it."""
+    """Change some requests, so that they close, delete or reopen a change set."""
     keys = [operation.key for operation in operations]
     closed: list[ChangeSetKey] = []
     for operation in operations:
@@ -328,7 +335,8 @@ def draw_statuses(rng: random.Random, operations: list[Operation]) -> None:
 
 
 def draw_rebases(rng: random.Random, operations: list[Operation]) -> None:
-    """Have some of them rebase branches, or edit these as who has seen them; some applies keep their branches open."""
+    """Change some requests, so that they rebase branches, or edit branches with `expect`; some applies keep their
+    branch open."""
     created = next((operation for operation in operations if operation.create is not None), None)
     if created is None or created.create is None:
         return
@@ -349,9 +357,10 @@ def draw_rebases(rng: random.Random, operations: list[Operation]) -> None:
 
 
 def draw_contested(rng: random.Random, operations: list[Operation], keys: list[ChangeSetKey], quiet: float) -> None:
-    """Have them work on a few branches and their targets, which both edit the same few ids.
+    """Change requests, so that a few branches and their targets edit the same few ids.
 
-    `quiet` (seconds): after that, an owner lets a change set go; some wait for longer, so that it has to be loaded.
+    After `quiet` seconds, an owner releases an idle change set. Some pauses are longer, so that the change set has to
+    be loaded again.
     """
     main, names = keys[0].change_set, [f"y{number}" for number in range(5)]
     parents: dict[str, str] = {}
@@ -393,7 +402,7 @@ def draw_contested(rng: random.Random, operations: list[Operation], keys: list[C
 
 
 def _disputed(rng: random.Random) -> Update:
-    """An edit of one of a few ids that branches and their targets both edit."""
+    """Draw an edit of one of the few ids that branches and their targets both edit."""
     chance = rng.random()
     if chance < 0.1:
         return Derive("d0", "sum", {"values": ["v0", "v1"]})
@@ -401,7 +410,7 @@ def _disputed(rng: random.Random) -> Update:
 
 
 def _ask_for_action(operation: Operation) -> None:
-    """Have it ask for nothing yet; its caller says for what instead."""
+    """Remove what the operation asks for; the caller then sets what it asks for instead."""
     operation.takes_back = operation.expects = operation.twice = False
     operation.updates, operation.recompute, operation.from_change_set = (), None, None
     operation.wait = "applied"
@@ -413,7 +422,8 @@ def _update(rng: random.Random) -> Update:
         return Set(f"v{rng.randrange(BASE)}", rng.randint(1, 9))
     if chance < 0.9:
         at = rng.randrange(DERIVED)
-        known = [f"v{one}" for one in range(BASE)] + [f"d{one}" for one in range(at)]  # never a cycle
+        # Only ids before it, so that there is no cycle.
+        known = [f"v{one}" for one in range(BASE)] + [f"d{one}" for one in range(at)]
         return Derive(f"d{at}", rng.choice(("sum", "product")), {"values": rng.sample(known, rng.randint(1, 3))})
     if chance < 0.95:
         return Set(f"d{rng.randrange(DERIVED)}", rng.randint(1, 9))

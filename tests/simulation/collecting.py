@@ -1,8 +1,9 @@
-"""The garbage collection over virtual days: writers of logs, a client with its requests, and two collectors.
+"""Simulates garbage collection over virtual days: owners that write logs, a client that sends requests, and two
+collectors.
 
-Each of them is away most of the time, connects, does a few things with the product's own code, and goes. Processes
-stand still for up to three days, at any message they send; their connections are cut meanwhile. `needs` says what must
-hold.
+Each actor is disconnected most of the time. It connects, does a few things with the product's own code, and
+disconnects. A process may be paused for up to three days at any message that it sends, while its connection is cut.
+`needs` checks the invariants.
 """
 
 import asyncio
@@ -44,16 +45,17 @@ from tests.simulation.trace import Trace
 from tests.support.garbage import PlainTables, Rows
 
 URL = "nats://model:4222"
-DAYS = 12  # while everything goes on; then it ends, and garbage has to go
-QUIET = 4  # runs, a grace apart, until all garbage is erased
+DAYS = 12  # days of activity; after that, all garbage has to be erased
+QUIET = 4  # runs, one grace period apart, until all garbage is erased
 IN_BLOBS = Thresholds(inline_max_updates=0, inline_max_bytes=0, plan_on_loop_max_elements=0)
 KEYS = [ChangeSetKey("w", name) for name in "abc"]
-DROPPED = 60.0  # seconds after which NATS drops the connection of a process that stands still
+DROPPED = 60.0  # seconds after which NATS closes the connection of a paused process
 HOUR = 3600.0
 
 
 class Sleepy:
-    """Faults: whoever sends a message stands still before or after it, for up to three days; answers are lost."""
+    """Faults that pause a process for up to three days before or after a message that it sends, and that lose
+    answers."""
 
     def __init__(self, world: "Garbage", rng: random.Random) -> None:
         self._world = world
@@ -85,7 +87,7 @@ class Sleepy:
 
 
 class Watched(PlainTables):
-    """Says when the store was listed."""
+    """A blob store that reports when it was listed."""
 
     def __init__(self, needs: Needs, who: str, *given: Any) -> None:
         super().__init__(*given)
@@ -99,7 +101,7 @@ class Watched(PlainTables):
 
 
 class Garbage:
-    """One simulated installation, without servers."""
+    """One simulated installation without servers."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -117,10 +119,11 @@ class Garbage:
         self.bursts: list[asyncio.Future[None]] = []
         self._ids = 0
 
-    # -- who acts --------------------------------------------------------------------------------------------------
+    # -- the actors ------------------------------------------------------------------------------------------------
 
     async def visit(self, js: JetStream, rng: random.Random, name: str) -> None:
-        """An owner of the log `name`: edits, checkpoints, takes over what another one named, decides a request."""
+        """Act as an owner of the log `name`: edit, write checkpoints, name blobs of another log, or decide a
+        request."""
         key = ChangeSetKey("w", name)
         blobs = open_collectable(None, js, self.subjects.blobs_bucket)
         reader = StateLoader(js, self.subjects, blobs)
@@ -153,7 +156,7 @@ class Garbage:
                 await self._decide(js, log)
 
     async def _take_over(self, js: JetStream, log: CommitLog, other: ChangeSetKey) -> None:
-        """As a change set does that is created from another one: name what the newest checkpoint there named."""
+        """Name the checkpoint that the newest commit of `other` names, as a commit that creates a branch does."""
         freshness = Freshness()
         stored = await js.last(self.subjects.commits_stream, self.subjects.commits(other))
         named = read_blobs(stored.headers) if stored is not None else ()
@@ -162,7 +165,7 @@ class Garbage:
                 await log.append(log.draft(Kind.REBASE, blobs=named), freshness)
 
     async def _decide(self, js: JetStream, log: CommitLog) -> None:
-        """Apply the oldest request, or bury it."""
+        """Apply the oldest request, or declare it dead."""
         stream, subject = self.subjects.requests_stream, self.subjects.requests(log.key)
         stored = await js.next(stream, subject, 1)
         if stored is None:
@@ -183,7 +186,7 @@ class Garbage:
         await js.delete_message(stream, stored.sequence)
 
     async def request(self, js: JetStream, rng: random.Random, _: str) -> None:
-        """A client with a few requests."""
+        """Act as a client that sends a few requests."""
         blobs = open_collectable(None, js, self.subjects.blobs_bucket)
         sender = RequestSender(js, self.subjects, blobs, DEFAULT_LIMITS, Backpressure(self.loop.time))
         for _number in range(rng.randint(1, 3)):
@@ -197,10 +200,10 @@ class Garbage:
         tables = Watched(self.needs, name, js, self.subjects, blobs)
         await Collector(js, self.subjects, blobs, tables, owner=name, new_id=self.new_id).run()
 
-    # -- the story -------------------------------------------------------------------------------------------------
+    # -- the run ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Raises `Violation`."""
+        """Run the simulation. Raises `Violation`."""
         with replaced(self.loop, self.network, self.seed, lambda *_: None, lambda *_: None, limits=IN_BLOBS):
             try:
                 self.loop.run_until_complete(self._tell())
@@ -243,7 +246,7 @@ class Garbage:
             await asyncio.sleep(rng.uniform(0.1, 2 * hours) * HOUR)
             number += 1
             if act == self.collect:
-                for key in KEYS:  # others are busy at the same time
+                for key in KEYS:  # the actors of different logs act at the same time
                     self.bursts.append(
                         asyncio.ensure_future(
                             self._burst(key.change_set, random.Random(f"{key} {name} {number} {self.seed}"))
@@ -264,7 +267,7 @@ class Garbage:
         number: int = 0,
         timeout: float | None = None,  # noqa: ASYNC109 - virtual
     ) -> None:
-        """One visit, in a process of its own. It may take days."""
+        """Run one visit of an actor in a process of its own. It may take days."""
         process = Process(self.loop, f"{name}#{number}" if number else name)
 
         async def main() -> None:
@@ -305,6 +308,6 @@ class Garbage:
 
 
 def edits(rng: random.Random) -> tuple[Update, ...]:
-    """One of a few, so that the same content is stored again."""
+    """Draw one of a few sets of edits, so that the same content is stored several times."""
     number = rng.randrange(6)
     return tuple(Set(f"v{number}/{at}", number) for at in range(20))

@@ -26,7 +26,11 @@ from tests.simulation.tries import MAX_DEATHS, Strikes, Tries
 
 
 class DecisionChecker:
-    """`blob` gives a blob's bytes by address, `now` virtual seconds. `tell` is called with a line about each commit."""
+    """Checks the decision of each commit.
+
+    `blob` returns the bytes of a blob by address, `now` returns virtual seconds, and `tell` is called with a line about
+    each commit.
+    """
 
     def __init__(
         self,
@@ -44,18 +48,18 @@ class DecisionChecker:
         self.strikes = Strikes(now)
         self.dvus: dict[tuple[str, str], int] = {}
         self._born_ms = 0
-        self.outdated: Callable[[], float] = lambda: -math.inf  # when a deposed leader answered a read last
-        self.forgetful = False  # outcomes may be forgotten while the request is still in the queue
+        self.outdated: Callable[[], float] = lambda: -math.inf  # returns when a deposed leader last answered a read
+        self.forgetful = False  # True if outcomes may be forgotten while the request is still queued
         self.history_for_ms = 0
-        self.closed_for = 0.0  # virtual seconds until what is closed is deleted; 0: never
-        self.crowded_at = 0  # bytes of all logs from which on history gives way; 0: never
+        self.closed_for = 0.0  # virtual seconds until a closed change set is deleted; 0: never
+        self.crowded_at = 0  # bytes of all logs from which on servers purge history of any age; 0: never
         # By checkpoint: the commit whose state it has; 0 if that is the commit at its sequence.
         self._replaced: dict[str, int] = {}
-        self._crowded = -math.inf  # when they had as many
-        self._newest = 0.0  # when the newest commit of all was stored
+        self._crowded = -math.inf  # when the logs were last that large
+        self._newest = 0.0  # when the newest commit of any log was stored
         self.sent: set[str] = set()  # ids of requests
-        self.good: set[str] = set()  # those that nothing is wrong with
-        self._seen: set[str] = set()  # ids that a commit edits for who saw what stood there
+        self.good: set[str] = set()  # ids of valid, harmless requests
+        self._seen: set[str] = set()  # ids that a commit edits for an author who had seen their definitions
 
     def history(self, key: ChangeSetKey) -> History:
         if key not in self.histories:
@@ -146,7 +150,7 @@ class DecisionChecker:
             what = "applied though it is older than its change set" if older else "refused as older, and is not"
             that(not older and decision.outcome is not Outcome.DEAD, f"{decision.request_id} is {what}")
         if decision.outcome is Outcome.DEAD and asked.request_id in self.good and not older:
-            # Whoever tries it may be struck by chance, again and again: nobody can know that it was not its doing.
+            # Faults may have ended several tries of a harmless request by chance. No server can know that.
             unlucky = decision.code == "poison" and history.tries.ended[decision.sequence] >= MAX_DEATHS
             that(unlucky, f"good request {asked.request_id} is declared dead: {decision.code} {decision.message}")
         if asked.message is not None and decision.outcome is not Outcome.DEAD:
@@ -223,7 +227,7 @@ class DecisionChecker:
     def _check_rebase(
         self, history: History, asked: Asked, decision: Decision, commit: Commit, sequence: int
     ) -> list[Update]:
-        """Check the decision on a rebase, if it is one; return the edits that it must have made."""
+        """Check the decision on a rebase, if the request asks for one. Return the edits that it must have made."""
         rebase = action_of(asked, Rebase)
         if rebase is None:
             return []
@@ -241,7 +245,7 @@ class DecisionChecker:
         return edits
 
     def _check_pull(self, history: History, commit: Commit, sequence: int) -> list[Update]:
-        """Check what brings a branch up to date without a request; return the edits that it must have made."""
+        """Check a commit that brings a branch up to date without a request; return the edits that it must have made."""
         wrong = wrong_pull(self.histories, history, commit, self._now())
         that(not wrong, f"commit {sequence} brings {history.key} up to date: {wrong}")
         loaded = history.loaded.get(commit.owner, 0.0)
@@ -266,7 +270,8 @@ class DecisionChecker:
     def _check_moved(
         self, history: History, request: EnqueueUpdatesRequest, decision: Decision, expected: list[Update]
     ) -> None:
-        """It is refused exactly if one of its ids was edited behind what its author saw, or by this commit."""
+        """Check that a request with `expect_at` is refused exactly if one of its ids was edited after that position, or
+        by an earlier request of this commit."""
         if request.expect_at is None or request.action is not None:
             that(request.action is not None or decision.code != "moved", f"{request.id} expects nothing, and it moved")
             return
@@ -277,12 +282,12 @@ class DecisionChecker:
         newest += [history.birth, *(history.disputes[id_].told for id_ in ids & history.disputes.keys())]
         moved = max(newest, default=0) > request.expect_at or not ids.isdisjoint(update.id for update in expected)
         refused = decision.code == "moved"
-        # Without history, checkpoints do not say when a value was defined, and it may be refused needlessly.
+        # Without history, checkpoints do not record when a value was defined, so a request may be refused needlessly.
         right = refused == moved or (refused and not self.history_for_ms)
         that(right, f"{request.id} is {decision.code or 'applied'}, and moved: {moved}")
 
     def _check_said(self, history: History, commit: Commit) -> None:
-        """The commit names the authors of its requests, and what it reverts."""
+        """Check that the commit names the authors of its requests, and the commits that it reverts."""
         asked = [history.asked[decision.sequence] for decision in commit.requests]
         authors = [one.message.author if one.message is not None and self.history_for_ms else "" for one in asked]
         told = [one.author for one in commit.authors] or [""] * len(authors)
@@ -319,7 +324,7 @@ class DecisionChecker:
 
 
 def reverted(history: History, reverts: Reverts, decision: Decision) -> list[Update]:
-    """The edits that `decision` on a revert must have made; raises `Violation` if it must have been another."""
+    """Return the edits that `decision` on a revert must have made. Raises `Violation` if the decision is wrong."""
     found = {at: delta for at, delta in history.deltas.items() if reverts.first <= at <= reverts.last}
     found = {at: delta for at, delta in found.items() if at not in history.replays}
     ids = list({update.id: None for _, delta in found.values() for update in delta})

@@ -1,4 +1,5 @@
-"""Stands in for Spark: evaluates packets as its workers would, in process, slowly, and fails now and then."""
+"""Stands in for Spark: it computes packets in this process with the code of workers, after a delay, and fails at
+random."""
 
 import random
 from collections.abc import Sequence
@@ -16,9 +17,10 @@ from tests.simulation.loop import PROCESS
 
 
 class Engine:
-    """One server's. `workers` is what they forget by, and shuffle; `checker` counts how many updates run at once.
+    """The engine of one server. `workers` draws when simulated workers restart and how they order results; `checker`
+    counts the concurrent updates.
 
-    `fails` is a chance.
+    `fails` is the chance that a call fails.
     """
 
     state = "ready"
@@ -33,7 +35,7 @@ class Engine:
         self._rng = rng
         self._workers = workers
         self.ready = anyio.Event()
-        self._kept = StructureCache(None)  # what its workers have
+        self._kept = StructureCache(None)  # the structures that the simulated workers have cached
 
     async def __aenter__(self) -> Self:
         self.ready.set()
@@ -56,13 +58,13 @@ class Engine:
             if self._faults.on and rng.random() < self._fails:
                 raise DvuError("the simulated engine fails", code="simulated")
             if self._workers.random() < 0.1:
-                self._kept = StructureCache(None)  # they were started anew
+                self._kept = StructureCache(None)  # the simulated workers were restarted
             return [self._parts(packet) for packet in packets]  # type: ignore[misc]
         finally:
             self._checker.dvu_ended(process.name, label)
 
     async def share(self, structure: Structure) -> str | None:
-        """Workers may find it, or not where they are told to look, or there is no place for it."""
+        """Share a structure: workers may find it, may not find it where it was put, or there may be no place for it."""
         where = self._workers.choice(("", "nowhere", None))
         if where == "":
             self._kept.put(structure.address, bytes(structure.data))

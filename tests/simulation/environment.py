@@ -1,6 +1,7 @@
-"""Everything that would make two runs differ, replaced while a simulation runs: clocks, randomness, threads, the link.
+"""Replaces everything that could make two runs differ while a simulation runs: clocks, randomness, threads, the
+network.
 
-Invariant: what was replaced is put back, whatever happened. The product's code is not changed by this.
+Invariant: everything that was replaced is restored, even after an error. The product's code is not changed.
 """
 
 import gc
@@ -48,18 +49,18 @@ from tests.simulation.model.store import NANOS
 from tests.simulation.network import Network
 from tests.simulation.setup import USUAL
 
-REGISTRY.build()  # as a server does when it starts
+REGISTRY.build()  # as a server does at its start
 
 Log = Callable[[str, dict[str, Any]], None]
-APPEND_TIMEOUT = 1.0  # seconds, so that what is late is repeated before it lands
-BLOB_CHUNK = 1024  # bytes, so that blobs of some size have several
+APPEND_TIMEOUT = 1.0  # seconds; short enough that an append is repeated before a delayed first copy arrives
+BLOB_CHUNK = 1024  # bytes; small enough that larger blobs have several chunks
 
 
 async def _no_poison(_: str) -> None: ...
 
 
 def prepare(limits: Thresholds) -> None:
-    """Load what is loaded once for a process, so that no run differs from others because it is the first."""
+    """Load everything that is loaded once per process, so that the first run does not differ from later ones."""
     registry()
     fingerprint.code()
     if min(limits.interpreted_max, limits.kernel_load_min_elements) < USUAL.interpreted_max and loader.load():
@@ -72,7 +73,8 @@ def _warm() -> None:
 
 
 def _uuid4(urandom: Callable[[int], bytes] = os.urandom) -> uuid.UUID:
-    """Not from the seed: Numba draws one for each file that it stores, where code is not compiled yet."""
+    """Return a random UUID that is not drawn from the seed. Numba draws one for each file of compiled code that it
+    stores, so the number of draws depends on the machine."""
     return uuid.UUID(bytes=urandom(16), version=4)
 
 
@@ -88,11 +90,11 @@ def replaced(
     limits: Thresholds = USUAL,
     crowded: float | None = None,
 ) -> Iterator[None]:
-    """Inside, the product lives in the world of `loop` and `network`.
+    """Run the product in the world of `loop` and `network` inside the `with` block.
 
-    It takes the ways that `limits` say. `log` gets its log events; `taste` is awaited with the id of each request
-    before it is read; `left` sees what servers and connections leave behind. `crowded`: the share of the bound of all
-    logs from which on history gives way, if it is not the usual one.
+    The thresholds are those of `limits`. `log` gets the log events. `taste` is awaited with the id of each request
+    before the request is read. `left` is told which servers and connections are made and closed. `crowded` is the share
+    of the bound of all logs from which on history is purged, if it differs from the product's.
     """
     rng = random.Random(f"environment {seed}")
 
@@ -120,7 +122,7 @@ def replaced(
         (time, "time_ns", wall_ns),
         (time, "monotonic", loop.time),
         (rebaser.telemetry.feeds, "clock", loop.time),
-        (time, "thread_time", lambda: 0.0),  # nothing takes time to compute
+        (time, "thread_time", lambda: 0.0),  # computing takes no virtual time
         (time, "monotonic_ns", lambda: int(loop.time() * NANOS)),
         (os, "urandom", rng.randbytes),
         (uuid, "uuid4", _uuid4),
@@ -147,7 +149,7 @@ def replaced(
     state, collections, collecting = random.getstate(), gc.get_threshold(), gc.isenabled()
     patches = [mock.patch.object(target, name, new) for target, name, new in replacements]
     gc.freeze()
-    gc.disable()  # what a collection ends, it would end at another moment each time
+    gc.disable()  # A collection would run finalizers at another moment in each run.
     random.seed(f"product {seed}")
     structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(0))
     try:
@@ -161,7 +163,7 @@ def replaced(
         random.setstate(state)
         gc.set_threshold(*collections)
         with warnings.catch_warnings():
-            # The dead left coroutines behind that had not begun.
+            # Dead processes leave coroutines that never began to run.
             warnings.simplefilter("ignore", RuntimeWarning)
             gc.collect()
         gc.unfreeze()

@@ -1,9 +1,9 @@
-"""What goes wrong in a run, all of it drawn from the seed.
+"""Draws the faults of a run from its seed.
 
-A run has a few kinds of faults, each with a rate of its own, and one kind of message that is hit more often: many runs
-that differ find more than one that has everything. Each message is an effect; a fault strikes before it took hold, or
-after. In a third of the runs a fault is likely to strike the next message of its subject too, which is the second try
-of whoever sent the first: few bugs hide in a first try.
+A run has a few kinds of faults, each with its own rate, and one kind of message that is hit more often: many different
+runs find more bugs than runs that have all faults. A fault strikes before a message took effect, or after. In a third
+of the runs, a fault is likely to strike the next message on the same subject, too, which is often the sender's second
+attempt: few bugs show at a first attempt.
 """
 
 import random
@@ -16,19 +16,20 @@ from tests.simulation.model.store import Headers
 from tests.simulation.network import SAFE, Fate
 from tests.simulation.setup import Mode
 
-# What hurts no promise that holds without a sweeper: nobody dies, and what is repeated arrives in the end.
+# Faults that break no guarantee even without a sweeper: no process dies, and a message that is repeated arrives in the
+# end.
 GENTLE = ("pause before", "pause after", "late", "duplicate", "lose answer", "late delivery", "double delivery")
 HARSH = (*GENTLE, "crash before", "crash after", "lose", "lose delivery")
 SUBJECTS = ("requests", "tasks", "commits", "dlq", "ack", "api", "reply", "blob", "pull")
 DELETE = "$JS.API.STREAM.MSG.DELETE."
-MOST = 40  # faults of one run that strike messages
-# Answers to one process on one subject that are lost in a row, at most, where there is no sweeper: a client whose
-# request is stored, but never told so, wakes nobody.
+MOST = 40  # maximum faults of one run that strike messages
+# Maximum consecutive answers lost to one process on one subject if there is no sweeper. Otherwise, a client might never
+# learn that its request is stored, and would not publish the task.
 IN_A_ROW = 2
 
 
 class Hands(Protocol):
-    """Who can do it to a process."""
+    """Strikes processes."""
 
     def crash(self, process: Process) -> None: ...
 
@@ -50,14 +51,14 @@ def subject_kind(subject: str) -> str:
 
 @dataclass
 class Plan:
-    """Rates by kind (chances a message), and the times (seconds) that faults may take."""
+    """Rates of faults by kind (chance for each message), and how long faults may last (seconds)."""
 
     rates: dict[str, float]
     focus: str
     ack_wait: float
-    lost: str = ""  # no message to a subject that begins so arrives
-    in_a_row: int = MOST  # answers that are lost, at most
-    again: float = 0.0  # chance that what struck a message strikes the next one of its subject as well
+    lost: str = ""  # prefix of the subjects whose messages are all lost
+    in_a_row: int = MOST  # maximum consecutive answers that are lost
+    again: float = 0.0  # chance that a fault also strikes the next message on its subject
 
     @classmethod
     def draw(cls, rng: random.Random, ack_wait: float, mode: Mode) -> "Plan":
@@ -71,7 +72,7 @@ class Plan:
 
 @dataclass
 class SeededFaults:
-    """Strikes while `on`. `counts` says what it did."""
+    """Draws and carries out faults while `on` is true. `counts` has their numbers by kind."""
 
     plan: Plan
     hands: Hands
@@ -79,8 +80,9 @@ class SeededFaults:
     tell: Callable[[str, str], None]
     on: bool = True
     counts: dict[str, int] = field(default_factory=dict)
-    _unanswered: dict[tuple[str, str], int] = field(default_factory=dict)  # by process and subject, in a row
-    _struck: dict[str, str] = field(default_factory=dict)  # by subject: the kind that struck its last message
+    # Consecutive lost answers by process and subject.
+    _unanswered: dict[tuple[str, str], int] = field(default_factory=dict)
+    _struck: dict[str, str] = field(default_factory=dict)  # by subject: the fault that struck its last message
 
     def sending(self, process: Process, subject: str, data: bytes) -> Fate:
         if self.on and self.plan.lost and subject.startswith(self.plan.lost):

@@ -1,4 +1,4 @@
-"""What a `create` commit must be, and what becomes of the books: a change set begins as its parent was."""
+"""Checks `create` commits and deletions, and begins the books of new change sets with those of their parents."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ A = TypeVar("A")
 
 
 def action_of(asked: "Asked", kind: type[A]) -> A | None:
-    """What a request asks for instead of edits, if that is of this `kind`."""
+    """Return the action of a request if it is of this `kind`."""
     action = None if asked.message is None else asked.message.action
     return action if isinstance(action, kind) else None
 
 
 def forked(parent: Book, sequence: int) -> Book:
-    """The book of a change set that was created from `parent` as of log sequence `sequence`."""
+    """Return the book of a change set that was created from `parent` as of log sequence `sequence`."""
     book = Book(
         dict(parent.as_of[sequence]),
         dict(parent.edits[sequence]),
@@ -37,12 +37,12 @@ def forked(parent: Book, sequence: int) -> Book:
 
 
 def first_edit(history: "History") -> int:
-    """The commit from which on something was applied, 0 for none."""
+    """Return the commit that applied the first request; 0 if none did."""
     return history.birth or min(history.deltas, default=0)
 
 
 def wrong_refusal(history: "History", parent: "History | None", create: Create, code: str, now: int) -> str:
-    """Why a request to create may not have been refused with `code`; empty if it may. `now`: the newest commit."""
+    """Return why a request to create must not be refused with `code`; empty if it may. `now` is the newest commit."""
     used = (history.last_edit or history.birth) and not history.gone
     until = now if create.at is None else create.at
     exists = parent is not None and 0 < first_edit(parent) <= until
@@ -53,7 +53,7 @@ def wrong_refusal(history: "History", parent: "History | None", create: Create, 
         case "self":
             return "" if create.parent == history.key.change_set else "its parent is another one"
         case "no_such_change_set":
-            # What was stored since may have been missed.
+            # The owner may not have seen what was stored after that.
             return "" if not exists or create.at is None else "its parent was edited before"
         case "not_its_target":
             return "" if create.target not in (None, create.parent) else "its target is its parent"
@@ -65,7 +65,7 @@ def wrong_refusal(history: "History", parent: "History | None", create: Create, 
 def wrong_create(
     history: "History", parent: "History | None", asked: "Asked", commit: Commit, blob: Callable[[str], bytes]
 ) -> str:
-    """What is wrong with a `create` commit; empty if nothing is."""
+    """Return what is wrong with a `create` commit; empty if nothing is."""
     create, origin = action_of(asked, Create), commit.origin
     if create is None:
         return "nobody asked for it"
@@ -106,7 +106,7 @@ def wrong_create(
 
 
 def begin(history: "History", parent: "History | None", commit: Commit, sequence: int) -> None:
-    """Let the books of `history` begin as the commit says, which was found right."""
+    """Begin the books of `history` as the commit says. The commit must have passed `wrong_create`."""
     origin = commit.origin
     history.birth = history.last_edit = sequence
     history.covers = 0
@@ -127,7 +127,7 @@ def begin(history: "History", parent: "History | None", commit: Commit, sequence
 
 @dataclass(frozen=True)
 class Deleted:
-    """What a change set was at log sequence `position`, before it was deleted."""
+    """The state of a change set before it was deleted, as of log sequence `position`."""
 
     position: int
     last_edit: int
@@ -137,7 +137,8 @@ class Deleted:
 
 
 def replaces(history: "History", commit: Commit, sequence: int) -> bool:
-    """Whether the commit at `sequence`, which was found right, deletes the change set, or brings it back. Do so."""
+    """Return whether the commit at `sequence` deletes or restores the change set, and apply that to `history`. The
+    commit must have been checked."""
     status = None if commit.marking is None else commit.marking.status
     book, gone = history.book, history.deleted
     if status is BranchStatus.DELETED:
@@ -159,9 +160,9 @@ def replaces(history: "History", commit: Commit, sequence: int) -> bool:
 
 
 def unlawful(history: "History", target: Book, sequence: int, base: int, changes: Mapping[str, Changed]) -> str:
-    """What is wrong with the changes of a branch as of log sequence `sequence`; empty if nothing is.
+    """Return what is wrong with the changes of a branch as of log sequence `sequence`; empty if nothing is.
 
-    Undoing them has to give the definitions of the target at the base.
+    Undoing the changes has to give the definitions of the target at the base.
     """
     here, stood = history.book.as_of[sequence], target.as_of[base]
     undone = dict(here)
@@ -171,13 +172,13 @@ def unlawful(history: "History", target: Book, sequence: int, base: int, changes
             return f"{id_} is {here.get(id_)}, not {ours}"
         undone.pop(id_, None)
         if old is not None:
-            undone[id_] = as_null(old)  # type: ignore[assignment] # no removal
+            undone[id_] = as_null(old)  # type: ignore[assignment] # not a removal
     wrong = [id_ for id_ in sorted({*undone, *stood}) if repr(undone.get(id_)) != repr(stood.get(id_))]
     return f"{wrong} are not as in the target at {base}" if wrong else ""
 
 
 def wrong_headers(history: "History", headers: dict[str, str], sequence: int) -> str:
-    """What the headers of a commit say otherwise than it is; empty if nothing."""
+    """Return what is wrong with the headers of a commit; empty if nothing is."""
     told = read_branch(headers)
     if (told is None) != (not history.statuses):
         return f"the branch is {told}"
@@ -193,7 +194,8 @@ def wrong_headers(history: "History", headers: dict[str, str], sequence: int) ->
 
 
 def closed_wrongly(history: "History", decision: Decision, updates: bool) -> str:
-    """Whether an edit of a closed change set was applied, or one of an open set refused as closed; empty if not."""
+    """Return a text if an edit of a closed change set was applied, or an edit of an open one refused as `closed`; empty
+    otherwise."""
     if history.closed and updates and decision.outcome not in (Outcome.DEAD, Outcome.ERROR):
         return f"{decision.request_id} is applied to a closed change set"
     if decision.code == "closed" and not history.closed and updates:

@@ -1,7 +1,7 @@
-"""Larger graphs than the usual ones: fan-outs, chains, texts, patterns and cycles, and edits of them.
+"""Draws graphs that are larger than usual, with fan-outs, chains, texts, patterns and cycles, and edits of them.
 
-Values `v/…` (numbers) and `t/…` (texts) are set; `x/…` (numbers), `y/…` (texts) and `p/…` (of what patterns match) are
-derived.
+Values `v/…` (numbers) and `t/…` (texts) are set. Values `x/…` (numbers), `y/…` (texts) and `p/…` (with patterns as
+inputs) are derived.
 """
 
 import random
@@ -14,7 +14,7 @@ GLOBS = ("x/*", "x/1*", "*/2", "v/*", "**/3", "y/*")
 
 
 def grown(rng: random.Random, size: int) -> tuple[Update, ...]:
-    """A graph of about `size` derived values."""
+    """Draw a graph of about `size` derived values."""
     updates: list[Update] = [Set(f"v/{at}", rng.randint(1, 9)) for at in range(SET)]
     updates += [Set(f"t/{at}", _text(rng)) for at in range(TEXTS)]
     updates += [_derived(rng, at) for at in range(size)]
@@ -24,7 +24,7 @@ def grown(rng: random.Random, size: int) -> tuple[Update, ...]:
 
 
 def edited(rng: random.Random, size: int) -> tuple[Update, ...]:
-    """An edit of such a graph, which may not be there yet."""
+    """Draw an edit of a graph of about `size` derived values. The graph may not exist yet."""
     kind = rng.randrange(10)
     if kind < 4:
         return (Set(f"v/{rng.randrange(SET)}", rng.randint(1, 9)), *(_some(rng, size) if rng.random() < 0.3 else ()))
@@ -56,7 +56,7 @@ def _derived(rng: random.Random, at: int) -> Update:
     kind = rng.random()
     if kind < 0.6 or not at:
         return _sum(f"x/{at}", (f"v/{rng.randrange(SET)}", f"v/{at % SET}"))
-    if kind < 0.9:  # the chain is as long as the graph is large, at most
+    if kind < 0.9:  # the chain has at most `size` values
         return _sum(f"x/{at}", (f"x/{rng.randrange(max(at - 10, 0), at)}", f"v/{at % SET}"))
     return Derive(f"x/{at}", "product", {"values": (f"x/{rng.randrange(at)}", f"v/{rng.randrange(SET)}")})
 

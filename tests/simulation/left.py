@@ -1,9 +1,10 @@
-"""What is left behind: by a client that has done its work, by servers at rest, by connections that were closed.
+"""Checks that nothing remains in memory by mistake: in clients whose calls have returned, in idle servers, and in
+closed connections.
 
-Some things rightly stay, each bounded: what a client remembers of change sets that were answered and of queues that
-were full, what a server knows of requests for newer ones, and the hook of a client's `Resender`, which lives as long
-as its connection. An attempt at a request that came twice stays until another request is decided, for no commit
-tells of the second one. Those who died clean up nothing, and are not looked at.
+Some things rightly remain, within bounds: a client remembers which change sets were answered and which queues were
+full, a server remembers requests of newer versions, and the hook of a client's `Resender` exists as long as its
+connection. The attempt at a request that was stored twice remains until another request is decided, because no commit
+mentions the second copy. Processes that were killed are not checked, because they clean up nothing.
 """
 
 from collections.abc import Iterator
@@ -24,23 +25,26 @@ from rebaser_core.ids import ChangeSetKey
 from tests.simulation.history import Violation
 from tests.simulation.loop import PROCESS, Process, State
 
-LEFT_FOR = 40.0  # virtual seconds until what is left when all is done is left for good; a publisher gives up after 30
+LEFT_FOR = 40.0  # virtual seconds after which a remainder counts as a leak; a task publisher gives up after 30
 LOOK_AGAIN = 0.05  # virtual seconds
-close_connection = Connection._close  # as it is outside of a run
+close_connection = Connection._close  # the function before a run replaces it
 
 
 class Left:
-    """Sees what is made and closed: during a run `make_server` and `make_owner` stand in for `Server` and `Owner`, and
-    what `closing` returns for `Connection._close`.
+    """Records which servers, owners and connections are made and closed.
+
+    During a run, `make_server` replaces `Server`, `make_owner` replaces `Owner`, and the function that `closing`
+    returns replaces `Connection._close`.
     """
 
     def __init__(self) -> None:
         self._servers: list[tuple[Process, Server]] = []
         self._owners: list[_Ended] = []
         self._closed: list[tuple[Process, Connection, list[str]]] = []
-        # Owners that could not store a dead letter, by process and change set: the next owner does.
+        # Owners that could not store a dead letter, by process and change set. Their next owner stores it.
         self.unburied: set[tuple[str, ChangeSetKey]] = set()
-        self.resting = False  # nothing is on its way any more, so that who closes has ended all that it listened to
+        # True once all work is done. From then on, a connection must have no subscription when it is closed.
+        self.resting = False
 
     def make_server(self, context: Context) -> Server:
         server = Server(context)
@@ -63,7 +67,7 @@ class Left:
         return close
 
     def in_servers(self) -> list[str]:
-        """What stays in servers that serve, and have nothing to do."""
+        """Return what remains in running servers that have nothing to do."""
         return [
             f"{process} at rest: {what}"
             for process, server in self._servers
@@ -72,7 +76,7 @@ class Left:
         ]
 
     def when_closed(self) -> list[str]:
-        """What stays in connections that were closed, in servers that were stopped, and in owners that ended."""
+        """Return what remains in closed connections, in stopped servers, and in owners that have ended."""
         connections = [
             f"{process} has closed its connection: {what}"
             for process, connection, listened in self._closed
@@ -95,7 +99,8 @@ class Left:
 
 
 async def nothing_left(client: RebaserClient) -> None:
-    """Return when nothing is left in a client whose calls have all returned; raises `Violation` if that never comes."""
+    """Return when nothing remains in a client whose calls have all returned. Raises `Violation` if something
+    remains."""
     left = set(_in_client(client))
     with anyio.move_on_after(LEFT_FOR):
         while left:
@@ -158,7 +163,7 @@ def _in_server(server: Server) -> Iterator[str]:
 
 
 class _Ended:
-    """An owner that has ended, or will. `processor`: what it decided with, which it lets go of at its end."""
+    """An owner, and the `processor` that it used, which it releases at its end."""
 
     def __init__(self, process: Process, owner: Owner) -> None:
         self.process = process

@@ -1,8 +1,8 @@
-"""An asyncio event loop in virtual time, shared by processes that can be paused and killed.
+"""An asyncio event loop in virtual time. Its simulated processes can be paused and killed.
 
-Invariants: time passes only when nothing is ready, and then it jumps to the next timer; callbacks run in the order in
-which they became ready. What a paused process would run waits until it goes on; what a dead one would run is never run,
-until `reap` cancels what is left of it. So the same programme and the same seed give the same run.
+Invariants: time passes only when no callback is ready, and then jumps to the next timer; callbacks run in the order in
+which they became ready. Callbacks of a paused process wait until it continues. Callbacks of a dead process never run,
+until `reap` cancels its remaining tasks. So the same program with the same seed gives the same run.
 """
 
 import asyncio
@@ -22,18 +22,19 @@ PROCESS: ContextVar["Process | None"] = ContextVar("simulated_process", default=
 
 
 class Livelock(Exception):  # noqa: N818 - what it is
-    """More was run than any sane programme needs."""
+    """A run has executed more callbacks than any correct program needs."""
 
 
 class State(Enum):
     RUNNING = "running"
     PAUSED = "paused"
     DEAD = "dead"
-    REAPED = "reaped"  # runs again, but nothing of it gets out
+    REAPED = "reaped"  # its remaining tasks run again to end, and nothing that they send leaves the process
 
 
 class Process:
-    """What runs in `context` belongs to this process, with all that it starts. `clock` is its error in milliseconds."""
+    """A simulated process: everything that runs in `context` belongs to it. `clock` is the error of its clock in
+    milliseconds."""
 
     def __init__(self, loop: "SimLoop", name: str) -> None:
         self.name = name
@@ -64,20 +65,20 @@ class Process:
             self._loop.unpark(self)
 
     def kill(self) -> None:
-        """Nothing of it runs any more, not even what would clean up."""
+        """End the process: none of its callbacks runs any more, not even those that would clean up."""
         if self.state is not State.REAPED:
             self.state = State.DEAD
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """`max_steps` bounds the callbacks of a run."""
+    """An event loop in virtual time. `max_steps` bounds the callbacks of a run."""
 
     def __init__(self, max_steps: int = 2_000_000) -> None:
         super().__init__()
         self._now = 0.0
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._order = itertools.count()
-        self.numbers = itertools.count(1)  # of futures and tasks; each run begins anew
+        self.numbers = itertools.count(1)  # numbers of futures and tasks; each run begins at 1
         self._max_steps = max_steps
         self.steps = 0
         self.set_task_factory(_make_task)
@@ -106,7 +107,8 @@ class SimLoop(asyncio.BaseEventLoop):
         process.parked.clear()
 
     def reap(self, process: Process) -> None:
-        """Cancel what is left of a dead process, so that nothing lingers; what it still does is nobody's concern."""
+        """Cancel the remaining tasks of a dead process, so that none outlives the run. Nothing that they do has an
+        effect."""
         process.state = State.REAPED
         self.steps = 0
         self.unpark(process)
@@ -142,7 +144,7 @@ class SimLoop(asyncio.BaseEventLoop):
         if self.steps > self._max_steps:
             raise Livelock(f"{self.steps} callbacks were run until {self._now:.3f} s")
 
-    # What a loop needs for the world outside, of which there is none.
+    # Methods that asyncio requires for the outside world, which does not exist here.
 
     def _process_events(self, event_list: Any) -> None: ...
 
@@ -152,7 +154,8 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 class SimFuture(asyncio.Future[Any]):
-    """Hashed by number, not by address: sets of futures are walked in the same order in every run."""
+    """A future whose hash is a number instead of its address, so that sets of futures have the same order in each
+    run."""
 
     def __init__(self, *, loop: SimLoop) -> None:
         super().__init__(loop=loop)
@@ -163,7 +166,7 @@ class SimFuture(asyncio.Future[Any]):
 
 
 class SimTask(asyncio.Task[Any]):
-    """As `SimFuture`; anyio keeps sets of tasks."""
+    """A task whose hash is a number, like that of `SimFuture`, because anyio keeps sets of tasks."""
 
     def __init__(self, coro: Any, *, loop: SimLoop, **named: Any) -> None:
         self._number = next(loop.numbers)
@@ -185,7 +188,8 @@ def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **named: Any) -> SimT
 
 
 def scope_hash(scope: CancelScope) -> int:
-    """`CancelScope.__hash__` during a run; a task's scopes differ by identity alone, and are kept as they came."""
+    """Replace `CancelScope.__hash__` during a run. The scopes of a task differ by identity alone, and keep their
+    order."""
     host = scope._host_task
     return host._number if isinstance(host, SimTask) else 0
 

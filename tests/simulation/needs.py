@@ -1,11 +1,12 @@
-"""What stored messages need of the blob store, and what becomes of the blobs: invariants of the garbage collection.
+"""Checks the invariants of garbage collection: which blobs stored messages need, and what happens to blobs.
 
-It counts on its own: it decodes messages, and opens checkpoints for their parts. It asks at each step:
+It counts references without the product's code: it decodes messages, and reads the parts of checkpoints. At each step
+it checks:
 
-- No blob that a stored message needs is erased, and no message names one that is not stored.
-- Who names a blob has put it, or some message has named it, a short time ago.
-- A candidate was not needed at some moment after its run had listed the store. What goes to the trash was not needed
-  in an earlier run either, a grace ago.
+- No blob that a stored message needs is erased, and no message names a blob that is not stored.
+- Whoever names a blob has stored it, or has seen it named by another message, a short time before.
+- A candidate was unneeded at some moment after its run had listed the store. A blob that goes to the trash was also
+  unneeded in a run at least one grace period earlier.
 """
 
 import base64
@@ -22,7 +23,7 @@ from rebaser_core.streams.subjects import Subjects
 from tests.simulation.history import Violation
 from tests.simulation.model.store import Stored, Stream
 
-DELAYED = 300.0  # seconds that a message may be under way, at most
+DELAYED = 300.0  # longest time, in seconds, that a message may be on its way
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Blob:
 
 @dataclass
 class Window:
-    """Of a run, from its list on: the blobs that nobody needed at some moment."""
+    """The time of a run since its listing of the store: the blobs that no message needed at some moment of it."""
 
     free: set[str] = field(default_factory=set)
 
@@ -52,17 +53,19 @@ class Needs:
         self._tell = tell
         self.violation: Violation | None = None
         self.blobs: dict[str, Blob] = {}
-        self.needed: dict[str, set[tuple[str, int]]] = {}  # by address: stream and sequence of messages
+        # By address: stream and sequence of each message that needs the blob.
+        self.needed: dict[str, set[tuple[str, int]]] = {}
         self._named: dict[tuple[str, int], set[str]] = {}
         self._last_needed: dict[str, float] = {}
-        self._windows: dict[str, Window] = {}  # by who runs
-        self._runs: list[tuple[int, set[str]]] = []  # when a run began (ms), and what was free during it
+        self._windows: dict[str, Window] = {}  # by the name of the collector
+        # Start of each run (ms), and the addresses that no message needed at some moment of it.
+        self._runs: list[tuple[int, set[str]]] = []
         self.counts = {"runs": 0, "trashed": 0, "erased": 0, "named": 0}
 
     # -- what happens ----------------------------------------------------------------------------------------------
 
     def listed(self, who: str) -> None:
-        """`who` has listed the store, for its run."""
+        """Note that `who` has listed the store for its run."""
         self._windows[who] = Window({address for address in self.blobs if not self.needed.get(address)})
 
     def watch(self, stream: Stream, stored: Stored, removed: bool) -> None:

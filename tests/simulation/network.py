@@ -1,7 +1,7 @@
-"""What lies between a simulated process and the model of nats-server: time, order, and what goes wrong on the way.
+"""The network between simulated processes and the model of nats-server: latency, order, and faults.
 
-`SimLink` stands in for `rebaser_client.nats.link.Link`, so everything above it (`Connection` with its reconnects,
-requests, consumers) is the real code. Messages of a link arrive in order, unless a fault makes one late.
+`SimLink` replaces `rebaser_client.nats.link.Link`, so all code above it is the real one (`Connection` with its
+reconnects, requests, consumers). Messages of a link arrive in order, unless a fault delays one.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from tests.simulation.model.server import Client, NatsModel
 from tests.simulation.model.store import Headers
 
 Handler = Callable[[str, str, bytes, Headers | None], None]
-STEP = 1e-7  # seconds between messages that travel together
+STEP = 1e-7  # seconds between messages that are sent at the same time
 
 
 @dataclass(slots=True)
 class Fate:
-    """What happens to a message. `before` and `after` it took hold, something may happen to its sender."""
+    """What happens to a message. Its sender may be struck `before` or `after` the message took effect."""
 
     copies: int = 1
-    late: float = 0.0  # seconds; others overtake it
+    late: float = 0.0  # seconds; later messages overtake it
     lose_answer: bool = False
     before: Callable[[], None] | None = None
     after: Callable[[], None] | None = None
@@ -54,7 +54,7 @@ class NoFaults:
 
 
 class Network:
-    """Connects processes to `model`. `latency` (seconds) is asked for each message."""
+    """Connects processes to `model`. `latency` returns the seconds that a message takes."""
 
     def __init__(
         self,
@@ -73,14 +73,14 @@ class Network:
         self.max_payload = max_payload
         self.down = False
         self.tap = tap
-        # Called for what a process sends, before it travels, and for what reaches one.
+        # Called for each message that a process sends, before it travels, and for each that reaches a process.
         self.sent: Callable[[Process, str, bytes, str], None] = lambda process, subject, data, reply: None
         self.heard: Callable[[str], None] = lambda subject: None
         self.links: dict[SimLink, None] = {}
         self._unanswered: set[str] = set()
 
     async def open(self, options: Any, servers: object, timeout: float, denied: object) -> "SimLink":  # noqa: ASYNC109 - as `Link.open`
-        """What `Link.open` is during a run."""
+        """Replace `Link.open` during a run."""
         process = PROCESS.get()
         assert process is not None, "only simulated processes have connections"
         await anyio.sleep(self.latency() * 2)
@@ -96,7 +96,7 @@ class Network:
         fate = self.faults.sending(process, subject, data)
         if fate.before is not None:
             fate.before()
-            await asyncio.sleep(0)  # a paused process goes on later, a dead one never
+            await asyncio.sleep(0)  # a paused process continues later, a dead one never
             if not link.up:
                 return
         self.sent(process, subject, data, reply)
@@ -120,7 +120,7 @@ class Network:
 
 
 class SimLink:
-    """A connection of one process, until it is closed or cut."""
+    """A connection of one process."""
 
     def __init__(self, network: Network, process: Process) -> None:
         self.process = process
@@ -133,7 +133,7 @@ class SimLink:
         self._peer = Client(self._on_sent)
         self._handlers: dict[int, Handler] = {}
         self._sids = itertools.count(1)
-        self._broken = False  # nothing that is on its way arrives
+        self._broken = False  # if true, messages that are on their way do not arrive
         self._unsent: list[tuple[str, bytes, str, Headers | None]] = []
         self._out = self._in = 0.0
         network.links[self] = None
@@ -147,7 +147,7 @@ class SimLink:
         await self.closed.wait()
 
     async def round_trip(self) -> None:
-        """Nobody is denied anything here."""
+        """Return at once: the model denies no permission."""
 
     async def close(self) -> None:
         if not self.closed.is_set():
@@ -155,7 +155,7 @@ class SimLink:
         self.shut("closed")
 
     def shut(self, reason: str) -> None:
-        """From here on nothing is sent or received."""
+        """Stop sending and receiving."""
         self._network.links.pop(self, None)
         self._handlers.clear()
         if not self.closed.is_set():
@@ -163,13 +163,13 @@ class SimLink:
             self.closed.set()
 
     def cut(self) -> None:
-        """The connection breaks, and what is on its way is lost."""
+        """Break the connection; messages on their way are lost."""
         self._broken = True
         self._network.model.detach(self._peer)
         self.shut("the connection was cut")
 
     def publish(self, subject: str, payload: bytes, reply: str, headers: Headers | None) -> bool:
-        """The caller has to flush, where faults can stop it."""
+        """Queue a message. The caller has to flush afterwards, which is where faults can stop the process."""
         if not self.up:
             raise nats.errors.ConnectionClosedError
         self._unsent.append((subject, payload, reply, None if not headers else dict(headers)))
@@ -181,7 +181,7 @@ class SimLink:
             await self._network.send(self, *message)
 
     def publish_now(self, subject: str, payload: bytes, reply: str) -> bool:
-        """Nothing goes past the faults: it is sent as any other."""
+        """Send a message like any other, so that faults can strike it."""
         del subject, payload, reply
         return False
 
@@ -214,10 +214,10 @@ class SimLink:
                     group.start_soon(_cancel_after, event, group.cancel_scope)
         self._handlers.pop(sid, None)
 
-    # -- the way there and back ------------------------------------------------------------------------------------
+    # -- delivery in both directions -------------------------------------------------------------------------------
 
     def post(self, late: float, arrive: Callable[..., object], *args: Any) -> None:
-        """Have `arrive` called at the server, in order, or `late` seconds after that."""
+        """Call `arrive` at the server: in order if `late` is 0, otherwise `late` seconds later and out of order."""
         network = self._network
         if self.process.state is State.REAPED:
             return
@@ -253,9 +253,9 @@ async def _cancel_after(event: anyio.Event, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-NOBODY = Context()  # of the network and the server: no process
+NOBODY = Context()  # for the network and the server, which belong to no process
 
 
 def jitter(rng: random.Random, low: float, high: float) -> Callable[[], float]:
-    """Latencies, most of them near `low`."""
+    """Return a function that draws latencies, most of them near `low`."""
     return lambda: low + (high - low) * rng.random() ** 3

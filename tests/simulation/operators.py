@@ -1,4 +1,4 @@
-"""The simulated operator, who sends dead letters again; and what makes a request poison."""
+"""The simulated operator, who redrives dead letters, and the requests that are poison."""
 
 import random
 from collections.abc import Callable
@@ -13,24 +13,25 @@ from tests.simulation.left import nothing_left
 
 @dataclass
 class Poison:
-    """Requests that kill (or else hang) who reads them: how often still, by id. `strike` does it to the process."""
+    """Requests that kill or hang the process that reads them: how often each will still do so, by id. `strike` kills or
+    hangs the process."""
 
     strike: Callable[[str], None]
     kills: bool
     bites: dict[str, int] = field(default_factory=dict)
 
     async def taste(self, request_id: str) -> None:
-        """Somebody reads `request_id`."""
+        """Called before a process reads the request."""
         left = self.bites.get(request_id, 0)
         if left:
             self.bites[request_id] = left - 1
             self.strike(request_id)
-            await anyio.lowlevel.checkpoint()  # the dead never return from here, the paused later
+            await anyio.lowlevel.checkpoint()  # a dead process never returns from here, a paused one later
 
 
 @dataclass
 class Operator:
-    """Looks through the dead letters now and then, redrives some, and may have cured the poison before."""
+    """Looks through the dead letters at random times, redrives some, and may have removed the poison before."""
 
     name: str
     rng: random.Random

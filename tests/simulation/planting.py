@@ -1,7 +1,7 @@
-"""Plants a bug: pieces of the product's source are replaced as it is imported, in this process alone.
+"""Plants a bug: replaces pieces of the product's source when it is imported, in this process only.
 
-Invariant: each piece stands exactly once in its module, so a bug that the product has outgrown is noticed; afterwards
-the product is imported anew, as it is.
+Invariant: each replaced piece occurs exactly once in its module, so a bug that no longer fits the product is noticed.
+Afterwards, the product is imported again without changes.
 """
 
 import importlib
@@ -13,18 +13,18 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import TypeAlias
 
-Change: TypeAlias = tuple[str, str, str]  # module, what stands there, what is to stand there
+Change: TypeAlias = tuple[str, str, str]  # module, text to replace, replacement
 ROOTS = ("rebaser", "rebaser_core", "rebaser_client", "tests.simulation", "tests.support.garbage")
 KEPT = ("tests.simulation", "tests.simulation.planting")  # and all of `tests.simulation.bugs`
 
 
 class Outgrown(Exception):  # noqa: N818 - what it is
-    """What a bug replaces is not there any more: plant it elsewhere."""
+    """The text that a bug replaces no longer exists in the product: adapt the bug."""
 
 
 @contextmanager
 def planted(changes: Sequence[Change]) -> Iterator[ModuleType]:
-    """`tests.simulation.story`, around a product with these changes."""
+    """Yield the module `tests.simulation.story`, imported with a product that has these changes."""
     finder = _Finder(changes)
     _forget()
     sys.meta_path.insert(0, finder)

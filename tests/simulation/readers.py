@@ -1,4 +1,4 @@
-"""The simulated reader, who looks at the past: the state at any position is what stood there, or it is purged."""
+"""The simulated reader: the state that it reads at any position must be the one from then, or be purged."""
 
 import random
 from collections.abc import Callable, Collection
@@ -14,9 +14,9 @@ from tests.simulation.left import nothing_left
 
 @dataclass
 class Reader:
-    """Reads at random positions now and then, while others edit and history is purged.
+    """Reads at random positions while others edit and history is purged.
 
-    `outdated`: when a deposed leader answered a read last. What it does not have yet, nobody can read there.
+    `outdated` returns when a deposed leader last answered a read: such a leader may not have the position yet.
     """
 
     name: str
@@ -47,14 +47,15 @@ class Reader:
 
 
 def position(rng: random.Random, history: History) -> int:
-    """A position of the log: of what stands there since it began, or was created."""
+    """Draw a position in the log since the change set began or was created."""
     return rng.randint(history.birth or min(history.times), history.last)
 
 
 async def read_at(client: RebaserClient, history: History, at: int) -> None:
-    """Read the state at `position` `at`.
+    """Read the state at position `at`, and check it.
 
-    Raises `Violation` if the state is wrong, or is said to be purged though all that it needs is stored.
+    Raises `Violation` if the state is wrong, or if it is reported as purged although everything that it needs is
+    stored.
     """
     key, purged = history.key, history.purged
     newest = max(sequence for sequence in history.times if sequence <= at)
@@ -69,7 +70,9 @@ async def read_at(client: RebaserClient, history: History, at: int) -> None:
         that(readable, f"{key}: the oldest position is said to be {oldest}, and was purged before")
         return
     if newest < history.birth:
-        return  # meanwhile, it was created: what stood before is that of its parent, or of one that was deleted
+        # The change set was created meanwhile: the state before is that of its parent, or of a deleted change
+        # set.
+        return
     that(state.last == newest, f"{key}@{at} is read at commit {state.last}, not {newest}")
     wrong = history.book.differs(state.last, state.cells, tracked=None)
     that(not wrong, f"{key}@{at} is read with other {wrong}")

@@ -1,6 +1,6 @@
-"""What the decision on a request to rebase a branch must be, and what its commit may say.
+"""Checks the decisions on requests to rebase a branch, and the `replay` commits.
 
-It knows nothing of the product's replay: it compares the books of the branch and its target.
+The checks do not use the product's replay: they compare the books of the branch and its target.
 """
 
 from collections.abc import Mapping
@@ -16,21 +16,21 @@ from tests.simulation.book import Definition, as_null
 if TYPE_CHECKING:
     from tests.simulation.history import Asked, History
 
-SETTLES = "settle-"  # the ids of requests that servers send begin with this
-SETTLED_IN = 55.0  # virtual seconds for which a pull leaves an apply to such a request, at least
+SETTLES = "settle-"  # prefix of the ids of requests that servers send
+SETTLED_IN = 55.0  # virtual seconds for which a pull leaves an apply to the request of a server, at least
 Histories: TypeAlias = "dict[ChangeSetKey, History]"
 
 
 @dataclass(frozen=True)
 class Disputed:
-    """A conflict: what both sides left (its text), and the commit that told it."""
+    """A conflict: the text of the definition that both sides replaced, and the commit that recorded the conflict."""
 
     left: str
     told: int
 
 
 def wrong_asked(histories: dict[Any, "History"], history: "History", asked: "Asked") -> str:
-    """What is wrong with a request that nobody but a server sent; empty if nothing is."""
+    """Return what is wrong with a request that only a server may send; empty if nothing is."""
     action = None if asked.message is None else asked.message.action
     if not isinstance(action, Rebase) or action.settles is None or asked.request_id != f"{SETTLES}{action.upto}":
         return f"it asks for {action}"
@@ -40,7 +40,7 @@ def wrong_asked(histories: dict[Any, "History"], history: "History", asked: "Ask
 
 
 def applied_behind(history: "History", target: "History", reached: int) -> list[tuple[int, str, int, bool]]:
-    """The commits of the target between the base and `reached` that applied the branch."""
+    """Return the commits of the target between the base and `reached` that applied the branch."""
     between = [take for take in target.all_takes if history.target[1] < take[0] <= reached]
     return [take for take in between if take[1] == history.key.change_set and take[2] >= history.birth]
 
@@ -48,9 +48,9 @@ def applied_behind(history: "History", target: "History", reached: int) -> list[
 def wrong_replay(
     histories: Histories, history: "History", action: Rebase, since: float, commit: Commit, sequence: int
 ) -> tuple[str, list[Update]]:
-    """What is wrong with a `replay` commit, empty if nothing is; and the edits that it must have made.
+    """Return what is wrong with a `replay` commit (empty: nothing), and the edits that it must have made.
 
-    `since`: it must take over what the target had by then. From then on, the books of `history` say what it found.
+    The commit must contain what the target had at the time `since`. The books of `history` are changed accordingly.
     """
     source, found, (name, base) = commit.source, commit.replay, history.target
     if source is None or found is None or found.strategy is not action.strategy:
@@ -71,7 +71,7 @@ def wrong_replay(
         return f"the target of {old.key}, which is {old.status}, is {old.target[0]}, not {name}", []
     applied = [] if action.onto else applied_behind(history, target, reached)
     if applied and applied[-1][0] <= target.purged and commit.status is None:
-        applied = []  # the commit that applied it was gone
+        applied = []  # the owner could not see the commit that applied it, because it was purged
     done = bool(applied) and not applied[-1][3] and history.own <= applied[-1][2]
     if commit.status is not (BranchStatus.APPLIED if done else None):
         return f"its status becomes {commit.status}, own {history.own}, applied {applied[-1:]}", []
@@ -99,7 +99,7 @@ def wrong_replay(
 
 
 def wrong_pull(histories: Histories, history: "History", commit: Commit, now: float) -> str:
-    """Why the branch may not have been brought up to date by this commit, for which nobody asked; empty if it may."""
+    """Return why this pull must not have brought the branch up to date; empty if it may."""
     if not history.follows:
         return "it does not follow its target"
     if history.status is not BranchStatus.OPEN or history.protected:
@@ -122,9 +122,9 @@ def wrong_pull(histories: Histories, history: "History", commit: Commit, now: fl
 
 
 def left_behind(histories: Histories, history: "History", outdated: float) -> str:
-    """Why a branch at rest should be at the newest edit of its target, and is not; empty if it need not, or is.
+    """Return why an idle branch should contain the newest edit of its target, and does not; empty if nothing is wrong.
 
-    `outdated`: when a deposed leader answered a read last.
+    `outdated` is when a deposed leader last answered a read.
     """
     if not history.follows or history.protected or history.status is not BranchStatus.OPEN:
         return ""
@@ -142,7 +142,8 @@ def left_behind(histories: Histories, history: "History", outdated: float) -> st
 
 
 def _agreed(history: "History", applied: int) -> list[dict[str, str]]:
-    """By id, what the branch had changed when it was applied. If its log is purged, only a part may be known."""
+    """Return the changes that the branch had when it was applied, by id. If its log is purged, only some of them may be
+    known, so there may be several possibilities."""
     if not applied:
         return [{}]
     here = history.book.as_of[applied]
@@ -159,9 +160,9 @@ def _compared(
     strategy: Strategy,
     agreed: dict[str, str],
 ) -> tuple[list[Update], dict[str, Disputed]]:
-    """The edits that a replay makes, by id, and the conflicts behind it.
+    """Return the edits that a replay makes, by id, and the conflicts after it.
 
-    `stood`, `theirs`: the target at the base, and now.
+    `stood` has the definitions of the target at the base, `theirs` the present ones.
     """
     here = history.book.definitions
     edits: list[Update] = []
@@ -188,7 +189,7 @@ def _compared(
 
 
 def wrong_rebase_refusal(history: "History", target: "History | None", asked: Rebase, decision: Decision) -> str:
-    """Why a request to rebase may not have been refused like this; empty if it may."""
+    """Return why a request to rebase must not be refused with this decision; empty if it may."""
     match decision.code:
         case "deleted":
             return (
@@ -216,7 +217,8 @@ def wrong_rebase_refusal(history: "History", target: "History | None", asked: Re
 
 
 def wrong_settled(history: "History", commit: Commit, seen: set[str]) -> str:
-    """What is wrong with the conflicts that a commit settles; `seen`: the ids edited by who saw what stood there."""
+    """Return what is wrong with the conflicts that a commit settles. `seen` has the ids whose editor had seen the
+    conflict."""
     expected = seen & history.disputes.keys()
     for id_ in expected:
         del history.disputes[id_]
@@ -224,7 +226,7 @@ def wrong_settled(history: "History", commit: Commit, seen: set[str]) -> str:
 
 
 def wrong_disputes(history: "History", sequence: int, changes: Mapping[str, Changed]) -> str:
-    """What a checkpoint has otherwise of the conflicts as of log sequence `sequence`; empty if nothing."""
+    """Return what is wrong with the conflicts in a checkpoint as of log sequence `sequence`; empty if nothing is."""
     told = {
         id_: Disputed(repr(one.contested.left and as_null(one.contested.left)), one.contested.told)
         for id_, one in changes.items()

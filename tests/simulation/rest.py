@@ -1,4 +1,5 @@
-"""What still waits, and for how long: nothing may be stranded, and where nothing goes wrong nobody may be late.
+"""Checks what still waits, and for how long: no work may be without a task for long, and without faults nothing may be
+late.
 
 Times are virtual seconds.
 """
@@ -12,9 +13,10 @@ from tests.simulation.history import History
 from tests.simulation.model.store import Stream
 from tests.simulation.rebases import left_behind
 
-DECIDED_WITHIN = 20.0  # of being stored; three change sets may share one slot, each with a slow update in its turn
-COVERED_WITHIN = 20.0  # of a commit that owes; an update of the slow kind takes 3, and two may stand in front
-TIDY_WITHIN = 5.0  # of being decided: copied if it is dead, deleted
+DECIDED_WITHIN = 20.0  # seconds after it was stored; three change sets may share one slot, each with a slow update
+COVERED_WITHIN = 20.0  # seconds after a commit that needs an update; a slow update takes 3 s, and two may come first
+# Seconds after a decision, until the request is deleted and, if it is dead, copied to the dead letters.
+TIDY_WITHIN = 5.0
 
 
 class Rest:
@@ -25,7 +27,7 @@ class Rest:
         self._stranded: dict[str, float] = {}
 
     def waits(self) -> str:
-        """What is not settled, empty at rest."""
+        """Return what is not done yet; empty at rest."""
         for history in self._checker.histories.values():
             for why in _open(history):
                 return why
@@ -41,7 +43,8 @@ class Rest:
         return ""
 
     def stranded(self, now: float, bound: float) -> str:
-        """What has waited without a task for longer than `bound`, by what was seen at each call."""
+        """Return what has waited without a task for longer than `bound` seconds, as observed at the calls of this
+        method."""
         seen: dict[str, float] = {}
         if self._subjects.tasks_stream not in self._streams:
             return ""
@@ -56,7 +59,7 @@ class Rest:
         return ""
 
     def late(self, now: float) -> str:
-        """What takes longer than it may where nothing goes wrong."""
+        """Return what takes longer than is allowed when there are no faults."""
         queue = self._streams[self._subjects.requests_stream].messages
         for history in self._checker.histories.values():
             for asked in history.asked.values():
@@ -72,7 +75,7 @@ class Rest:
                     if asked.sequence in queue:
                         return f"{name} is still in the queue"
             if history.debt:
-                # What it inherited waits until somebody uses it.
+                # Inherited debt waits until the change set gets a request.
                 since = max(history.covers, history.birth, history.restored - 1)
                 began = min(at for sequence, at in history.times.items() if sequence > since)
                 if now - began > COVERED_WITHIN:

@@ -1,4 +1,4 @@
-"""Many seeds, one after the other or in several processes."""
+"""Runs many seeds, one after the other or in several processes."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,8 +15,8 @@ from tests.simulation.ways import Counts
 
 @dataclass(frozen=True)
 class Run:
-    """What is left of the run of one seed. `report` is empty if nothing was violated; `ways`: how often each was
-    taken, if that was counted."""
+    """The result of one seed. `report` is empty if there was no violation. `ways` has how often each way was taken, if
+    that was counted."""
 
     seed: int
     requests: int
@@ -47,7 +47,8 @@ def run(mode: Mode | None, count: bool, seed: int) -> Run:
 
 
 def run_all(seeds: Iterable[int], mode: Mode | None, jobs: int, *, count: bool = False) -> Iterator[Run]:
-    """In order, in `jobs` processes; `count` the ways that are taken."""
+    """Run the seeds in `jobs` processes, and yield the results in order. With `count`, count the ways that are
+    taken."""
     if jobs == 1:
         yield from map(partial(run, mode, count), seeds)
         return

@@ -1,4 +1,4 @@
-"""What kind of world a seed is: its size, its mode, its poison."""
+"""Draws the world of a seed: its size, its mode, its poison."""
 
 import random
 from dataclasses import dataclass
@@ -8,21 +8,24 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.thresholds import Thresholds
 from tests.support.thresholds import in_few_parts
 
-USUAL = Thresholds(plan_on_loop_max_elements=0)  # each step of an update takes its time
-PARTS = 6  # of a checkpoint: each is read for some round trips, and nobody may be late where nothing goes wrong
-SMALLEST = 70  # values of a change set, about, whose graph is not grown
+# Updates are planned in threads, so each of their steps takes virtual time.
+USUAL = Thresholds(plan_on_loop_max_elements=0)
+PARTS = 6  # parts of a checkpoint; each takes round trips to read, and without faults nothing may be late
+SMALLEST = 70  # about how many values a change set has if its graph is not large
 
 
 class Mode(Enum):
-    """What may go wrong. What heals itself after a fault is seen only where nothing goes wrong, or nobody sweeps."""
+    """Which faults may occur. Some defects are healed by later events, and show only without faults or without a
+    sweeper."""
 
-    CALM = "calm"  # nothing, and so nobody may be late, warn or refuse; no sweeper
-    GENTLE = "gentle"  # what needs no sweeper, and there is none
-    HARSH = "harsh"  # everything
+    CALM = "calm"  # no faults and no sweeper; so nothing may be late, warn or refuse
+    GENTLE = "gentle"  # faults that need no sweeper, and no sweeper
+    HARSH = "harsh"  # all faults
     GARBAGE = (
-        "garbage"  # virtual days of garbage collection, without servers: see `collecting`; no seed has it by itself
+        "garbage"  # virtual days of garbage collection, without servers (see `collecting`); never drawn, only chosen
     )
-    FORGETFUL = "forgetful"  # outcomes are forgotten at once, and nothing is deleted: only `applied` is left
+    # Outcomes are forgotten at once, and no request is deleted, so only `applied` prevents a second decision.
+    FORGETFUL = "forgetful"
 
     @classmethod
     def of(cls, seed: int) -> "Mode":
@@ -31,7 +34,7 @@ class Mode(Enum):
 
 @dataclass
 class Setup:
-    """The size of a world, drawn from its seed. Times are virtual seconds, sizes bytes."""
+    """The world of a seed. Times are virtual seconds, sizes are bytes."""
 
     mode: Mode
     servers: int
@@ -47,22 +50,22 @@ class Setup:
     slow: float  # the longest latency
     garbage: bool
     poison: bool
-    timed: bool  # requests come about when the quiescent period ends
-    removal: float  # until what was acked is gone, at most
-    engine_fails: float  # chance
+    timed: bool  # requests come at about the end of the quiescent period
+    removal: float  # longest time until an acked message is removed
+    engine_fails: float  # chance that a call of the engine fails
     sweep_interval: float
     retry_window: float
     history_for: float = 0.0
-    crowded_at: int = 0  # bytes of all logs from which on history gives way; 0: never
-    closed_for: float = 0.0  # until what is closed is deleted; 0: never
-    size: int = 0  # derived values of a larger graph, 0 for none
+    crowded_at: int = 0  # size of all logs from which on history of any age is purged; 0: never
+    closed_for: float = 0.0  # until a closed change set is deleted; 0: never
+    size: int = 0  # derived values of a larger graph; 0: no larger graph
     thresholds: Thresholds = USUAL
 
     @classmethod
     def draw(cls, rng: random.Random, mode: Mode) -> "Setup":
         small = rng.random() < 0.5
         calm = mode is Mode.CALM
-        crowded = rng.random() < 0.25  # one slot, and three who want it
+        crowded = rng.random() < 0.25  # one slot for three change sets
         setup = cls(
             mode,
             servers=rng.choice((1, 2, 2, 3)),
@@ -70,7 +73,7 @@ class Setup:
             keys=[ChangeSetKey("w", name) for name in "abc"[: rng.choice((1, 1, 2, 3))]],
             requests=rng.choice((4, 8, 12)),
             ack_wait=rng.choice((1.0, 2.0)),
-            # So long that what is forgotten is not mended by the next owner in time.
+            # So long that the next owner cannot heal in time what is forgotten.
             quiescent_period=rng.choice((0.3, 60.0)) if calm else rng.choice((0.05, 0.3, 1.0)),
             concurrency=rng.choice((1, 2, 100)),
             batch=rng.choice((1, 2, 32)),
@@ -91,13 +94,13 @@ class Setup:
         return setup
 
     def draw_history(self, rng: random.Random) -> None:
-        """Draw for how long history is kept (not at all, for a part of the run, or for all of it), and when there is no
-        room for it."""
+        """Draw for how long history is kept (never, for a part of the run, or for the whole run), and from which size
+        of all logs on it is purged."""
         self.history_for = rng.choice((0.0, 0.5, 3.0, 86_400.0))
         self.crowded_at = rng.choice((0, 0, 0, 5_000, 20_000))
 
     def draw_ways(self, rng: random.Random) -> None:
-        """Draw which ways are taken to the same results, and whether graphs are large enough for some of them."""
+        """Draw the thresholds, and whether graphs are large enough to reach some of them."""
         self.thresholds = rng.choice((USUAL, Thresholds.lowest(), Thresholds.highest(), *[Thresholds.drawn(rng)] * 5))
         if rng.random() < 0.3:
             self.size = rng.choice((20, 60, 60, 200))

@@ -1,4 +1,5 @@
-"""Faults that strike no single message: leaders, connections, nats-server itself, clocks, disks, deploys."""
+"""Faults that do not concern a single message: lost leaders and connections, restarts of nats-server, wrong clocks,
+full disks, deployments."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ KINDS = {
 
 
 async def trouble(world: "World") -> None:
-    """Strike now and then, until cancelled; what was begun is ended by `World`."""
+    """Cause faults at random times until cancelled. `World` ends those that last."""
     rng = world.rng
     kinds = [kind for kind in KINDS[world.setup.mode] if rng.random() < 0.4]
     every = rng.choice((2.0, 5.0, 15.0))

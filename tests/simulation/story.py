@@ -1,5 +1,7 @@
-"""A run from start to rest: faults strike while the clients work, then they stop, the dead are started again, and
-everything has to come to rest in time and be as promised.
+"""One run, from the start until no work is left.
+
+Faults strike while the clients work. Then the faults end, dead processes are started again, and everything has to be
+done in time and as guaranteed.
 """
 
 import asyncio
@@ -34,21 +36,22 @@ from tests.simulation.storms import trouble
 from tests.simulation.trace import Trace
 from tests.simulation.world import LOGS_BOUND, URL, Slot, World
 
-TROUBLE = 30.0  # virtual seconds of faults, at most
-# Virtual seconds until a client that is slow, or not answered, has woken somebody, at most: four answers may be lost
-# in a row, each waited for 5 s.
+TROUBLE = 30.0  # longest time with faults, in virtual seconds
+# Longest time, in virtual seconds, until a client that is slow or gets no answer has published a task: four consecutive
+# answers may be lost, and each is awaited for 5 s.
 STRANDED = 22.0
-HISTORY_SHARE = 0.35  # of the worlds whose clients use what commits say of the past
-FORK_SHARE = 0.2  # of the worlds whose clients create change sets from others
-READER_SHARE = 0.15  # of the worlds in which somebody reads the past while others edit
-POSITIONS = 4  # of each change set that are read at rest
-APPLY_SHARE = 0.8  # of these, whose clients also apply branches and protect change sets
-REBASE_SHARE = 0.6  # of these, whose clients also rebase branches
-CONTESTED_SHARE = 0.12  # of the worlds, in which branches that follow their targets edit what these edit, too
-STATUS_SHARE = 0.4  # of these, whose clients also close change sets
-UPDATED_WITHIN = 30.0  # virtual seconds within which an update must be done that a late pull leaves due
-REST = 120.0  # virtual seconds in which everything has to come to rest
-# After the last fault: the dead were started, the links of lost machines were cut, and a new sweeper is pinned.
+HISTORY_SHARE = 0.35  # share of the worlds whose clients use the history
+FORK_SHARE = 0.2  # share of the worlds whose clients create change sets from others
+READER_SHARE = 0.15  # share of the worlds in which a reader reads the past while others edit
+POSITIONS = 4  # positions of each change set that are read at the end
+APPLY_SHARE = 0.8  # share of the worlds with branches whose clients also apply branches and protect change sets
+REBASE_SHARE = 0.6  # share of the worlds with applies whose clients also rebase branches
+# Share of the worlds in which branches that follow their targets edit the same values as the targets.
+CONTESTED_SHARE = 0.12
+STATUS_SHARE = 0.4  # share of the worlds with branches whose clients also close change sets
+UPDATED_WITHIN = 30.0  # virtual seconds within which an update must be done that became due because of a late pull
+REST = 120.0  # virtual seconds within which all work has to be done
+# The last fault is over: dead processes were started, the links of lost machines were cut, and a new sweeper is pinned.
 RECOVERED = 15.0
 
 
@@ -58,20 +61,21 @@ class Result:
     mode: Mode
     violation: Violation | None
     trace: Trace
-    counts: dict[str, int]  # faults, by kind
+    counts: dict[str, int]  # numbers of faults by kind
     requests: int
     commits: int
-    seconds: float  # virtual
+    seconds: float  # virtual seconds
 
     def report(self, last: int = 80) -> str:
-        """What to print of a run that failed."""
+        """Return the text to print about a run that failed, with the `last` lines of its trace."""
         lines = "\n".join(self.trace.lines(last))
         again = f"PYTHONHASHSEED=0 python -m tests.simulation --seed {self.seed} --mode {self.mode.value}"
         return f"{lines}\n\nseed {self.seed}, {self.mode.value}: {self.violation}\n  {again}"
 
 
 def simulate(seed: int, mode: Mode | None = None, *, plain: bool = False) -> Result:
-    """One run; the seed decides on the mode as well if none is given. `plain`: small graphs, and the usual ways."""
+    """Run one seed, which also decides the mode if none is given. With `plain`, graphs are small, and thresholds have
+    their defaults."""
     if mode is Mode.GARBAGE:
         return _simulate_garbage(seed)
     world = World(seed, mode or Mode.of(seed), plain=plain)
@@ -200,18 +204,18 @@ class Story:
     def _reap(self) -> None:
         self._world.faults.on = False
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # some of what is cancelled had not begun
+            warnings.simplefilter("ignore", RuntimeWarning)  # Some cancelled coroutines never began.
             for slot in self._world.slots:
                 for process in slot.processes:
                     self._world.loop.reap(process)
 
-    # -- what happens ----------------------------------------------------------------------------------------------
+    # -- the course of a run ---------------------------------------------------------------------------------------
 
     async def _tell(self) -> None:
         world = self._world
         for slot in world.slots:
             if self._calm and slot.client and slot.incarnation == 0:
-                await self._sleep(1.0)  # who comes before the streams are there is told so
+                await self._sleep(1.0)  # a client that starts before the streams exist gets an error
             world.start(slot)
             await self._sleep(world.rng.random() * 0.1)
         troubles = None if self._calm else world.loop.create_task(trouble(world))
@@ -265,7 +269,7 @@ class Story:
             world.model.catch_up(name)
 
     async def _come_to_rest(self) -> None:
-        """Wait until nothing waits any more."""
+        """Wait until all work is done."""
         loop = self._world.loop
         began = loop.time()
         while True:
@@ -276,7 +280,7 @@ class Story:
             if loop.time() > began + REST:
                 raise Violation(f"no rest {REST:g} s after the last fault: {waits}")
             if self._setup.sweep_interval < REST and loop.time() > began + RECOVERED:
-                # Two intervals are the promise; what a sweep itself takes comes on top.
+                # The guarantee is two intervals; the duration of the sweep itself is added.
                 stranded = self._rest.stranded(loop.time(), 2 * self._setup.sweep_interval + 1.0)
                 if stranded:
                     raise Violation(stranded)
@@ -288,10 +292,10 @@ class Story:
             return f"clients wait for {left}"
         return self._rest.waits()
 
-    # -- the end ---------------------------------------------------------------------------------------------------
+    # -- the checks at the end -------------------------------------------------------------------------------------
 
     def _check_told(self) -> None:
-        """Whatever a client was told is stored, was decided."""
+        """Check that every request of which a client was told that it is stored was decided."""
         checker = self._world.checker
         for programme in self._world.programmes:
             for operation in programme.operations:
@@ -301,7 +305,8 @@ class Story:
                     raise Violation(f"{operation.id} was {operation.told.value} and is lost")
 
     async def _check_tidy(self) -> None:
-        """Nothing lingers: no request, no consumer. Where slots were enough, a long quiet time has one owner."""
+        """Check that no request and no consumer is left over. If there were enough slots, a change set that was idle
+        for long has one owner at most."""
         world, setup = self._world, self._setup
         await self._sleep(10.0)
         requests = world.subjects.requests_stream
@@ -317,11 +322,13 @@ class Story:
                     raise Violation(f"{history.key} was owned by {history.owners}, though nobody had to let it go")
 
     async def _check_reading(self) -> None:
-        """A new client reads what a recompute from scratch gives, and its requests are served: everybody rejoined.
+        """Check that a new client reads what a recompute from scratch gives, and that its requests are served: all
+        servers work.
 
-        Requests that came twice may still be answered, with commits that change nothing, and a server that stood still
-        may wake a branch, which then pulls. So it has to read no older commit than was the last one when it began, and
-        just what stood there, once the update that a pull leaves due is done.
+        Copies of requests may still be answered, with commits that change nothing, and a server that was paused may
+        publish the task of a branch, which then pulls. So the client must not read a commit older than the last one at
+        the start of the check. The values must be exactly those of the commit that it reads, once the update after such
+        a pull is done.
         """
         world = self._world
         process = Process(world.loop, "reader")
@@ -332,7 +339,7 @@ class Story:
         await task
 
     async def _settled(self, client: RebaserClient, history: History) -> ChangeSetState:
-        """Read the state; again if an update is due, until it must be done."""
+        """Read the state. If an update is due, read again, until the update must be done."""
         key, deadline = history.key, self._world.loop.time() + UPDATED_WITHIN
         while True:
             state = await client.state(key.workspace, key.change_set)
@@ -349,7 +356,8 @@ class Story:
                     raise Violation(f"{key} is read at commit {state.last}, its last was {newest}, then {history.last}")
                 found = {id_: FAULT if one.error else one.value for id_, one in state.values().items()}
                 wanted = history.book.values(state.last)
-                if history.covers < history.birth:  # nobody has used it, so it still has the stale values of its parent
+                # No request has used it, so it still has the stale values of its parent.
+                if history.covers < history.birth:
                     for id_ in [id_ for id_, one in state.values().items() if one.state == "stale"]:
                         found[id_] = wanted.get(id_)
                 if found != wanted:
@@ -361,7 +369,7 @@ class Story:
             await nothing_left(client)
 
     async def _check_left(self) -> None:
-        """Nothing is left behind: in servers at rest, and when they were asked to stop."""
+        """Check that nothing remains in idle servers, nor in stopped ones."""
         world = self._world
         until = world.loop.time() + LEFT_FOR
         left = set(world.left.in_servers())
@@ -371,7 +379,7 @@ class Story:
         if left:
             raise Violation("; ".join(sorted(left)))
         world.left.resting = True
-        # One that died, and is not there again yet, hears nobody.
+        # A process that died and was not restarted yet hears nothing.
         running = [slot for slot in world.slots if slot.process is not None and slot.process.state is not State.DEAD]
         servers = [slot for slot in running if not slot.client and slot.task is not None]
         for slot in servers:

@@ -1,4 +1,5 @@
-"""The simulation finds bugs that are planted for it, tells of them so that one can follow, and repeats itself."""
+"""Checks that the simulation finds planted bugs, reports them so that a developer can follow, and repeats runs
+exactly."""
 
 import asyncio
 import importlib.util
@@ -14,14 +15,14 @@ import pytest
 from tests.simulation.bugs import BUGS, Bug
 from tests.simulation.loop import SimLoop
 
-pytestmark = pytest.mark.timeout(960)  # a busy machine is no defect
+pytestmark = pytest.mark.timeout(960)  # generous, because a busy machine is not a defect
 
 ROOT = Path(__file__).parents[2]
 PARTS = 8
 
 
 def run(*arguments: str, expected: int, cache: str = "") -> str:
-    """What a process of its own prints: a seed repeats exactly only under the same hash seed."""
+    """Return the output of a process of its own, because a seed repeats exactly only under the same hash seed."""
     done = subprocess.run(
         [sys.executable, "-m", *arguments],
         check=False,
@@ -44,7 +45,7 @@ def test_the_source_still_has_what_a_planted_bug_replaces(one: Bug) -> None:
         assert Path(spec.origin).read_text().count(old) == 1, f"{module}: {old}"
 
 
-@pytest.mark.long  # two minutes of computing; an eighth of them, drawn anew in each run, is in the short form
+@pytest.mark.long  # two minutes of computing; the short form draws an eighth of the bugs in each run
 def test_the_simulation_finds_each_planted_bug() -> None:
     found = run("tests.simulation.bugs", expected=0)
     assert found.count(": seed ") == len(BUGS) >= 20
@@ -68,11 +69,11 @@ def test_a_violation_is_told_with_its_seed_and_a_trace() -> None:
 
 @pytest.mark.parametrize(
     "compiled",
-    [True, pytest.param(False, marks=pytest.mark.long)],  # to compile everything takes a minute
+    [True, pytest.param(False, marks=pytest.mark.long)],  # compiling everything takes a minute
     ids=["compiled code is there", "nothing is compiled"],
 )
 def test_a_seed_gives_the_same_trace_again(tmp_path: Path, compiled: bool) -> None:
-    """Whatever ran before it in the same process, and whether or not the machine has its compiled code yet."""
+    """Also after other runs in the same process, and on machines with and without cached compiled code."""
     cache = "" if compiled else str(tmp_path)
     first = run("tests.simulation", "--seed", "5", "--runs", "4", "--digest", expected=0, cache=cache).splitlines()
     second = run("tests.simulation", "--seed", "7", "--runs", "2", "--digest", expected=0).splitlines()
@@ -81,7 +82,7 @@ def test_a_seed_gives_the_same_trace_again(tmp_path: Path, compiled: bool) -> No
 
 
 def test_tasks_and_futures_are_walked_in_the_same_order_in_every_run() -> None:
-    """Cancellation walks sets of tasks: their order must not depend on what ran before in this process."""
+    """Cancellation iterates over sets of tasks. Their order must not depend on what ran before in the process."""
 
     async def walked() -> list[int]:
         tasks = [asyncio.ensure_future(asyncio.sleep(0)) for _ in range(5)]

@@ -1,4 +1,5 @@
-"""The same cases against the model and a real nats-server, through the JetStream layer: so the model stays true."""
+"""Runs the same cases against the model and a real nats-server, through the JetStream layer, so that the model stays
+true."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""Some seeds of the simulation, fresh ones in each run; `python -m tests.simulation` runs any number."""
+"""Runs some new seeds of the simulation in each run of the tests; `python -m tests.simulation` runs any number."""
 
 import os
 import secrets
@@ -11,11 +11,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.timeout(600)  # a busy machine is no defect
+pytestmark = pytest.mark.timeout(600)  # generous, because a busy machine is not a defect
 
 
 def run(*arguments: str) -> None:
-    """In a process of its own: a seed repeats exactly only under the same hash seed."""
+    """Run the simulation in a process of its own, because a seed repeats exactly only under the same hash seed."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.simulation", "--keep-going", *arguments],
         check=False,
@@ -29,13 +29,13 @@ def run(*arguments: str) -> None:
     assert "no violation" in done.stdout
 
 
-@pytest.mark.long  # the same seeds each time: they find what a change of the simulation leaves out, and no more
+@pytest.mark.long  # the same seeds each time: they find what a change of the simulation breaks, and little else
 def test_forty_seeds_take_every_way_that_there_is() -> None:
     run("--seed", "1", "--runs", "40", "--ways")
 
 
 def test_no_seed_breaks_a_promise(record_property: Callable[[str, object], None]) -> None:
-    """Seeds that nobody ran before. Which they are is told at the end of the run."""
+    """The seeds were never run before. They are printed at the end of the test run."""
     first, runs = secrets.randbelow(10**12), 40
     record_property("told", f"simulation: seeds {first} to {first + runs - 1}")
     run("--seed", f"{first}", "--runs", f"{runs}")

@@ -1,11 +1,11 @@
-"""Which tries count as ended by a strike."""
+"""Checks which attempts at requests count as ended by a fault."""
 
 from rebaser_core.commit import DVU_ATTEMPT, Attempt, Commit, Kind
 from tests.simulation.tries import Strikes, Tries
 
 
 class Log:
-    """Commits at times, and strikes."""
+    """Builds commits at given times, and faults."""
 
     def __init__(self) -> None:
         self.time = 0.0

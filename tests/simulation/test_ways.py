@@ -1,4 +1,4 @@
-"""Each threshold that chooses how the log, the state and checkpoints work is forced to choose either way somewhere."""
+"""Checks that each threshold of the log, the state and checkpoints is forced in both directions by some test or run."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What happened, line by line: virtual time, who, what. Two runs of one seed have the same lines."""
+"""The events of a run as lines: virtual time, process, event. Two runs of one seed have the same lines."""
 
 import hashlib
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Which announced tries of requests were ended by what the simulation did to the servers that tried them."""
+"""Counts the announced attempts at requests that ended because the simulation struck the server that made them."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from rebaser_core.commit import DVU_ATTEMPT, PULL_ATTEMPT, Commit, Kind
 
-MAX_DEATHS = 3  # tries that end so until a request is given up; a setting of the simulated servers
+MAX_DEATHS = 3  # attempts that end so until a request is dead; a setting of the simulated servers
 
 
 class Strikes:
-    """When servers were killed, or stood still for longer than a lease lasts. Times are virtual seconds."""
+    """When servers were killed, or were paused for longer than a lease lasts. Times are virtual seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
@@ -25,16 +25,17 @@ class Strikes:
 
 @dataclass
 class Tries:
-    """Those of one change set. `ended`: by request sequence, how many tries a strike ended."""
+    """The attempts at the requests of one change set. `ended` has, by request sequence, how many a fault has ended."""
 
     strikes: Strikes
     ended: Counter[int] = field(default_factory=Counter)
-    _deaths: dict[int, int] = field(default_factory=dict)  # by request sequence, as the log has it
-    _open: dict[int, tuple[str, float]] = field(default_factory=dict)  # tries at work: by whom, not begun before
-    _at: float = 0.0  # the newest commit's time
+    _deaths: dict[int, int] = field(default_factory=dict)  # deaths by request sequence, according to the log
+    # Running attempts: the server, and the earliest time of their start.
+    _open: dict[int, tuple[str, float]] = field(default_factory=dict)
+    _at: float = 0.0  # time of the newest commit
 
     def note(self, commit: Commit) -> None:
-        """`commit` was stored: it may end tries, and announce another."""
+        """Note that `commit` was stored. It may end attempts, and announce another one."""
         attempt = commit.attempt
         for sequence, (owner, since) in list(self._open.items()):
             if commit.owner == owner and not _ends(commit, sequence):
@@ -46,14 +47,15 @@ class Tries:
                 self.ended[sequence] += any(at >= since for at in self.strikes.of(owner))
         if attempt is not None:
             if attempt.deaths > self._deaths.get(attempt.sequence, 0):
-                # A server may be killed when it has sent the announcement, which arrives after that.
+                # A server may be killed after it has sent the announcement, and before the announcement arrives.
                 self._open[attempt.sequence] = commit.owner, self._at
             self._deaths[attempt.sequence] = attempt.deaths
         self._at = self.strikes.now()
 
 
 def _ends(commit: Commit, sequence: int) -> bool:
-    """Whether a commit ends a try that its own owner is at: of a request, or of an update, which goes on beside it."""
+    """Return whether a commit shows that its owner has ended the attempt at `sequence`. Attempts at requests and
+    updates go on side by side."""
     if commit.attempt is not None:
         return commit.attempt.sequence == sequence
     if sequence == PULL_ATTEMPT:

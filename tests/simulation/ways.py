@@ -1,7 +1,8 @@
-"""The ways that the product has to the same results, and how often each was taken.
+"""Counts how often each of several ways of the product to the same result was taken.
 
-Invariant: counted from outside, by wrapping the functions of the product that only run on one way, or whose arguments
-and results tell which it was. A way that thresholds choose belongs here or to `ELSEWHERE`.
+Invariant: the counts come from outside, from wrappers around functions of the product. A wrapped function either runs
+only on one way, or its arguments and result show which way it was. Every way that a threshold chooses is listed here or
+in `ELSEWHERE`.
 """
 
 import functools
@@ -17,7 +18,7 @@ from unittest import mock
 from rebaser_core import thresholds
 from rebaser_core.state.computed_table import ComputedTable
 
-Taken = Callable[[Any, Any], Any]  # arguments, result; whether the way was taken
+Taken = Callable[[Any, Any], Any]  # from the arguments and the result: whether the way was taken
 
 
 def _always(_: Any, __: Any) -> bool:
@@ -26,7 +27,8 @@ def _always(_: Any, __: Any) -> bool:
 
 @dataclass(frozen=True)
 class Way:
-    """Taken when `function` (module:name) ran, and `when` says so of its arguments and its result."""
+    """A way. It counts as taken when `function` ("module:name") has run and `when` returns true for its arguments and
+    its result."""
 
     name: str
     function: str
@@ -195,7 +197,7 @@ WAYS = [
         lambda given, _: len(given[1]) < _now().vectorized_count_min_rows,
     ),
 ]
-# What the simulation has no Spark for, and the tests that take both ways.
+# Ways for which the simulation would need Spark, with the tests that take both alternatives.
 ELSEWHERE = {
     "through a file, or through Spark": "tests/unit/test_mailbox.py",
     "the small lane, the large one, jobs that are shared": "tests/unit/test_scheduler.py",
@@ -207,8 +209,8 @@ ELSEWHERE = {
     "bases and conflicts of a rebase in its commit, or in a blob": "tests/integration/test_rebases.py",
     "edits checked and folded in one step, or in several": "tests/integration/test_large_commits.py",
 }
-# By threshold of the log, the state and checkpoints: where what it chooses is forced, as one of the ways above that the
-# simulation must take, or as a test that names the threshold.
+# By threshold of the log, the state and checkpoints: a way in the list above that the simulation must take, or a test
+# that names the threshold.
 FORCED = {
     "inline_max_bytes": ("a commit with its delta", "a delta in a blob", "a request in a blob"),
     "inline_max_updates": ("a commit with its delta", "a delta in a blob"),
@@ -257,7 +259,7 @@ class Counts:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Inside, the functions of the product count."""
+        """Count the calls of the wrapped functions inside the `with` block."""
         with _patched({name: self._counted(name) for name in dict.fromkeys(way.function for way in WAYS)}):
             yield
 
@@ -281,7 +283,7 @@ class Counts:
 
 @contextmanager
 def _patched(wraps: dict[str, Callable[[Any], Any]]) -> Iterator[None]:
-    """Functions by name, wrapped wherever a module of the product has them, or what stands in for a part of it."""
+    """Replace functions, by name, in every module of the product that has them, or that has a part of them."""
     patches = []
     for name, wrap in wraps.items():
         module_name, _, path = name.partition(":")

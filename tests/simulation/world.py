@@ -1,6 +1,6 @@
-"""One simulated installation: servers and clients around a model of NATS, under faults, with the checker watching.
+"""One simulated installation: servers and clients around a model of NATS, with faults, and the checker that watches.
 
-It holds what there is and does what faults ask for; what happens in which order is `story`'s affair.
+It holds the parts and carries out faults. `story` decides what happens in which order.
 """
 
 import asyncio
@@ -37,16 +37,16 @@ from tests.simulation.trace import Trace
 from tests.simulation.tries import MAX_DEATHS
 
 URL = "nats://model:4222"
-LOGS_BOUND = 1 << 30  # bytes of all logs, which no run fills
+LOGS_BOUND = 1 << 30  # bytes of all logs; no run reaches this
 BROKEN = {"owner_failed", "ordered_failed", "nats_handler_failed", "dvu_broken", "request_unreadable"}
 BROKEN |= {"branch_pull_broken"}
 PULL_PUT_OFF = ("branch_pull_failed", "branch_pull_refused", "branch_pull_deferred")
-CALM_WARNINGS = ("request_dead",)  # what is warned of though nothing goes wrong
+CALM_WARNINGS = ("request_dead",)  # warnings that are expected even without faults
 
 
 @dataclass
 class Slot:
-    """A server or client that is started again when it died."""
+    """A server or client that is started again after its death."""
 
     name: str
     main: Callable[[], Any]
@@ -132,7 +132,7 @@ class World:
         self.slots.append(Slot(name, main))
 
     def add_client(self, programme: Programme | Operator | Reader) -> None:
-        """It is started again only if it failed; a server always is."""
+        """Start a client. It is started again only if it failed; a server always is."""
 
         async def main() -> None:
             await programme.run(URL)
@@ -165,7 +165,7 @@ class World:
             self.loop.call_later(0.5, self._start_again, slot, process)
 
     def stop(self, slot: Slot) -> None:
-        """Ask it to end, and leave it so."""
+        """Ask the process to end, and do not start it again."""
         self.trace(slot.name, "is asked to stop for good")
         slot.process = None
         if slot.task is not None:
@@ -175,14 +175,14 @@ class World:
         if slot.process is process:
             self.start(slot)
 
-    # -- what faults do --------------------------------------------------------------------------------------------
+    # -- how faults are carried out --------------------------------------------------------------------------------
 
     def crash(self, process: Process) -> None:
         self.trace(process.name, "crashes")
         slot = next(one for one in self.slots if one.process is process)
         self.checker.strikes.note(slot.name)
         process.kill()
-        # Its machine may be gone with it: then nobody tells NATS.
+        # Its machine may be gone with it; then NATS is not told that the connection is closed.
         delay = self.rng.choice((0.0, 0.0, self.setup.ack_wait, 4 * self.setup.ack_wait))
         for link in self.network.links_of(process):
             self.loop.call_later(delay, link.cut, context=NOBODY)
@@ -191,15 +191,15 @@ class World:
 
     def pause(self, process: Process, seconds: float) -> None:
         self.trace(process.name, f"stands still for {seconds:.2f} s")
-        if seconds > self.setup.ack_wait * 2 / 3:  # what is left of a lease, at least
+        if seconds > self.setup.ack_wait * 2 / 3:  # the least remaining time of a lease
             self.checker.strikes.note(server := process.name.partition("#")[0])
-            # When it wakes, it may announce a try before it learns that it has lost its lease.
+            # When the process continues, it may announce an attempt before it learns that it has lost its lease.
             self.loop.call_later(seconds, self.checker.strikes.note, server, context=NOBODY)
         process.pause()
         self.loop.call_later(seconds, process.resume, context=NOBODY)
 
     def _strike(self, request_id: str) -> None:
-        """A poisonous request is read by the process at hand."""
+        """Let a poisonous request kill or hang the current process, which reads it."""
         process = PROCESS.get()
         assert process is not None
         if process.state is State.RUNNING:
@@ -209,7 +209,7 @@ class World:
             else:
                 self.pause(process, 3 * self.setup.ack_wait)
 
-    # -- what is watched -------------------------------------------------------------------------------------------
+    # -- observation -----------------------------------------------------------------------------------------------
 
     def _tap(self, who: str, subject: str, data: bytes, headers: dict[str, str] | None) -> None:
         if subject.startswith(("rebaser.", "$JS.ACK.")):
@@ -249,18 +249,19 @@ class World:
             self.checker.broken(f"{process.name}: {event} {fields} {sys.exc_info()[1]!r}")
 
     def _check_rival(self, process: Process, key: ChangeSetKey) -> None:
-        """`process` was fenced: then another must have written since, or be about to be told so as well."""
+        """Check that a fenced `process` has a rival: another process that has written since, or that will be fenced as
+        well."""
         writer = self.checker.history(key).writer
         if writer == process.name:
             self.checker.broken(f"{process.name} is fenced from {key}, where it wrote last itself")
 
     def refused(self, id_: str, error: RebaserError) -> None:
-        """A client was told nothing but this error."""
+        """Note that a client got an error and no answer. Without faults, that is a violation."""
         if self.setup.mode is Mode.CALM:
             self.checker.broken(f"{id_} failed, though nothing went wrong: {type(error).__name__} {error.message}")
 
     def check_answer(self, id_: str, response: EnqueueUpdatesResponse, wait: Wait) -> None:
-        """A client was told this."""
+        """Check the answer that a client got."""
         if response.id != id_:
             self.checker.broken(f"{id_} was given the answer to {response.id}")
         try:
@@ -273,7 +274,7 @@ class World:
                 self.checker.broken(f"{id_} is said to be derived, and is not")
 
     def _blob(self, address: str) -> bytes:
-        """A blob's content, read from the model as ADR-20 lays it out."""
+        """Return the content of a blob, read from the model in the layout of ADR-20."""
         bucket = self.subjects.blobs_bucket
         stream = self.model.streams[f"OBJ_{bucket}"]
         name = base64.urlsafe_b64encode(address.encode()).decode()

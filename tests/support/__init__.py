@@ -1,1 +1,2 @@
-"""What tests share: servers and clients as processes, a proxy, graphs, an evaluator of its own, the sources as data."""
+"""Helpers that tests of several folders share: processes of servers and clients, a NATS proxy, graphs, a second
+evaluator, and the imports of the product as data."""

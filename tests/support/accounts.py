@@ -13,9 +13,10 @@ from rebaser.embedded.nats import DIE_WITH_PARENT, find_binary
 
 FILE = Path(__file__).parents[2] / "deploy" / "accounts.conf"
 USERS = ("server", "operator", "app", "editor", "reader")
-OUTSIDE = ("app", "editor", "reader")  # those with accounts of their own
-WITHOUT_PERMISSIONS = "loose_"  # before the name of a user: another one of the same account, whom no permission holds
-START = 60.0  # seconds; only against hanging
+OUTSIDE = ("app", "editor", "reader")  # users that have accounts of their own
+# Prefix of the name of an additional user of the same account, whom no permission restricts.
+WITHOUT_PERMISSIONS = "loose_"
+START = 60.0  # seconds; a bound against hanging
 
 
 def password(user: str) -> str:
@@ -23,7 +24,8 @@ def password(user: str) -> str:
 
 
 def settings_of(user: str, **more: str) -> dict[str, str]:
-    """Settings, as the guide has them and `more`, by name."""
+    """Return the settings of a user as environment variables, as the guide gives them, together with those in `more`.
+    """
     role = user.removeprefix(WITHOUT_PERMISSIONS)
     given = more | {"nats_user": user, "nats_password": password(user)}
     if role == "server":
@@ -33,7 +35,7 @@ def settings_of(user: str, **more: str) -> dict[str, str]:
 
 
 def rights() -> dict[str, set[tuple[str, str]]]:
-    """(publish or subscribe, pattern) that each user of the file is given."""
+    """Return the rights of each user in the file, as pairs of "publish" or "subscribe" and a pattern."""
     found = {}
     for user, text in re.findall(r"user: (\w+), (.*?)(?=user: |\Z)", FILE.read_text(), re.DOTALL):
         found[user] = {
@@ -46,7 +48,7 @@ def rights() -> dict[str, set[tuple[str, str]]]:
 
 @contextmanager
 def nats_with_accounts(folder: Path, port: int) -> Iterator[str]:
-    """Yield the URL. Each account has one more user, without permissions."""
+    """Start a nats-server and yield its URL. Each account has one more user, without permissions."""
     folder.mkdir(parents=True, exist_ok=True)
     loose = re.sub(
         r"users: \[\s*\{\s*user: (\w+),",

@@ -1,11 +1,11 @@
-"""Pythons that have what is installed here less what a test leaves out, as on machines that are set up otherwise."""
+"""Python environments without some of the packages that are installed here, as on other machines."""
 
 import sys
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-# What the package pyspark-client leaves out of pyspark.
+# Files of pyspark that the package pyspark-client does not have.
 JAVA = ("bin", "core", "data", "examples", "jars", "licenses", "python", "sbin")
 
 
@@ -17,9 +17,12 @@ def bare_python(
     extra: Sequence[Path] = (),
     java: bool = True,
 ) -> Path:
-    """A Python to start, made in `folder`: with the packages whose names begin as in `only` and not as in `without`,
-    with the `extra` folders on its path, and (`java` False) without Java and more of PySpark than the package
-    pyspark-client has."""
+    """Make an environment in `folder`, and return the path of its Python.
+
+    It has only packages whose names begin with one of `only` and with none of `without`, and has the folders `extra` on
+    its path. With `java` False, it has neither Java nor the files of PySpark that the package pyspark-client leaves
+    out.
+    """
     site = folder / "site"
     site.mkdir(parents=True)
     for installed in Path(sysconfig.get_path("purelib")).iterdir():
@@ -36,7 +39,7 @@ def bare_python(
     paths = ":".join(map(str, (*extra, site)))
     nowhere = "" if java else f"PATH={folder} JAVA_HOME={folder} "
     python = folder / "python"
-    # -S: no site-packages but these. What was on the path goes first, as Spark has it.
+    # With -S, Python has no site-packages other than these. PYTHONPATH comes first, as in Spark's workers.
     given = f'{nowhere}PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{paths}"'
     python.write_text(f'#!/bin/sh\n{given} exec {sys.executable} -S "$@"\n')
     python.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Sizes of blobs that matter, and where the store in a folder keeps its files."""
+"""Sizes of blobs of about one and of several chunks, and the paths of blobs in a store in a folder."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ SIZES = [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 20 * CHUNK + 7]
 
 
 def path_of(folder: Path, address: str) -> Path:
-    """Where the store at file://folder/a/b keeps a blob."""
+    """Return the path of a blob in the store at file://folder/a/b."""
     (path,) = (folder / "a" / "b").rglob(address.partition(":")[2])
     return path
 

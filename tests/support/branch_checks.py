@@ -1,6 +1,7 @@
-"""What users expect of branches, computed from whole states and from what both sides agreed on, not from `changes`.
+"""Checks what users expect of branches: from whole states, and from the definitions that both sides last had in common.
 
-`Checks` follows a `World`: pass it each request. Each broken expectation is an `AssertionError`.
+The field `changes`, which the model uses to decide, is not used here. `Checks` follows a `World`: pass each request to
+it. It raises an `AssertionError` for each broken expectation.
 """
 
 from copy import deepcopy
@@ -14,7 +15,7 @@ EDITS = ("edit", "apply", "revert")
 
 @dataclass
 class Pending:
-    """An apply that the branch has not replayed yet: what the target took is agreed on from then on."""
+    """An apply that the branch has not replayed yet. From the replay on, both sides agree on what the target took."""
 
     applied: int  # position of the branch
     commit: int  # position of the target
@@ -23,21 +24,23 @@ class Pending:
 
 @dataclass
 class Agreed:
-    """By id: the last definition that a branch and its target had in common. An id that is absent: nothing."""
+    """The last definition, by id, that a branch and its target had in common. If an id is missing, both had no
+    definition."""
 
     definitions: Definitions = field(default_factory=dict)
     pending: list[Pending] = field(default_factory=list)
 
 
 class Checks:
-    """Carries out requests in a world, and checks each result."""
+    """Sends requests to a world, and checks each result."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.agreed: dict[str, list[tuple[int, Agreed]]] = {}  # by branch: the positions from which each holds
+        # By branch, in order: since which position of the branch each holds.
+        self.agreed: dict[str, list[tuple[int, Agreed]]] = {}
 
     def request(self, method: str, **arguments: Any) -> Commit | str:
-        """Return the commit, or the code of the refusal."""
+        """Send a request. Return its commit, or the code with which it was refused."""
         world = self.world
         name = world.queue[0][0] if method == "settle" and world.queue else arguments.get("name", "")
         old = deepcopy(world.books[name][-1]) if name in world.books else Book(status="deleted")
@@ -73,7 +76,7 @@ class Checks:
         return agreed
 
     def _check_law(self) -> None:
-        """To undo the changes of a branch gives its target at the base."""
+        """Check that each branch, with its changes undone, equals its target at the base."""
         for name in self.world.books:
             book = self.world.book(name)
             if book.target is None or book.status == "deleted":
@@ -199,8 +202,8 @@ class Checks:
         moved: bool,
         told: bool,
     ) -> None:
-        """`theirs`: the target's definition. `moved`: whether the target defined it meanwhile. `told`: whether a
-        conflict was told before that no apply has ended."""
+        """Check one id of a replay. `theirs` is the target's definition; `moved` says whether the target defined the id
+        after the old base; `told` says whether a conflict about the id was recorded that no apply has ended."""
         here, left, now = old.cells.get(id_), agreed.definitions.get(id_), book.cells.get(id_)
         if here == left:  # not edited
             assert now == theirs, f"{id_} was not replayed"
@@ -222,7 +225,7 @@ class Checks:
                 assert (id_ in book.conflicts) == told
 
     def _check_status(self, name: str, old: Book, commit: Commit, seen: list[Pending]) -> None:
-        """A branch is applied once all of its own edits are."""
+        """Check that the commit closes the branch as applied exactly if all of its own edits are applied."""
         assert commit.source is not None
         kept = {one.sequence for one in self.world.logs.get(commit.source[0], []) if one.keep}
         applies = [one for one in seen if one.commit not in kept and one.applied >= old.birth]

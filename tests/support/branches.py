@@ -1,11 +1,11 @@
-"""Branches of change sets on plain dictionaries: a model of the rules that the product has to follow.
+"""A model of branches on plain dictionaries, with the rules that the product has to follow.
 
 A world holds change sets by name, each with a log. One counter numbers the commits of all logs, as one stream does. A
-definition is any value, or None where nothing is defined. Only `World` decides and folds; `checks` compares what it did
-with what users expect, which is computed in another way.
+definition is any value, or None for an id without definition. Only `World` decides requests and folds commits;
+`branch_checks` computes in another way what users expect, and compares.
 
-Each rule has a name, and a world may be told to break some of them. A test breaks one after the other, and sees that
-the checks notice.
+Each rule has a name, and a world can be made to break some of the rules. A test breaks one rule after the other, and
+checks that `branch_checks` notices each.
 """
 
 from collections.abc import Mapping
@@ -42,12 +42,13 @@ RULES = {
 
 
 class RefusedError(Exception):
-    """The request was refused; its text is the error code."""
+    """A request was refused; the text of the exception is the error code."""
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """`base`: the definition that both sides left. `told`: sequence of the replay that recorded the conflict."""
+    """A conflict about one id. `base` is the definition that both sides replaced, `told` the sequence of the replay
+    that recorded the conflict."""
 
     base: Definition
     told: int
@@ -55,30 +56,30 @@ class Conflict:
 
 @dataclass
 class Book:
-    """What the log of one change set says at one position."""
+    """The state of one change set at one position of its log."""
 
     birth: int = 0
     sequence: int = 0
     cells: Definitions = field(default_factory=dict)
     edited: dict[str, int] = field(default_factory=dict)  # by id: the commit that last defined it
     last_edit: int = 0
-    own: int = 0  # the newest commit with an edit of its own, or the create
+    own: int = 0  # sequence of the newest commit with an edit of the branch itself, or of the create commit
     target: str | None = None
     base: int = 0  # position of the target
     changes: Definitions = field(default_factory=dict)  # by id: its definition at the base
     conflicts: dict[str, Conflict] = field(default_factory=dict)
-    taken: dict[str, int] = field(default_factory=dict)  # by source: the newest apply of it
+    taken: dict[str, int] = field(default_factory=dict)  # by source: sequence of the newest commit that applied it
     status: Literal["open", "applied", "abandoned", "deleted"] = "open"
     protected: bool = False
 
     def theirs(self, id_: str) -> Definition:
-        """The definition of the target at the base: the law of branches."""
+        """Return the definition that the target had at the base."""
         return self.changes.get(id_, self.cells.get(id_))
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One entry of a log. `source`: the position that was applied, or up to which the target was replayed."""
+    """One entry of a log. `source` is the position that was applied, or up to which the target was replayed."""
 
     sequence: int
     kind: Literal["create", "edit", "apply", "revert", "replay", "mark"]
@@ -95,7 +96,7 @@ class Commit:
 
 
 class World:
-    """All change sets. Methods return the commit that they appended, or raise `RefusedError` and change nothing."""
+    """All change sets. Its methods return the commit that they appended, or raise `RefusedError` and change nothing."""
 
     def __init__(self, broken: frozenset[str] = frozenset(), *, checkpoints: bool = True) -> None:
         assert broken <= RULES.keys()
@@ -103,8 +104,8 @@ class World:
         self.checkpoints = checkpoints
         self.last = 0
         self.logs: dict[str, list[Commit]] = {}
-        self.books: dict[str, list[Book]] = {}  # one for each commit
-        self.queue: list[tuple[str, int, int]] = []  # branches to settle: their name, the apply, the applied position
+        self.books: dict[str, list[Book]] = {}  # by name: a book for each commit
+        self.queue: list[tuple[str, int, int]] = []  # branches to settle: name, sequence of the apply, applied position
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -113,7 +114,8 @@ class World:
         return rule not in self.broken
 
     def book(self, name: str, at: int | None = None) -> Book:
-        """What the log says at its end, or at position `at`. Raises `RefusedError` if there is no such change set."""
+        """Return the state at the end of the log, or at position `at`. Raises `RefusedError` if there is no such change
+        set."""
         books = [book for book in self.books.get(name, []) if at is None or book.sequence <= at]
         if not books:
             raise RefusedError("no_such_change_set")
@@ -128,7 +130,7 @@ class World:
     # -- requests --------------------------------------------------------------------------------------------------
 
     def edit(self, name: str, delta: Definitions, at: int | None = None) -> Commit:
-        """Edit. `at`: the position that the author saw; None: none."""
+        """Edit a change set. `at` is the position that the author has seen, None if the request states no position."""
         book = self.book(name) if name in self.logs else Book()
         self._must_be_open(book)
         if book.protected:
@@ -144,7 +146,8 @@ class World:
         return self._append(name, book, Commit(0, "edit", delta, self._before(book, delta), settled))
 
     def create(self, name: str, parent: str, at: int | None = None, *, sibling: bool = False) -> Commit:
-        """Create a branch of `parent`, or with `sibling` a branch of its target with all of its changes."""
+        """Create a branch of `parent`, or, with `sibling`, a branch of the target of `parent` with all changes of
+        `parent`."""
         if name == parent:
             raise RefusedError("self")
         origin = self.book(parent, at)
@@ -172,8 +175,11 @@ class World:
         onto: bool = False,
         anyway: bool = False,
     ) -> Commit:
-        """Replay the target's commits. `onto`: move to the target of the target, which is closed. `anyway`: also if it
-        has no new commit; in the product it may have one that only refused requests."""
+        """Replay the target's commits. `onto` moves the branch to the target of its target, which must be closed.
+
+        With `anyway`, replay even if the target has no new commit: in the product, it may have a commit that only
+        refused requests.
+        """
         book = self.book(name)
         self._must_be_open(book)
         if book.target is None or book.protected:
@@ -245,7 +251,8 @@ class World:
         return commit
 
     def settle(self) -> Commit:
-        """Take the oldest request from the queue: a branch replays its target up to an apply of it."""
+        """Take the oldest request from the queue: the branch replays its target up to the commit that applied the
+        branch."""
         if not self.queue:
             raise RefusedError("nothing_new")
         name, upto, position = self.queue.pop(0)
@@ -254,7 +261,8 @@ class World:
         return self.rebase(name, upto=upto)
 
     def revert(self, name: str, first: int, last: int) -> Commit:
-        """Take back the edits of the commits `first` to `last` of the own log; what was taken of the target stays."""
+        """Take back the edits of the commits `first` to `last` of the change set's own log. Replayed edits of the
+        target stay."""
         book = self.book(name)
         self._must_be_open(book)
         if book.protected or first <= book.birth:
@@ -281,7 +289,7 @@ class World:
         status: Literal["open", "abandoned", "deleted"] | None = None,
         protected: bool | None = None,
     ) -> Commit:
-        """Close, open or delete a change set, or protect it."""
+        """Close, open, delete or protect a change set."""
         book = self.book(name)
         if book.status == "deleted" or (status == "deleted" and book.protected):
             raise RefusedError("deleted" if book.status == "deleted" else "protected")
@@ -290,12 +298,12 @@ class World:
         return self._append(name, book, Commit(0, "mark", status=status, protected=protected))
 
     def undelete(self, name: str) -> Commit:
-        """Bring a deleted change set back, as it was before it was deleted."""
+        """Restore a deleted change set to its state before the deletion."""
         book = next(book for book in reversed(self.books[name]) if book.status != "deleted")
         return self._append(name, book, Commit(0, "mark", status="open"))
 
     def checkpoint(self, name: str) -> None:
-        """Drop what a checkpoint does not store: changes that equal their base. No result may depend on it."""
+        """Drop what a checkpoint does not store: changes that equal their base. No result may depend on these."""
         if self.checkpoints:
             book = self.book(name)
             book.changes = {id_: base for id_, base in book.changes.items() if base != book.cells.get(id_)}
@@ -312,7 +320,8 @@ class World:
         return {id_: book.cells.get(id_) for id_ in delta}
 
     def _own_apply(self, name: str, book: Book, commits: list[Commit]) -> Commit | None:
-        """The newest of `commits` that applied this branch, not one that had its name before."""
+        """Return the newest of `commits` that applied this branch; None if that commit applied an earlier branch of
+        this name."""
         for commit in reversed(commits):
             if commit.kind == "apply" and commit.source is not None and commit.source[0] == name:
                 own = commit.source[1] >= book.birth or not self.holds("a name made anew is another set")
@@ -326,7 +335,8 @@ class World:
     def _merge_theirs(
         self, name: str, book: Book, theirs: Definitions, strategy: Strategy, apply: Commit | None
     ) -> Commit:
-        """Compare what the target has now (`theirs`) with what stands here, by the base that both had."""
+        """Merge the definitions that the target has now (`theirs`) into the branch, based on the definitions that both
+        had."""
         agreed: Definitions = {}
         if apply is not None and self.holds("own applies are agreed"):
             assert apply.source is not None
@@ -342,7 +352,7 @@ class World:
                     theirs.setdefault(id_, book.theirs(id_))
         commit = Commit(0, "replay")
         for id_, their in theirs.items():
-            # The target took the definition of the position that it applied, so an older conflict on it is over.
+            # The target took the definition at the applied position, which ends an older conflict about the id.
             here, known = book.cells.get(id_), None if id_ in agreed else book.conflicts.get(id_)
             base = agreed[id_] if id_ in agreed else book.theirs(id_)
             if self._unedited(book, id_, base if known is None else known.base):
@@ -368,7 +378,7 @@ class World:
     # -- folding ---------------------------------------------------------------------------------------------------
 
     def _append(self, name: str, book: Book, commit: Commit) -> Commit:
-        """Append `commit` to the log of `name`, whose state in front of it is `book`."""
+        """Append `commit` to the log of `name`, whose state before the commit is `book`."""
         self.last += 1
         commit = replace(commit, sequence=self.last)
         book = deepcopy(book)

@@ -1,4 +1,4 @@
-"""Checkpoints stored in a map."""
+"""Checkpoints whose files are stored in a dictionary."""
 
 from collections.abc import Collection
 
@@ -9,7 +9,7 @@ from rebaser_core.state.change_set import ChangeSetState
 
 
 def written(state: ChangeSetState, chain: Chain | None = None, *, tracked: bool = True) -> WrittenCheckpoint:
-    """The checkpoint of `state` that follows `chain`. `tracked`: as in `CheckpointDraft`."""
+    """Return the files of a checkpoint of `state` that follows `chain`. `tracked` is that of `CheckpointDraft`."""
     with state.view() as view:
         draft = CheckpointDraft(state, view, chain or Chain(), tracked=tracked)
         draft.copy()
@@ -17,7 +17,7 @@ def written(state: ChangeSetState, chain: Chain | None = None, *, tracked: bool 
 
 
 class Stored:
-    """The blobs of one change set, and what its owner knows of them."""
+    """The stored blobs of one change set, and the chain of checkpoints that its owner knows."""
 
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
@@ -33,7 +33,8 @@ class Stored:
         return made
 
     def read(self, ids: Collection[str] | None = None) -> ChangeSetState:
-        """What a loader sees, which must find the same chain; or one that needs only the values `ids`."""
+        """Return the state that a loader reads; with `ids`, only these values. Checks that the loader finds the same
+        chain."""
         newest = self.blobs[self.chain.newest.address]
         reader = open_checkpoint(newest, self.chain.newest.address, ids)
         for part in reader.before:
@@ -45,6 +46,6 @@ class Stored:
 
 
 def restored(state: ChangeSetState) -> ChangeSetState:
-    """`state`, written whole and read."""
+    """Return the state that is read from a complete checkpoint of `state`."""
     *before, newest = written(state).parts
     return read_checkpoint(newest, before)

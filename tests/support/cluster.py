@@ -1,7 +1,7 @@
-"""Three real nats-servers with JetStream that form a cluster on loopback, for tests
+"""A cluster of three real nats-servers with JetStream on loopback.
 
-Invariants: nothing of it is bound to an event loop, so one cluster serves tests that have a loop each; the nodes end
-with us, also if we are killed (Linux); a cluster is handed out only when every node of it is up to date.
+Invariants: nothing is bound to an event loop, so one cluster serves tests that have a loop each; the nodes end with the
+test process, even if it is killed (on Linux); a test gets the cluster only when all nodes are up to date.
 """
 
 import http.client
@@ -27,18 +27,18 @@ from rebaser_client.jetstream import Connection, JetStream
 from rebaser_core.errors import RebaserError
 
 NODES = ("n1", "n2", "n3")
-BOUND = 60.0  # seconds; only against hanging. An election after a crash takes 4 to 9
+BOUND = 60.0  # seconds; a bound against hanging. An election after a crash takes 4 to 9 s
 POLL = 0.05  # seconds
 TRIES = 10
-PORTS = range(15_000, 30_000)  # below those that outgoing connections take, so a node finds its own free again
+PORTS = range(15_000, 30_000)  # below the ports of outgoing connections, so that a restarted node finds its ports free
 
 
 class PortTakenError(Exception):
-    """Somebody else listens where a node wanted to."""
+    """Another process listens on a port that was chosen for a node."""
 
 
 class Node:
-    """One nats-server. It keeps its ports and its data from start to start."""
+    """One nats-server. It keeps its ports and its data when it is restarted."""
 
     def __init__(self, name: str, folder: Path, ports: tuple[int, int, int]) -> None:
         self.name = name
@@ -82,9 +82,9 @@ class Node:
         self.paused = paused
 
     def end(self, number: signal.Signals) -> None:
-        """Send the signal and return when it is gone."""
+        """Send the signal, and return when the process has ended."""
         if self.process is not None:
-            self.pause(False)  # else it would hear nothing but SIGKILL
+            self.pause(False)  # A paused process would react only to SIGKILL.
             self.send(number)
             try:
                 self.process.wait(BOUND)
@@ -94,13 +94,13 @@ class Node:
             self.process = None
 
     def healthy(self) -> bool:
-        """Whether it has a meta leader and is up to date with everything that it holds a replica of."""
+        """Return whether the node knows a meta leader, and is up to date with everything of which it has a replica."""
         with suppress(OSError, http.client.HTTPException):
             return self._get("/healthz")[0] == 200
         return False
 
     def meta(self) -> dict[str, Any]:
-        """What it knows of the meta group (`leader`, `replicas`); empty if it does not say."""
+        """Return what the node reports of the meta group (`leader`, `replicas`); empty if it does not answer."""
         with suppress(OSError, http.client.HTTPException, ValueError):
             status, body = self._get("/jsz")
             if status == 200:
@@ -118,7 +118,7 @@ class Node:
 
 
 class Cluster:
-    """Make one with `cluster_in`. Names of nodes are `NODES`; all else waits for what it says."""
+    """Three nodes with the names in `NODES`, made by `cluster_in`. Each call waits until NATS reports its effect."""
 
     def __init__(self, folder: Path) -> None:
         self.name = f"c{secrets.token_hex(4)}"
@@ -131,33 +131,33 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """All nodes, as `Connection.connect` takes them."""
+        """Return the URLs of all nodes, as `Connection.connect` takes them."""
         return ",".join(self.urls)
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
     async def kill(self, name: str) -> None:
-        """SIGKILL: as a crash."""
+        """End a node with SIGKILL, as a crash does."""
         await anyio.to_thread.run_sync(self.nodes[name].end, signal.SIGKILL)
 
     async def stop(self, name: str) -> None:
-        """SIGTERM: it hands over what it leads."""
+        """End a node with SIGTERM: it hands its leaderships over."""
         await anyio.to_thread.run_sync(self.nodes[name].end, signal.SIGTERM)
 
     def pause(self, name: str) -> None:
-        """SIGSTOP: it is there, and says nothing."""
+        """Stop a node with SIGSTOP, so that its connections stay open and nothing is answered, or let it continue."""
         self.nodes[name].pause(True)
 
     def resume(self, name: str) -> None:
         self.nodes[name].pause(False)
 
     async def start(self, name: str) -> None:
-        """Start a node that was ended; returns when it has caught up."""
+        """Start a node that was ended, and return when it has caught up."""
         self._launch(self.nodes[name])
         await self.wait_ready()
 
     async def restore(self) -> None:
-        """Whatever was done to it: all nodes run and have caught up."""
+        """Start and continue all nodes, and return when they have caught up."""
         for node in self.nodes.values():
             node.pause(False)
             if not node.running:
@@ -167,7 +167,7 @@ class Cluster:
     async def wait_ready(self) -> None:
         """Return when all nodes that answer agree on a meta leader and have caught up.
 
-        Raises `PortTakenError` if one of them has ended by itself.
+        Raises `PortTakenError` if a node that was not stopped has ended.
         """
         await _until(self._ready, "the cluster is ready")
 
@@ -178,7 +178,7 @@ class Cluster:
     # -- leaders ---------------------------------------------------------------------------------------------------
 
     async def meta_leader(self) -> str:
-        """The node that leads the cluster, as all that answer say."""
+        """Return the node that leads the cluster, when all nodes that answer agree on it."""
 
         async def ask() -> str:
             leaders = {meta.get("leader", "") for meta in (await self._metas()).values()}
@@ -187,7 +187,7 @@ class Cluster:
         return str(await _until(ask, "a meta leader is known"))
 
     async def leader_of(self, stream: str, consumer: str | None = None) -> str:
-        """The node that leads the stream, or the consumer; waits for one."""
+        """Wait until the stream, or its consumer, has a leader, and return the name of that node."""
         async with self._jetstream() as js:
 
             async def ask() -> str:
@@ -198,7 +198,7 @@ class Cluster:
             return str(await _until(ask, f"{consumer or stream} has a leader"))
 
     async def stepdown(self, stream: str) -> str:
-        """Have the stream led by another node; returns which."""
+        """Make another node the leader of the stream, and return its name."""
         old = await self.leader_of(stream)
 
         async def step() -> bool:
@@ -225,7 +225,7 @@ class Cluster:
     # --------------------------------------------------------------------------------------------------------------
 
     def _if_it_answers(self, name: str) -> str:
-        """The others name a leader that is gone until they have elected another."""
+        """Return the answer, or None. The other nodes name a leader that has ended until they have elected another."""
         return name if name in self.nodes and self.nodes[name].answers else ""
 
     def _launch(self, node: Node) -> None:
@@ -237,7 +237,9 @@ class Cluster:
                 "jetstream": {"store_dir": str(node.folder / "jetstream")},
                 "cluster": {
                     "name": self.name,
-                    "no_advertise": True,  # else clients go to a node directly, past what a test puts between
+                    # Otherwise clients would connect to a node directly, and bypass the proxy of a
+                    # test.
+                    "no_advertise": True,
                     "listen": f"127.0.0.1:{node.route_port}",
                     "routes": [other.route for other in self.nodes.values()],
                 },
@@ -253,7 +255,7 @@ class Cluster:
         leaders = {meta.get("leader") for meta in metas.values()}
         if len(metas) != len(running) or len(leaders) != 1:
             return False
-        # The leader leaves itself out. It has to see the others before it places streams on them.
+        # The leader does not count itself. It has to see the other nodes before it can place streams on them.
         followers = metas.get(str(leaders.pop()), {}).get("replicas") or ()
         if sum(bool(one.get("current")) and not one.get("offline") for one in followers) != len(running) - 1:
             return False
@@ -271,7 +273,7 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster_in(folder: Path) -> AsyncIterator[Cluster]:
-    """A cluster that stores under `folder`, ready. It may be used from other event loops, too."""
+    """Start a cluster that stores its data under `folder`, and yield it when it is ready. Any event loop may use it."""
     cluster = await _started(folder)
     try:
         yield cluster
@@ -294,7 +296,7 @@ async def _started(folder: Path) -> Cluster:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports where nobody listens just now."""
+    """Return ports on which no process listens at present."""
     found: set[int] = set()
     while len(found) < count:
         with socket.socket() as probe, suppress(OSError):
@@ -305,7 +307,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 async def _until(ask: Callable[[], Awaitable[Any]], what: str) -> Any:
-    """The first true answer; what cannot be answered now is asked again."""
+    """Call repeatedly until the answer is true, and return it. A call that fails for now is repeated."""
     try:
         with anyio.fail_after(BOUND):
             while True:

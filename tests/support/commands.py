@@ -1,4 +1,4 @@
-"""The command line as a process, for tests inside an event loop."""
+"""Runs the command line as a process, for tests inside an event loop."""
 
 import json
 import os
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def environment(**settings: str) -> dict[str, str]:
-    """Ours without any setting of Rebaser but these: `nats_url="..."` is `REBASER_NATS_URL`."""
+    """Return this process's environment with only these settings of Rebaser: `nats_url="..."` is `REBASER_NATS_URL`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("REBASER_")}
     return kept | {f"REBASER_{name.upper()}": value for name, value in settings.items()}
 
@@ -23,7 +23,7 @@ def command(*arguments: str) -> list[str]:
 
 
 async def rebaser(*arguments: str, stdin: bytes = b"", **settings: str) -> CompletedProcess[str]:
-    """Run one command to its end; the limit counts as a failure and is no measure of speed."""
+    """Run one command to its end. The limit of time only ends a command that hangs; it is no measure of speed."""
     with anyio.fail_after(240):
         done = await anyio.run_process(
             command(*arguments), input=stdin, check=False, cwd=ROOT, env=environment(**settings)
@@ -32,7 +32,7 @@ async def rebaser(*arguments: str, stdin: bytes = b"", **settings: str) -> Compl
 
 
 async def rebaser_json(*arguments: str, stdin: bytes = b"", **settings: str) -> Any:
-    """The JSON objects that a command that succeeds prints, one a line."""
+    """Run a command that has to succeed, and return the JSON objects that it prints, one per line."""
     done = await rebaser(*arguments, "--json", stdin=stdin, **settings)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

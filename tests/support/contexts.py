@@ -1,4 +1,5 @@
-"""What owners share, for tests that run the server's parts in this process: with any engine, and without Spark."""
+"""The objects that all owners of a server share, for tests that run parts of a server in this process, with any engine.
+"""
 
 import itertools
 import time

@@ -1,4 +1,4 @@
-"""Logs that are damaged by hand: each message as it stands, to be changed, taken out, or added to."""
+"""Logs that tests damage: messages are read, changed, removed or added, and written back."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +16,7 @@ from rebaser_core.streams.subjects import Subjects
 
 @dataclass(slots=True)
 class Raw:
-    """A message of a log."""
+    """One message of a log."""
 
     headers: dict[str, str]
     data: bytes
@@ -25,12 +25,13 @@ class Raw:
         return decode_commit(self.headers, self.data)
 
     def change(self, **fields: Any) -> None:
-        """Have the commit say something else."""
+        """Replace fields of the commit in the message."""
         self.headers, self.data = encode_commit(replace(self.commit(), **fields))
 
 
 class DamagedLog:
-    """The log of `key`, the only one in its stream. `messages` by sequence; `store` writes them back as they are."""
+    """The log of `key`, which is the only log of its stream. `messages` holds them by sequence; `store` writes them
+    back."""
 
     def __init__(self, js: JetStream, subjects: Subjects, key: ChangeSetKey) -> None:
         self.js, self.subjects, self.key = js, subjects, key
@@ -48,11 +49,11 @@ class DamagedLog:
         return self
 
     def of(self, kind: Kind) -> list[int]:
-        """Where commits of a kind stand."""
+        """Return the sequences of the commits of a kind."""
         return [sequence for sequence, raw in self.messages.items() if raw.commit().kind is kind]
 
     async def store(self) -> None:
-        """Make the stream anew, each message at its sequence; what stood between them was deleted."""
+        """Create the stream anew, with each message at its sequence. The messages in between count as deleted."""
         info = await self.js.stream_info(self.stream)
         await self.js.delete_stream(self.stream)
         first, last = (min(self.messages), max(self.messages)) if self.messages else (1, 0)
@@ -68,7 +69,7 @@ class DamagedLog:
         await self.js.purge(f"OBJ_{self.subjects.blobs_bucket}", self.blobs._meta_of(address))
 
     async def garble_blob(self, address: str) -> None:
-        """Have something else under the address."""
+        """Replace the blob at the address by other bytes."""
         found = await self.blobs._describe(address)
         assert found is not None
         chunks, stream = self.blobs._chunks_of(found.nuid), f"OBJ_{self.subjects.blobs_bucket}"
@@ -76,7 +77,7 @@ class DamagedLog:
         await self.js.publish(chunks, bytes(found.size))
 
     async def stands(self) -> tuple[int, int, int]:
-        """What changes whenever anything is written: to the log, to the blobs, to the tasks."""
+        """Return numbers that change whenever the log, the blobs or the tasks are written to."""
         infos = [
             await self.js.stream_info(name)
             for name in (self.stream, f"OBJ_{self.subjects.blobs_bucket}", self.subjects.tasks_stream)
@@ -85,7 +86,7 @@ class DamagedLog:
 
 
 def without_id(raw: Raw) -> None:
-    """What a defect wrote once: a result for nobody."""
+    """Remove the id from a result, as a defect of an earlier release did."""
     content = cbor2.loads(raw.data)
     content["v1"]["delta"]["computed"][0]["id"] = ""
     raw.data = cbor2.dumps(content)

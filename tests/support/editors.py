@@ -1,4 +1,4 @@
-"""Random edits of few values, so that they hit each other: for tests in which several writers meet."""
+"""Random edits of few values, so that edits of several writers concern the same values."""
 
 import random
 
@@ -7,7 +7,8 @@ from rebaser_core.updates import Update
 from rebaser_core.values import Json
 
 IDS = [f"v{number:02}" for number in range(40)]
-HAND = 12  # the first ids are mostly set by hand, the others derived from ids before them: some order in the chaos
+# The first ids are mostly set, and the others are mostly derived from ids before them, so that most edits make sense.
+HAND = 12
 FUNCTIONS = ["sum", "sum", "max", "count", "mean", "coalesce", "product", "cel", "cel", "nobody-provides-this"]
 VALUES: list[Json] = [0, 1, 1.0, 2.5, -3, 2**62, 1e308, True, None, "x", [1, 2], {"a": 1}]
 EDITORS = 3
@@ -15,14 +16,16 @@ LOOPS = [f"loop{editor}/a" for editor in range(EDITORS)]
 
 
 class Edits:
-    """Random edits of few ids, so that they hit each other: each kind over each other kind."""
+    """Random edits of few ids, so that each kind of edit replaces each other kind."""
 
     def __init__(self, seed: int, editor: int) -> None:
         self.random = random.Random(seed)
-        self._loop = [f"loop{editor}/a", f"loop{editor}/b"]  # edited by nobody else, used by all
+        # Ids that only this editor edits, but that all editors use as inputs.
+        self._loop = [f"loop{editor}/a", f"loop{editor}/b"]
 
     def trouble(self) -> list[Update]:
-        """A cycle, what depends on it, and what lacks an input; left to chance, a run may have none of them."""
+        """Return a cycle, a value that depends on it, and a value with a missing input. Random edits alone may make
+        none of these."""
         a, b = self._loop
         return [
             Derive(a, "sum", {"of": [b]}),
@@ -43,13 +46,13 @@ class Edits:
         match random.choices(("usual", "set", "derive", "remove", "unset"), (70, 8, 10, 7, 5))[0]:
             case "set":
                 return self.set(at)
-            case "derive":  # from anything: cycles, and inputs that do not exist
+            case "derive":  # The inputs are any ids, so there are cycles and inputs that do not exist.
                 return self.derive(at, [*IDS, *LOOPS, "never-there"])
             case "remove":
                 return Remove(IDS[at])
             case "unset":
                 return Unset(IDS[at])
-            case _:  # brings removed ids back, mends cycles
+            case _:  # Setting a value creates removed ids again, and breaks cycles.
                 return self.set(at) if at < HAND else self.derive(at, IDS[:at])
 
     def set(self, at: int) -> Update:

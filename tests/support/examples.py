@@ -1,11 +1,11 @@
-"""Golden files: every message as it was once written, kept for ever.
+"""Golden files: every message in the form in which a release wrote it, kept permanently.
 
-A file in `golden/` is what some release put on the wire, so it must stay readable and must never change. To add files
-for a new version or variant, add an example below and run
+A file in `golden/` must stay readable and must never change. To add files for a new version or variant, add an example
+below and run
 
     python -m tests.support.examples
 
-which writes what is missing and refuses to touch what is there.
+which writes the missing files and never changes existing ones.
 """
 
 import json
@@ -116,7 +116,8 @@ DECISIONS = (
 
 @dataclass(frozen=True)
 class Example:
-    """One golden file: what it must decode to, and, if `current`, what it is still written as."""
+    """One golden file: the value that it must decode to. If `current`, that value must also encode to the same bytes.
+    """
 
     name: str
     message: Any
@@ -144,17 +145,17 @@ def response(status: Success | Conflicts | Failure) -> EnqueueUpdatesResponse:
 
 
 def edit(**fields: Any) -> Commit:
-    """A commit that decides one request."""
+    """Return a commit that decides one request."""
     return Commit(ID, 41, Kind.REBASE, AT, OWNER, Applied(STREAM, 12), 40, DECISIONS[:1], debt=1, **fields)
 
 
 def create(**fields: Any) -> Commit:
-    """A commit that creates a change set."""
+    """Return a commit that creates a change set."""
     return Commit(ID, 0, Kind.CREATE, AT, OWNER, Applied(STREAM, 12), 34, DECISIONS[1:2], **fields)
 
 
 def replay(found: Replay, **fields: Any) -> Commit:
-    """A commit that replays the target of a branch."""
+    """Return a commit that replays the target of a branch."""
     decision = replace(DECISIONS[0], position=38, unresolved=2)
     applied, source = Applied(STREAM, 12), Source(BASE, 38)
     return Commit(ID, 41, Kind.REPLAY, AT, OWNER, applied, 40, (decision,), replay=found, source=source, **fields)
@@ -374,7 +375,7 @@ COMMITS[1] |= {
 
 
 def state() -> ChangeSetState:
-    """A state with something of everything a checkpoint holds."""
+    """Return a state that has every kind of content that a checkpoint can hold."""
     made = ChangeSetState()
     made.fold(3, Commit(ID, 0, Kind.REBASE, AT, OWNER, Applied(STREAM, 12), 0, DECISIONS, UPDATES))
     made.fold(5, Commit(ID, 3, Kind.DVU, AT + 1, OWNER, Applied(STREAM, 12), 3, delta=(Computed("cart/1/net", 7.98),)))
@@ -387,7 +388,7 @@ def state() -> ChangeSetState:
 
 
 def redriven_state() -> ChangeSetState:
-    """`state`, and what came after somebody looked at the dead letters."""
+    """Return the result of `state` after dead letters were redriven."""
     return redriven(state())
 
 
@@ -398,7 +399,7 @@ def redriven(made: ChangeSetState) -> ChangeSetState:
 
 
 def edited(made: ChangeSetState) -> ChangeSetState:
-    """`redriven_state`, made of a `state`, and some edits."""
+    """Return the result of `redriven_state`, made from a `state`, after some edits."""
     twice = Derive("twice", "sum", {"values": ("cart/1/qty", "new", "cart/1/qty")}, {})
     asked = (Recompute("company.rate"),)
     edits = (Set("cart/1/price", 10.5), Remove("straße/☃"), Set("new", "text"), twice)
@@ -423,13 +424,14 @@ def second_part(*, tracked: bool = True, base_tracked: bool = True) -> bytes:
 
 
 def read_part(_: dict[str, str], data: bytes) -> dict[str, Any]:
-    """What the checkpoint adds up to that ends with `data`."""
+    """Return the content of the checkpoint whose last file is `data`."""
     known = {address_of(part): part for path in FOLDER.glob("*.arrow") for part in [path.read_bytes()]}
     return parts(read_checkpoint(data, [known[part.address] for part in open_checkpoint(data).before]))
 
 
 def parts(folded: ChangeSetState) -> dict[str, Any]:
-    """What a checkpoint must bring back; `outcomes` in order, the rest in none."""
+    """Return what a checkpoint of the state must restore: `outcomes` in their order, everything else without an order.
+    """
     cells = folded.cells
     named = {input_id for cell in cells.values() for input_id in cell.inputs}
     dependents = {id_: sorted(cells.dependents(id_)) for id_ in sorted(named)}
@@ -449,9 +451,8 @@ def parts(folded: ChangeSetState) -> dict[str, Any]:
 
 
 def untracked(folded: ChangeSetState, since: int | None = None) -> ChangeSetState:
-    """`folded` as formats bring it back that do not say when a value was last defined. They were written for it up to
-    log sequence `since` (None: all).
-    """
+    """Return `folded` as it is restored from a format that does not record when a value was last defined. Its
+    checkpoint was written at log sequence `since` (None: after all commits)."""
     since = folded.last if since is None else since
     edited_at = folded.cells.columns.edited
     edited_at[edited_at <= since] = 0
@@ -468,7 +469,7 @@ def anew(write: Callable[[], bytes], _: Any) -> tuple[None, bytes]:
 
 
 def table(items: Sequence[Computed]) -> ComputedTable:
-    """`items` as a large update has them."""
+    """Return `items` as the table that a large update returns."""
     columns = Columns()
     for row, item in enumerate(items):
         columns.set(item.id, None)
@@ -547,7 +548,7 @@ def examples() -> Iterator[Example]:
             no_longer,
             current=False,
         )
-    # Not compared byte for byte: libraries choose how to write, and how to compress.
+    # These files are not compared byte for byte, because libraries decide how they write and compress.
     for name, folded, write in (
         ("v2.first", untracked(state()), partial(first_part, tracked=False)),
         ("v2.second", untracked(edited(state())), partial(second_part, tracked=False, base_tracked=False)),
@@ -566,7 +567,7 @@ def examples() -> Iterator[Example]:
 
 
 def write_missing() -> list[str]:
-    """Write the files of examples that have none; returns their names."""
+    """Write the files of examples that have none, and return their names."""
     FOLDER.mkdir(exist_ok=True)
     written = []
     for example in examples():

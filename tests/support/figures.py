@@ -9,7 +9,8 @@ NOBODY = Snapshot("test", "connecting", 6.0, 5.0)
 
 
 def figures(server: Server | None = None) -> Figures:
-    """The metrics, without their prefix; of a histogram, the number of observations. Gauges need the `server`."""
+    """Return the metrics, without their prefix; for a histogram, the number of observations. Gauges need the `server`.
+    """
     seen, census = (NOBODY, Census()) if server is None else (server.snapshot(), server.census())
     return {
         (family.name.removeprefix("rebaser_"), *sample.labels): sample.buckets[-1] if sample.buckets else sample.value
@@ -19,5 +20,5 @@ def figures(server: Server | None = None) -> Figures:
 
 
 def moved(before: Figures, server: Server | None = None) -> Figures:
-    """What has changed since `before`, and by how much."""
+    """Return the metrics that have changed since `before`, with the differences."""
     return {key: value - before[key] for key, value in figures(server).items() if value != before[key]}

@@ -1,4 +1,4 @@
-"""A small installation made of real processes: nats-server, `rebaser serve` daemons, and what tests want of them."""
+"""A small installation of real processes: nats-server and `rebaser serve`, with the calls that tests need."""
 
 import json
 import signal
@@ -12,12 +12,12 @@ import anyio.abc
 
 from tests.support.commands import ROOT, environment
 
-START_LIMIT = 120.0  # seconds until a start counts as failed; never a measure of speed
-NO_SPARK = "sc://127.0.0.1:1"  # nobody is there: for servers whose tests derive nothing
+START_LIMIT = 120.0  # seconds until a start counts as failed; no measure of speed
+NO_SPARK = "sc://127.0.0.1:1"  # a port without a Spark server: for tests of servers that derive nothing
 
 
 class ServerProcess:
-    """One `rebaser serve`. Waits for its log events; nothing here polls."""
+    """A process of `rebaser serve`. Tests wait for its log events, and never poll."""
 
     def __init__(self, process: anyio.abc.Process, name: str) -> None:
         self.process = process
@@ -26,7 +26,7 @@ class ServerProcess:
         self._arrived = anyio.Event()
 
     async def read_log(self) -> None:
-        """Collect its events until it ends."""
+        """Collect the log events of the process until it ends."""
         assert self.process.stderr is not None
         rest = b""
         async for chunk in self.process.stderr:
@@ -49,7 +49,7 @@ class ServerProcess:
         arrived.set()
 
     async def wait_for(self, name: str, limit: float = START_LIMIT, **fields: Any) -> dict[str, Any]:
-        """The first event `name` with these fields; one that came already counts."""
+        """Return the first event `name` with these fields, whether it was logged before this call or comes later."""
         seen = 0
         with anyio.fail_after(limit):
             while True:
@@ -61,19 +61,19 @@ class ServerProcess:
                 await self._arrived.wait()
 
     async def heard(self) -> None:
-        """Return when one more event came."""
+        """Return when one more event was logged."""
         await self._arrived.wait()
 
     def count(self, name: str) -> int:
         return sum(1 for event in self.events if event.get("event") == name)
 
     async def kill(self) -> None:
-        """SIGKILL: no goodbye. Returns when it is dead."""
+        """Send SIGKILL, and return when the process has ended."""
         self.process.send_signal(signal.SIGKILL)
         await self.process.wait()
 
     async def terminate(self) -> int:
-        """SIGTERM; returns the exit code."""
+        """Send SIGTERM, and return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         with anyio.fail_after(START_LIMIT):
             return await self.process.wait()
@@ -89,7 +89,8 @@ class ServerProcess:
 async def launched(
     url: str, name: str, *, module: str = "rebaser", python: str = sys.executable, **settings: object
 ) -> AsyncIterator[ServerProcess]:
-    """Run a daemon, perhaps not ready yet; stopped by SIGTERM when this is left. `module`: a variant of it."""
+    """Run a server, which may not be ready yet, and stop it with SIGTERM at the end. `module` is a variant of
+    `rebaser`."""
     given = {"spark": "local[1]", "log_format": "json", "server_id": name, "nats_url": url} | settings
     async with (
         await anyio.open_process(
@@ -118,7 +119,8 @@ async def launched(
 
 @asynccontextmanager
 async def servers(url: str, *names: str, warm: bool = True, **settings: Any) -> AsyncIterator[list[ServerProcess]]:
-    """Run daemons that start side by side, all of them ready (`warm`: to derive, too) when this is entered."""
+    """Start servers at the same time, and yield when all are ready; with `warm`, ready to compute derived values, too.
+    """
     async with AsyncExitStack() as stack:
         running = [await stack.enter_async_context(launched(url, name, **settings)) for name in names]
         for one in running:

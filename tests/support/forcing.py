@@ -1,6 +1,6 @@
-"""Whatever thresholds are, and whoever reads what was written: what tests of updates run with.
+"""Draws thresholds for tests of updates, and compares the owner's state with that of a reader.
 
-Invariant: what an owner has folded and what a reader of its log folds is the same.
+Invariant: an owner and a reader that fold the same log have the same state.
 """
 
 import random
@@ -22,12 +22,12 @@ drawn = st.integers(0, 2**32).map(lambda seed: Thresholds.drawn(random.Random(se
 
 
 def forcing(*some: Thresholds) -> st.SearchStrategy[Thresholds]:
-    """Thresholds to run a test with: as they are, `some`, all of them lowest or highest, each drawn by itself."""
+    """Draw thresholds for a test: the defaults, one of `some`, all lowest, all highest, or each at random."""
     return st.sampled_from([Thresholds(), *some, *ENDS]) | drawn
 
 
 class Logged(Book):
-    """A book whose commits are encoded as an owner encodes them, and folded by a reader as well."""
+    """A book whose commits are encoded as an owner encodes them; a reader folds them as well."""
 
     def __init__(self, *args: object) -> None:
         self.reader = ChangeSetState()
@@ -42,14 +42,15 @@ class Logged(Book):
         self.reader.fold(self.state.last, read)
 
     def check_reader(self) -> None:
-        """The reader has what the owner has."""
+        """Check that the reader has the same state as the owner."""
         read, own = parts(self.reader), parts(self.state)
         assert read == own
         assert repr(read) == repr(own)
 
 
 def as_read(commit: Commit) -> Commit:
-    """`commit` as a reader finds it, having seen that it is the same in the message and in a blob."""
+    """Return `commit` as a reader decodes it. Checks that the result is the same for a delta in the message and in a
+    blob."""
     inline = decode_commit(*encode_commit(commit))
     if not commit.delta:
         return inline

@@ -1,4 +1,4 @@
-"""Finds garbage without Spark: what `rebaser.gc.finding` asks for, in dictionaries and sets."""
+"""Finds garbage without Spark: the queries of `rebaser.gc.finding`, implemented with dictionaries and sets."""
 
 from collections.abc import Sequence
 from typing import TypeAlias

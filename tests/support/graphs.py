@@ -1,4 +1,5 @@
-"""A change set in memory, edited and updated without a log; and an evaluator that shares no code with the planner."""
+"""A change set in memory that is edited and updated without a log, and an evaluator that shares no code with the
+planner."""
 
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +19,7 @@ from rebaser_core.values import Fault, Json, State, Value, canonical, check_json
 
 
 class Book:
-    """A state with the commits that an owner would write."""
+    """A state that is changed by the commits that an owner would write."""
 
     def __init__(self, updates: Iterable[Update] = ()) -> None:
         self.state = ChangeSetState()
@@ -34,7 +35,7 @@ class Book:
         self.fold(Commit("e", state.last, Kind.REBASE, 0, "o", applied, covers, delta=updates, recompute=asked))
 
     def again(self, ids: Iterable[str]) -> list[Update]:
-        """The definitions of those of `ids` that have one, to be given anew as they are."""
+        """Return updates that repeat the definitions of `ids`, unchanged; ids without a definition are left out."""
         definitions = [cell.definition for id_ in ids if (cell := self.state.cells.get(id_)) is not None]
         return [one for one in definitions if one is not None]
 
@@ -45,11 +46,11 @@ class Book:
         return valid  # type: ignore[return-value]
 
     def fold(self, commit: Commit) -> None:
-        """Add a commit, as its writer does it."""
+        """Fold a commit as its writer does."""
         self.state.fold(self.state.last + 1, commit)
 
     def update(self, limits: Thresholds | None = None) -> tuple[Computed, ...]:
-        """Bring everything up to date; what was written."""
+        """Update all derived values, and return those that were written."""
         with self.state.view() as view:
             computed = run_here(view, limits)
             return self.commit(computed, view.sequence)
@@ -61,7 +62,7 @@ class Book:
 def run_here(
     view: View, limits: Thresholds | None = None, between: Callable[[], None] = lambda: None
 ) -> tuple[Computed, ...]:
-    """An update in this process; `between` runs before each wave is computed."""
+    """Run an update in this process. `between` is called before each wave is computed."""
     made = plan(view, limits)
     for packets in waves(made):  # type: ignore[arg-type]
         between()
@@ -76,21 +77,22 @@ def waves(made: PacketPlan) -> Iterable[list[bytes]]:
 
 def absorb(made: PacketPlan, packets: Sequence[bytes]) -> None:
     results = [result for packet in packets for result in evaluate_packet(packet)]
-    random.Random(len(results)).shuffle(results)  # the order in which results arrive means nothing
+    random.Random(len(results)).shuffle(results)  # results may arrive in any order
     made.absorb(results)
 
 
 def typed(values: dict[str, Value]) -> dict[str, tuple[bytes, Any, Any]]:
-    """Values so that equal means the same: `1`, `1.0` and `True` differ."""
+    """Return the values in a form in which equal means identical: `1`, `1.0` and `True` differ."""
     return {id_: (canonical(value.value), value.state, value.error) for id_, value in values.items()}
 
 
 def expected(updates: Iterable[Update]) -> dict[str, Value]:
-    """What every value should be: memoised recursion over definitions, cycles by mutual reach. Small graphs only."""
+    """Compute every value that should result, by memoised recursion; members of a cycle are ids that reach each other.
+    It is slow: for small graphs only."""
     given = {update.id: update for update in updates}
 
     def members(inputs: Input | Sequence[Input]) -> str | list[str]:
-        """`inputs` with all that patterns match, by a matcher of its own."""
+        """Return `inputs` with each pattern replaced by the ids that it matches, found by a separate matcher."""
         if isinstance(inputs, str):
             return inputs
         some = [inputs] if isinstance(inputs, Match) else inputs
@@ -149,7 +151,7 @@ def expected(updates: Iterable[Update]) -> dict[str, Value]:
 
 
 def fits(glob: str, text: str) -> bool:
-    """Whether `glob` matches `text`, by trying everything."""
+    """Return whether `glob` matches `text`, by trying all possibilities."""
     if not glob:
         return not text
     if glob.startswith("**"):

@@ -1,4 +1,4 @@
-"""Reads a change set's whole log and checks what it promises of every request in it."""
+"""Reads the whole log of a change set, and checks the guarantees about every request in it."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,7 +11,7 @@ from rebaser_core.messages import EnqueueUpdatesResponse, Success
 
 
 async def commits_of(client: RebaserClient, workspace: str, change_set: str) -> list[Commit]:
-    """All commits up to the last one at the time of the call."""
+    """Return all commits up to the last commit at the time of the call."""
     last = (await client.state(workspace, change_set)).last
     found: list[Commit] = []
     with anyio.fail_after(60):
@@ -23,9 +23,10 @@ async def commits_of(client: RebaserClient, workspace: str, change_set: str) -> 
 
 
 def check_history(commits: Sequence[Commit], request_ids: Sequence[str] | None = None) -> None:
-    """Each request decided once, in the order of the stream; no gap in the chain; `applied` and `covers` never go back.
+    """Check that each request is decided once and in the order of the stream, that no commit is missing, and that
+    `applied` and `covers` never decrease.
 
-    `request_ids`: those that must be there, in order, and no other.
+    If `request_ids` are given, the log must have exactly these requests, in this order.
     """
     assert commits[0].previous == 0, "not the whole log"
     decisions = [decision for commit in commits for decision in commit.requests]
@@ -44,14 +45,15 @@ def check_history(commits: Sequence[Commit], request_ids: Sequence[str] | None =
 
 
 def commit_of(reply: EnqueueUpdatesResponse) -> int:
-    """The log sequence where a request was applied."""
+    """Return the log sequence of the commit that applied a request."""
     assert isinstance(reply.status, Success)
     assert reply.status.commit is not None
     return reply.status.commit
 
 
 def check_replies(commits: Sequence[Commit], replies: Sequence[EnqueueUpdatesResponse]) -> None:
-    """The requests in the log are those that were answered, and each answer names the commit that holds its request."""
+    """Check that the log has exactly the requests that were answered, and that each answer names the commit of its
+    request."""
     decided = {decision.request_id: commit.sequence for commit in commits for decision in commit.requests}
     answered = {reply.id: commit_of(reply) for reply in replies}
     assert answered == decided
@@ -59,7 +61,7 @@ def check_replies(commits: Sequence[Commit], replies: Sequence[EnqueueUpdatesRes
 
 
 async def replayed(client: RebaserClient, workspace: str, branch: str, commit: int) -> None:
-    """Return when the branch has taken over `commit` of its target."""
+    """Return when the branch has replayed `commit` of its target."""
     with anyio.fail_after(60):
         async for one in client.watch(workspace, branch, after=0):
             if one.kind is Kind.REPLAY and one.source is not None and one.source.sequence >= commit:

@@ -1,4 +1,4 @@
-"""Jobs that a test holds for as long as it likes, without taking the processor from others."""
+"""Jobs that a worker holds until a test ends them, without using the processor."""
 
 import os
 import re
@@ -18,7 +18,8 @@ _MARK = re.compile(rb"HOLD<(.*?)>")
 
 
 def holding(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """`evaluate_batches`, for a worker: a packet with a mark writes down who computes it and is never done."""
+    """Replace `evaluate_batches` in a worker: for a packet with a mark, write the worker's process id to a file, and
+    never end."""
 
     def watched() -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -34,7 +35,8 @@ def holding(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def held(place: Path) -> list[Update]:
-    """A change set whose update a `holding` worker never ends; it writes its process id to `place`."""
+    """Return updates of a change set whose DVU a `holding` worker never ends; the worker writes its process id to
+    `place`."""
     return [Set("a", f"HOLD<{place}>"), Derive("b", "concat", {"x": "a"})]
 
 
@@ -44,7 +46,7 @@ def held_packet(place: Path) -> bytes:
 
 
 async def holder(place: Path) -> int:
-    """The process that holds it, once one does."""
+    """Wait until a worker holds the job, and return its process id."""
     path = anyio.Path(place)
     while not await path.exists():  # noqa: ASYNC110 - a worker knows no event of ours
         await anyio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A request to the ops port, as a probe or a scraper sends it."""
+"""Sends requests to the ops port, as a probe or a scraper does."""
 
 import json
 from contextlib import suppress
@@ -19,7 +19,7 @@ class Answer:
 
 
 async def ask(port: int, path: str, *, method: str = "GET", head: str = "") -> Answer:
-    """Send one request; the server ends the connection behind its answer. `head`: more lines of headers."""
+    """Send one request, and read until the server closes the connection. `head` holds additional header lines."""
     async with await anyio.connect_tcp("127.0.0.1", port) as stream:
         await stream.send(f"{method} {path} HTTP/1.1\r\nhost: probe\r\n{head}\r\n".encode())
         answer = b""
@@ -31,7 +31,7 @@ async def ask(port: int, path: str, *, method: str = "GET", head: str = "") -> A
 
 
 async def until(port: int, path: str, status: int) -> Answer:
-    """Ask again and again until the answer has this status; the port may not be open yet."""
+    """Repeat a request until the answer has this status. The port may not be open yet at the first attempts."""
     with anyio.fail_after(120):
         while True:
             with suppress(OSError):

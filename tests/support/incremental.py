@@ -1,4 +1,4 @@
-"""Random edits of a change set, and what holds when it is at rest."""
+"""Random edits of a change set, and a check of its values once all of them are up to date."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,9 @@ IDS = "abcdefgh"
 
 
 LIMITS = forcing(
-    Thresholds(packet_bytes=1),  # a packet a value: as many waves as levels
-    Thresholds(packet_bytes=150, parallelism=1, task_min_elements=1),  # islands share packets, and do not always fit
+    Thresholds(packet_bytes=1),  # one value per packet, so as many waves as levels
+    # Several islands in a packet, unless they are too large.
+    Thresholds(packet_bytes=150, parallelism=1, task_min_elements=1),
     Thresholds(packet_bytes=400, parallelism=3, task_min_elements=3),
     # always a full plan
     Thresholds(full_plan_min_values=0, full_plan_reach_divisor=1 << 30, full_plan_max_python_share=1.0),
@@ -34,7 +35,7 @@ LONG = "a text that is longer than its digest"
 
 @dataclass(frozen=True)
 class Again:
-    """An edit: the definition of `id`, if it has one, as it stands; else one that touches nothing."""
+    """An edit that repeats the definition of `id` unchanged. If `id` has no definition, the edit does nothing."""
 
     id: str
 
@@ -67,13 +68,14 @@ FUNCTIONS = ["sum", "product", "max", "count", "list", "concat", "union", "coale
 
 @st.composite
 def tame(draw: st.DrawFn) -> Update:
-    """An edit of a graph without cycles and with few errors: the first letters are set, the others derived."""
+    """Draw an edit of a graph without cycles and with few errors: the first ids are set, the others derived from ids
+    before them."""
     at = draw(st.integers(0, len(IDS) - 1))
     if at < 3:
         return Set(IDS[at], draw(values))
     inputs = draw(st.lists(st.sampled_from(IDS[:at]), min_size=1, max_size=3))
     how = draw(st.sampled_from(["coalesce", "list", "count", "sum", "merge", "format", "pair", "choose"]))
-    if how == "format":  # says nothing of its input: cut off, and long
+    if how == "format":  # The result is long, and does not depend on the input, so an update stops here.
         return Derive(IDS[at], "format", {"x": inputs[0]}, {"template": LONG})
     if how == "pair":
         return Derive(IDS[at], "list", {"x": tuple(inputs[:2])})

@@ -1,4 +1,4 @@
-"""The log and the blobs of one change set in memory, for its owner."""
+"""The log and the blobs of one change set, kept in memory, for its owner."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,11 +13,11 @@ from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Update
 
-WINDOW = 60_000  # ms for which outcomes are kept
+WINDOW = 60_000  # milliseconds for which outcomes are kept
 
 
 class KeptBlobs:
-    """`kept` by address."""
+    """A blob store in memory. `kept` has the blobs by address."""
 
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
@@ -31,12 +31,12 @@ class KeptBlobs:
 
 
 def kept_blobs() -> Any:
-    """For code that takes a `BlobStore` and only puts."""
+    """Return a `KeptBlobs` for code that takes a `BlobStore` and only stores blobs."""
     return KeptBlobs()
 
 
 class KeptStream:
-    """Takes every commit; `headers` are those of the newest."""
+    """A stream that accepts every commit. `headers` are those of the newest message."""
 
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}
@@ -67,7 +67,7 @@ async def append(commits: CommitLog, *updates: Update) -> None:
 
 
 def read_checkpoint(kept: dict[str, bytes], address: str) -> ChangeSetState:
-    """The state in a checkpoint; raises `KeyError` if a part of it is not kept."""
+    """Return the state in a checkpoint. Raises `KeyError` if a part of it is not in `kept`."""
     reader = open_checkpoint(kept[address], address)
     for part in reader.before:
         reader.add(kept[part.address])

@@ -1,4 +1,5 @@
-"""A proxy between a client and nats-server that loses and delays what a test wants: messages, statuses, connections."""
+"""A proxy between a client and nats-server that loses and delays messages, statuses and connections as a test decides.
+"""
 
 import random
 from collections import Counter
@@ -15,7 +16,8 @@ Direction: TypeAlias = Literal["to_client", "to_server"]
 
 @dataclass(frozen=True)
 class Frame:
-    """A message on its way to the client. `headers` starts with the status line; `raw` is all of it, to send later."""
+    """A message on its way to the client. `headers` begins with the status line; `raw` is the whole frame, to send it
+    later."""
 
     subject: str
     reply: str
@@ -25,7 +27,7 @@ class Frame:
 
     @property
     def delivery(self) -> bool:
-        """Whether it comes from a consumer and carries a stored message."""
+        """Return whether the message is a delivery of a consumer, with a stored message."""
         return self.reply.startswith("$JS.ACK.")
 
     @property
@@ -34,7 +36,8 @@ class Frame:
 
     @property
     def status(self) -> bool:
-        """Whether the server says something about a subscription: heartbeats, flow control, ends of pulls, errors."""
+        """Return whether the server reports on a subscription: a heartbeat, flow control, the end of a pull, or an
+        error."""
         return self.headers.startswith(b"NATS/1.0 ") and not self.delivery
 
     @property
@@ -43,7 +46,8 @@ class Frame:
 
 
 class Faults:
-    """What goes wrong, from one seed: a share of what passes is lost (by kind: `shares`) or late. `counts` what did."""
+    """Random faults from one seed: of each kind of frame, a share (`shares`) is lost, and some frames are late.
+    `counts` has the numbers of both."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -67,9 +71,10 @@ class Faults:
 
 
 class Proxy:
-    """`lose` decides which frames never arrive; `delay`, how long (seconds) what is to be sent next is held.
+    """A proxy with faults. `lose` decides which frames are lost, and `delay` for how many seconds the next frame is
+    held.
 
-    Delays change no order: what comes behind, in that direction of that connection, waits as well.
+    Delays never change the order: later data of the same connection in the same direction waits as well.
     """
 
     def __init__(self, port: int) -> None:
@@ -89,7 +94,7 @@ class Proxy:
             await anyio.aclose_forcefully(stream)
 
     async def say(self, data: bytes) -> None:
-        """Send `data` to all clients, as if the server did."""
+        """Send `data` to all clients as if it came from the server."""
         for client, lock in list(self._clients.items()):
             async with lock:
                 await client.send(data)
@@ -147,7 +152,7 @@ def _frame(verb: bytes, words: list[bytes], body: bytes, raw: bytes) -> Frame:
 
 @asynccontextmanager
 async def proxied(target: int) -> AsyncIterator[Proxy]:
-    """A proxy to the nats-server on port `target`."""
+    """Run a proxy to the nats-server on port `target`."""
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     async with listener, anyio.create_task_group() as group:
         proxy = Proxy(listener.extra(anyio.abc.SocketAttribute.local_port))
@@ -156,7 +161,7 @@ async def proxied(target: int) -> AsyncIterator[Proxy]:
             try:
                 await proxy.serve(client, target)
             except OSError:
-                await client.aclose()  # the server is away
+                await client.aclose()  # nats-server does not accept connections
 
         group.start_soon(listener.serve, serve)
         try:

@@ -1,6 +1,6 @@
-"""`rebaser`, one version of the message set ahead: requests of version 5, and a log whose commits are of version 4.
+"""`rebaser` with newer versions of two messages: requests of version 5, and commits of version 4.
 
-The newer request calls its updates `edits`; the newer commit says in which `region` it was written.
+The newer request calls its updates `edits`. The newer commit has an additional field `region`.
 """
 
 import sys

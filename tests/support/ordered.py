@@ -1,4 +1,4 @@
-"""A stream for an ordered consumer, and what is read from it."""
+"""A stream for an ordered consumer, and a function that reads from it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -12,11 +12,11 @@ STREAM = {"retention": "limits", "storage": "file", "num_replicas": 1, "max_cons
 
 @asynccontextmanager
 async def ordered_stream(js: JetStream, subjects: Subjects) -> AsyncIterator[str]:
-    """A stream on `<name>.>`, gone again after it."""
+    """Create a stream on `<name>.>`, and delete it afterwards."""
     name: str = subjects.prefix
     await js.ensure_stream({**STREAM, "name": name, "subjects": [f"{name}.>"]})
     yield name
-    with suppress(ApiError):  # a test may have deleted it
+    with suppress(ApiError):  # a test may have deleted the stream
         await js.call(f"STREAM.DELETE.{name}")
 
 
@@ -25,7 +25,7 @@ async def fill(js: JetStream, stream: str, count: int, start: int = 0, key: str 
 
 
 async def read(consumer: OrderedConsumer, count: int) -> list[int]:
-    """The numbers of the next `count` messages."""
+    """Read the next `count` messages, and return the numbers in them."""
     return [int((await anext(consumer)).data) for _ in range(count)]
 
 

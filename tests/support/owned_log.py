@@ -1,4 +1,4 @@
-"""What an owner has of its log: it appends to it, and checkpoints it."""
+"""The log of a change set as an owner uses it: it appends commits, and writes checkpoints."""
 
 import itertools
 from collections.abc import Callable
@@ -18,7 +18,7 @@ KEY = ChangeSetKey("ws", "cs")
 
 
 class Log:
-    """What an owner has of its log."""
+    """The log of a change set, with the calls of an owner."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Log:
         self.inline_max = inline_max
         self.settings = Settings(nats_url="", history_for=0)
         self.now_ms = 1
-        self.ids = (f"{id(self)}-{number}" for number in itertools.count())  # no two owners make the same
+        self.ids = (f"{id(self)}-{number}" for number in itertools.count())  # ids of commits differ between all owners
         self.commits: CommitLog
 
     async def load(self) -> "Log":
@@ -63,12 +63,12 @@ class Log:
             return await self.commits.append(self.commits.draft(Kind.REBASE, delta=updates, before=before))
 
     async def write_checkpoint(self) -> CheckpointRef:
-        await checkpointer.write(self, self.commits)  # type: ignore[arg-type] # what it needs of a context is here
+        await checkpointer.write(self, self.commits)  # type: ignore[arg-type] # it uses only these parts
         assert self.commits.state.checkpoint is not None
         return self.commits.state.checkpoint
 
     async def begins_after(self) -> int:
-        """The sequence that the oldest commit in the log follows; 0 if nothing was purged."""
+        """Return the sequence of the commit before the oldest one in the log; 0 if nothing was purged."""
         first = await self.js.next(self.subjects.commits_stream, self.subjects.commits(self.key), 1)
         assert first is not None
         commit = self.reader.decode(first.sequence, first.headers, first.data)

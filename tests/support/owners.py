@@ -1,4 +1,4 @@
-"""Owners in this process, on a real server, with an engine that computes here."""
+"""Runs owners in this process, on a real NATS server, with an engine that computes in this process."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ DOUBLE = Derive("double", "sum", {"of": ["a", "a"]})
 
 
 class Engine:
-    """Evaluates in this process, once `go` is set. `asked` is set when it is asked to."""
+    """An engine that computes in this process, but not before `go` is set. It sets `asked` at each call."""
 
     state = "ready"
     load = ((0, 0), (0, 0))
@@ -41,7 +41,7 @@ class Engine:
         return [evaluate_packet(packet) for packet in packets]
 
     async def share(self, _: object) -> None:
-        """There is no place for structures: they go with their packets."""
+        """Return None: structures can be stored nowhere, so they are sent with their packets."""
 
 
 @asynccontextmanager

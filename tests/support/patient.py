@@ -1,4 +1,4 @@
-"""A change set with a log that tests damage, and the doctor who examines and repairs it."""
+"""A change set whose log tests damage, and the calls of `rebaser doctor` that examine and repair it."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ from tests.support.owners import Engine, serving
 
 KEY = ChangeSetKey("ws", "cs")
 
-# Commits 1, 3, 5, 7 decide these, each followed by that of its update.
+# Commits 1, 3, 5 and 7 decide these edits, and the commit after each holds the results of its update.
 EDITS: list[list[Update]] = [
     [Set("a", 1), Set("b", 2), Derive("s", "sum", {"of": ["a", "b"]}), Derive("t", "sum", {"of": ["s", "b"]})],
     [Set("a", 10)],
@@ -36,7 +36,7 @@ ALL = {"a": 10, "b": 20, "c": 5, "s": 30, "t": 50, "u": 15}
 
 
 class Patient:
-    """A change set with a log of its own, and the doctor."""
+    """A change set with a log of its own, and the calls of `rebaser doctor` for it."""
 
     def __init__(self, js: JetStream, subjects: Subjects, url: str, client: RebaserClient) -> None:
         self.js, self.subjects, self.url, self.client = js, subjects, url, client
@@ -46,7 +46,7 @@ class Patient:
         self.engine.go.set()
 
     async def live(self, checkpoint_after: int = 0) -> None:
-        """Make the edits, with a checkpoint after so many of them; the log is read then."""
+        """Make the edits, with a checkpoint after the given number of them, and read the log into `log`."""
         if checkpoint_after:
             await self._edit(1, checkpoint_after)
             await self.write_checkpoint()
@@ -70,7 +70,7 @@ class Patient:
         return commits.state.checkpoint
 
     async def visit(self, *, repair: bool = False, yes: bool = False, save: Path | None = None) -> dict[str, Any]:
-        """What the command does, and what it says."""
+        """Run `rebaser doctor` for the change set, and return its JSON output."""
         visit = DoctorRun(KEY, repair, yes, save)
         await visit.run(self.url, self.subjects.prefix)
         visit.show()
@@ -84,8 +84,10 @@ class Patient:
         return told
 
     async def repaired(self) -> dict[str, Any]:
-        """Diagnose, try dry, repair; returns what was told before. Nothing changes until it is done, all is well after
-        it, and what is derived is true."""
+        """Diagnose, make a dry run, and repair. Return the diagnosis.
+
+        Checks that the dry run changes nothing, and that the log is readable after the repair.
+        """
         before = await self.log.stands()
         told = await self.visit()
         assert told["damaged"]
@@ -93,7 +95,8 @@ class Patient:
         assert await self.log.stands() == before
         await self.js.purge(self.subjects.tasks_stream, self.subjects.task(KEY))
         done = await self.visit(repair=True, yes=True)
-        assert await self.js.last(self.subjects.tasks_stream, self.subjects.task(KEY)) is not None  # an owner is woken
+        # The repair publishes a task.
+        assert await self.js.last(self.subjects.tasks_stream, self.subjects.task(KEY)) is not None
         assert done == told | {"repairedBy": done["repairedBy"]}
         after = await self.visit()
         assert (after["damaged"], after["checkpoint"]) == (False, done["last"])
@@ -101,7 +104,8 @@ class Patient:
         return told
 
     async def goes_on(self) -> dict[str, Any]:
-        """Edits go on; what is derived is what a change set made anew from the definitions has. Returns the values."""
+        """Edit again, and compare all derived values with a new change set that has the same definitions. Return the
+        values."""
         async with serving(self.js, self.subjects, self.engine):
             await self.client.enqueue_updates_with_reply("ws", "cs", [Set("z", 1)], wait="derived")
             values = await self.client.values("ws", "cs")

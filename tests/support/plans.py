@@ -1,4 +1,4 @@
-"""Values that are sums, and plans of them: cut small, or swept over the structure of a whole change set."""
+"""Values that are sums, and plans of their updates."""
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def after(*updates: Update) -> dict[str, Value]:
 
 
 def cut(book: Book, limits: Thresholds) -> list[list[int]]:
-    """How many nodes each packet of each wave has; everything is computed on the way."""
+    """Run an update, and return the number of nodes in each packet of each wave."""
     shape: list[list[int]] = []
     with book.state.view() as view:
         made = plan(view, limits)
@@ -30,7 +30,7 @@ def cut(book: Book, limits: Thresholds) -> list[list[int]]:
         while packets := made.next_wave():
             sizes = [len(Packet.decode(packet).template) for packet in packets]
             shape.append(sizes)
-            done = made.done_after  # what an operator is told
+            done = made.done_after  # the progress that operators see
             assert np.diff(done).tolist() == sizes
             assert done[0] >= told
             told = done[-1]
@@ -40,7 +40,7 @@ def cut(book: Book, limits: Thresholds) -> list[list[int]]:
     return shape
 
 
-# -- how it is cut -----------------------------------------------------------------------------------------------------
+# -- graphs and how they are divided into packets ----------------------------------------------------------------------
 
 
 def islands(count: int, size: int) -> list[Update]:

@@ -1,4 +1,4 @@
-"""Owners that fail at given requests, one after the other."""
+"""Owners of one change set, one after the other, each of which may die of a request."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ KEY = ChangeSetKey("ws", "cs")
 
 
 class Fleet:
-    """Owners of one change set, one after the other, without a task or a lifecycle. `now_ms` is their clock."""
+    """Owners of one change set, one after the other, without a task or a life cycle. `now_ms` is their clock."""
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
         self.js = js
@@ -39,7 +39,7 @@ class Fleet:
 
     @asynccontextmanager
     async def owner(self, *, redelivered: bool, hung: bool = False) -> AsyncIterator["Owner"]:
-        """The next owner, with what is queued."""
+        """Start the next owner, with the requests that are queued."""
         commits = await open_log(self.context, KEY)
         stream = await self.js.stream_info(self.subjects.requests_stream)
         after = commits.state.applied.sequence if commits.state.applied else 0
@@ -58,7 +58,7 @@ class Fleet:
         yield Owner(Processor(self.context, commits, Applied(stream.created, after), detector), commits, queued)
 
     async def log(self) -> list[tuple[Kind, list[str]]]:
-        """Kinds of all commits, with the requests that each decided."""
+        """Return the kinds of all commits, with the ids of the requests that each decided."""
         found = []
         stored = await self.js.next(self.subjects.commits_stream, self.subjects.commits(KEY), 1)
         while stored is not None:
@@ -78,11 +78,11 @@ class Owner:
 
     @property
     def deaths(self) -> dict[int, int]:
-        """By request sequence: tries without an end."""
+        """Return the number of recorded deaths by request sequence."""
         return {attempt.sequence: attempt.deaths for attempt in self.commits.state.attempts.values()}
 
     async def decide_all(self) -> list[str]:
-        """Decide all that is queued; codes of the dead."""
+        """Decide all queued requests, and return the codes of those that are dead."""
         codes = []
         while self.queued:
             done = await self.processor.process(self.queued)

@@ -1,6 +1,7 @@
-"""`rebaser`, with a defect: certain words in a request end the process, hang it, or break what decides.
+"""`rebaser` with a defect: certain words in a request end the process, hang it, or make deciding fail.
 
-A value named `DEADLY` ends the process when a DVU is planned; such a DVU is put off for so long that tests can look.
+A value named `DEADLY` ends the process when an update is planned. Such an update is deferred for long enough for a test
+to see it.
 """
 
 import os

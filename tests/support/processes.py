@@ -1,4 +1,4 @@
-"""Other processes, watched: which there are, and when they end."""
+"""Lists other processes, and waits for their ends."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import anyio
 
 
 def children(pid: int) -> list[int]:
-    """The processes that `pid` has started and that still run."""
+    """Return the running children of the process `pid`."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         found += [int(child) for child in task.read_text().split()]
@@ -15,17 +15,17 @@ def children(pid: int) -> list[int]:
 
 
 def command(pid: int) -> str:
-    """What a process was started with."""
+    """Return the command line of a process."""
     return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
 
 
 def workers(jvm: int) -> list[int]:
-    """Python workers of a Spark in `jvm`: the children of its daemon."""
+    """Return the Python workers of the Spark in `jvm`: the children of its daemon."""
     return [worker for daemon in children(jvm) for worker in children(daemon)]
 
 
 async def ended(pid: int) -> None:
-    """Return when the process is gone; it need not be a child of ours."""
+    """Return when the process has ended; it need not be a child of this one."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -37,7 +37,7 @@ async def ended(pid: int) -> None:
 
 
 async def any_ended(pids: list[int]) -> None:
-    """Return when one of `pids` is gone."""
+    """Return when one of the processes has ended."""
     async with anyio.create_task_group() as tasks:
 
         async def watch(pid: int) -> None:

@@ -1,4 +1,4 @@
-"""States of pulls: one that has sent its first pull, what it has sent, and time that passes."""
+"""Builds `PullState`s for tests, and lets time pass for them."""
 
 from collections.abc import Sequence
 
@@ -14,14 +14,14 @@ def pulls(actions: Sequence[Action]) -> list[tuple[int, int, int]]:
 
 
 def consume(limit: int = 10, threshold: int = 5, **more: object) -> PullState:
-    """A state that has sent its first pull, for all of `limit`."""
+    """Return a state that has sent its first pull, for `limit` messages."""
     state = PullState(limit=limit, threshold=threshold, **more)  # type: ignore[arg-type]
     assert pulls(state.start(0.0))
     return state
 
 
 def wait(state: PullState, seconds: float) -> list[Action]:
-    """`seconds` pass, with the ticks of a connection."""
+    """Let `seconds` pass for the state, with the ticks of a connection, and return its actions."""
     actions: list[Action] = []
     began = state._now
     for half in range(int(seconds * 2)):
@@ -29,7 +29,7 @@ def wait(state: PullState, seconds: float) -> list[Action]:
     return actions
 
 
-# -- one pull (fetch) --------------------------------------------------------------------------------------------------
+# -- a single pull (fetch) ---------------------------------------------------------------------------------------------
 
 
 def fetch(**more: object) -> PullState:

@@ -1,4 +1,4 @@
-"""How many examples a property test makes; see `conftest.py`, where the usual number stands."""
+"""Sets the number of examples of a property test, relative to the number in `conftest.py`."""
 
 from typing import Any
 
@@ -6,6 +6,6 @@ from hypothesis import settings
 
 
 def examples(factor: float, **more: Any) -> settings:
-    """Settings for `factor` times the usual number of examples."""
+    """Return settings for `factor` times the usual number of examples."""
     usual = settings.get_profile(settings.get_current_profile_name()).max_examples
     return settings(max_examples=round(factor * usual), **more)

@@ -1,4 +1,4 @@
-"""A NATS server that a test plays: it takes connections and pulls, and says what the test wants said."""
+"""A NATS server that is played by a test: it accepts connections and pulls, and sends what the test decides."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ NEXT = "$JS.API.CONSUMER.MSG.NEXT."
 
 
 class Wire:
-    """A connection that two may send on: the script, and whoever answers pings."""
+    """A connection on which the test and the task that answers pings can both send."""
 
     def __init__(self, client: SocketStream) -> None:
         self._client = client
@@ -31,7 +31,7 @@ class Wire:
 
 @dataclass(frozen=True)
 class Pulled:
-    """A pull that came: its body, and where its answers go."""
+    """A pull that has arrived: its body, and the subject for its answers."""
 
     body: dict[str, Any]
     reply: str
@@ -39,7 +39,7 @@ class Pulled:
     client: Wire
 
     async def status(self, line: str, **headers: int) -> None:
-        """Answer with a status line such as `409 Consumer Deleted`; `pending_messages=3` is the header of that name."""
+        """Answer with a status line such as `409 Consumer Deleted`. Headers are arguments: `pending_messages=3`."""
         lines = [f"{'-'.join(['Nats', *name.title().split('_')])}: {value}\r\n" for name, value in headers.items()]
         block = f"NATS/1.0 {line}\r\n{''.join(lines)}\r\n".encode()
         await self.client.send(
@@ -59,7 +59,8 @@ class Pulled:
 
 @dataclass
 class ScriptedNats:
-    """`subscriptions` are the subjects that were ever subscribed to, `published` what came besides pulls."""
+    """A server played by a test. `subscriptions` has all subjects of subscriptions; `published` all messages but pulls.
+    """
 
     port: int
     subscriptions: list[str] = field(default_factory=list)
@@ -69,10 +70,11 @@ class ScriptedNats:
         self._pulls: asyncio.Queue[Pulled] = asyncio.Queue()
         self._clients: set[SocketStream] = set()
         self._refusing = False
-        self.before_unsubscribed: Callable[[], Awaitable[None]] | None = None  # what the server still sends, once
+        # Sends the last messages before an unsubscription; called once.
+        self.before_unsubscribed: Callable[[], Awaitable[None]] | None = None
 
     async def pull(self) -> Pulled:
-        """The next pull that comes."""
+        """Return the next pull that arrives."""
         with anyio.fail_after(30):
             return await self._pulls.get()
 
@@ -85,7 +87,7 @@ class ScriptedNats:
             await anyio.aclose_forcefully(client)
 
     async def refuse(self) -> None:
-        """Cut all connections, and take no more."""
+        """Break all connections, and refuse new ones."""
         self._refusing = True
         await self.cut()
 
@@ -138,7 +140,7 @@ class ScriptedNats:
 
 @asynccontextmanager
 async def scripted(**config: Any) -> AsyncIterator[tuple[ScriptedNats, Consumer]]:
-    """A scripted server, and the consumer C of its stream S, configured so."""
+    """Run a scripted server, and yield it with the consumer C of its stream S; `config` is that of the consumer."""
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     async with listener, anyio.create_task_group() as group:
         server = ScriptedNats(listener.extra(SocketAttribute.local_port))

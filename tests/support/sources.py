@@ -1,4 +1,4 @@
-"""The sources of the product as data: its modules, and what each imports. They are read as text; nothing is run."""
+"""The sources of the product as data: its modules, and what each imports. The sources are parsed, not run."""
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ PACKAGES = ("rebaser_core", "rebaser_client", "rebaser")
 
 @cache
 def modules() -> dict[str, Path]:
-    """Every module of the product by its dotted name; a package is named like its folder."""
+    """Return the files of all modules of the product by dotted name. A package has the name of its folder."""
     found = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -26,7 +26,7 @@ def tree(module: str) -> ast.Module:
 
 
 def imported_names(module: str) -> Iterator[tuple[str, str]]:
-    """Each import anywhere in the module, also inside functions and for types only, as (module, name or "")."""
+    """Yield each import in the module as (module, name or ""), including those inside functions and for types only."""
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
@@ -37,21 +37,21 @@ def imported_names(module: str) -> Iterator[tuple[str, str]]:
 
 @cache
 def imports(module: str) -> frozenset[str]:
-    """The modules of the product that a module imports."""
+    """Return the modules of the product that a module imports."""
     known = modules()
     named = (f"{source}.{name}" if f"{source}.{name}" in known else source for source, name in imported_names(module))
     return frozenset(name for name in named if name in known) - {module}
 
 
 def outside(module: str) -> frozenset[str]:
-    """The top-level packages of other projects and of the standard library that a module imports."""
+    """Return the top-level packages of other projects, and of the standard library, that a module imports."""
     return frozenset(source.partition(".")[0] for source, _ in imported_names(module)) - set(PACKAGES)
 
 
 def reached(module: str, *, stop_at: Iterable[str] = ()) -> dict[str, str]:
-    """All modules that `module` imports, directly or through others, each with one that imports it.
+    """Return all modules that `module` imports directly or through others, each with one module that imports it.
 
-    What the modules in `stop_at` import does not count, nor do these modules themselves.
+    The modules in `stop_at` are left out, and so are their imports.
     """
     seen, waiting, ends = {module: ""}, [module], set(stop_at)
     while waiting:
@@ -63,7 +63,7 @@ def reached(module: str, *, stop_at: Iterable[str] = ()) -> dict[str, str]:
 
 
 def rooms(package: str) -> dict[str, set[str]]:
-    """The children of a package, modules and packages alike, each with those of its siblings that it imports."""
+    """Return the children of a package, modules and packages alike, each with the siblings that it imports."""
 
     def child(module: str) -> str:
         inside = module.startswith(f"{package}.")
@@ -77,7 +77,7 @@ def rooms(package: str) -> dict[str, set[str]]:
 
 
 def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
-    """Nodes that reach each other: the strongly connected components of two nodes or more."""
+    """Return the strongly connected components of two or more nodes: groups of nodes that reach each other."""
     reaches = {node: _reached(graph, node) for node in graph}
     found = {frozenset(other for other in reaches[node] if node in reaches.get(other, ())) for node in graph}
     return sorted(sorted(circle) for circle in found if circle)

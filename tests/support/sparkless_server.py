@@ -1,4 +1,4 @@
-"""`rebaser`, computing in its own process: for what is to be seen of a server whatever computes for it."""
+"""`rebaser` with an engine that computes in the server's process, for tests that do not need Spark."""
 
 import sys
 

@@ -1,5 +1,5 @@
-"""A Spark of several processes on loopback, all from PySpark's package: a master, workers and a Connect server, started
-as the image starts them."""
+"""A Spark cluster on loopback, of a master, workers and a Connect server, which are started as the image starts them.
+"""
 
 import os
 import re
@@ -16,12 +16,12 @@ from rebaser.dvu.worker import structure_cache
 
 SPARK = Path(pyspark.__file__).parent
 ENTRYPOINT = Path(__file__).parents[2] / "deploy" / "entrypoint"
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # each starts with half the work; they do not live long
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # halves the work of each start; these processes do not live long
 NEW_PORT = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
 
 
 class Program:
-    """One of its JVMs; its executors are in its process group."""
+    """One JVM of the cluster; its executors are in its process group."""
 
     def __init__(self, log: Path, command: Sequence[str], environment: dict[str, str]) -> None:
         self._log = log
@@ -35,35 +35,35 @@ class Program:
         return self._process.pid
 
     def says(self, pattern: str) -> str:
-        """Wait until it logs what matches `pattern`; returns its first group."""
+        """Wait until the program logs a line that matches `pattern`, and return the first group."""
         while (found := re.search(pattern, self._log.read_text(errors="replace"))) is None:
             assert self._process.poll() is None, self._log.read_text(errors="replace")[-2000:]
             sleep(0.05)
         return found[1]
 
     def kill(self) -> None:
-        """End it, and what it started, at once."""
+        """Kill the program and its children."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 
 class Standalone:
-    """`url` is where its Connect server listens."""
+    """A running Spark cluster. `url` is that of its Connect server."""
 
     def __init__(self, workers: dict[str, Program], url: str) -> None:
         self._workers = workers
         self.url = url
 
     def worker_at(self, place: str) -> Program:
-        """The one whose executor's folder is `place`."""
+        """Return the worker whose executor has the folder `place`."""
         [name] = self._workers.keys() & Path(place).parts
         return self._workers[name]
 
 
 @contextmanager
 def standalone(folder: Path, python: Path, workers: int = 2) -> Iterator[Standalone]:
-    """One with so many workers, each with one core; `python` is what runs there."""
+    """Run a Spark cluster whose workers have one core each. `python` runs in the workers."""
     with ExitStack() as stack:
         unwanted = ("SPARK_", "PYSPARK_", "PYTHONPATH")
         environment = {

@@ -1,7 +1,8 @@
-"""A real dependency graph with cycles: which modules of Python's standard library import which.
+"""A real dependency graph with cycles: the imports between the modules of Python's standard library.
 
-It is read from the sources, nothing is imported. `updates` says it in Rebaser's terms; `expected` computes every value
-that must come of it, in plain Python that shares nothing with Rebaser: reach by search, cycles by Kosaraju's method.
+The sources are parsed, and nothing is imported. `updates` returns the graph as updates. `expected` computes every value
+that should result, in plain Python that shares no code with Rebaser: it finds dependencies by search, and cycles with
+Kosaraju's algorithm.
 """
 
 import ast
@@ -15,23 +16,24 @@ from typing import Any
 from rebaser_client import Derive, Set
 from rebaser_core.updates import Update
 
-# Tests are no part of the library, and idlelib, lib2to3 and turtledemo are programs in it.
+# Tests are not part of the library; idlelib, lib2to3 and turtledemo are programs.
 SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "turtledemo", "__pycache__"}
-SHOWN = 32  # members of a cycle that a message names, at most
+SHOWN = 32  # the most members of a cycle that an error message names
 
 Imports = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class Graph:
-    """`sizes` in bytes by module; `load`: what each imports when it is loaded; `any`: functions included."""
+    """The imports between modules. `sizes` has the bytes of each module, `load` what it imports when it is loaded, and
+    `any` also what its functions import."""
 
     sizes: Mapping[str, int]
     load: Imports
     any: Imports
 
     def mended(self) -> tuple["Graph", list[str]]:
-        """Without any cycle at load, and the modules that no longer import what depends on them to get there."""
+        """Return the graph without cycles of imports at load, and the modules that lost imports for this."""
         load, changed = dict(self.load), []
         while left := cycles(load):
             module = min(left)
@@ -41,7 +43,7 @@ class Graph:
 
 
 def standard_library() -> Graph:
-    """The graph of the Python that runs this."""
+    """Return the graph of the standard library of the running Python."""
     root = Path(sysconfig.get_path("stdlib"))
     trees: dict[str, tuple[ast.Module, bool]] = {}
     sizes: dict[str, int] = {}
@@ -67,8 +69,8 @@ def sources(root: Path) -> Iterator[Path]:
 
 
 def _statements(body: Iterable[ast.stmt], *, functions: bool = True) -> Iterator[ast.AST]:
-    """All statements, or without `functions` those that run when a module is loaded; what is for the type checker only
-    is not among these."""
+    """Yield all statements, except those for the type checker only. Without `functions`, yield only statements that run
+    when a module is loaded."""
     for node in body:
         yield node
         if not functions:
@@ -101,11 +103,11 @@ def _imported(node: ast.AST, module: str, package: bool, known: Mapping[str, int
             yield name
 
 
-# -- in Rebaser's terms ------------------------------------------------------------------------------------------------
+# -- the graph as updates ----------------------------------------------------------------------------------------------
 
 
 def updates(graph: Graph, prefix: str = "") -> Iterator[Update]:
-    """Sizes, and what follows from them; every id begins with `prefix`."""
+    """Yield updates that set all sizes and derive values from them. Every id begins with `prefix`."""
     yield Set(f"{prefix}floor", -1)
     for module, size in graph.sizes.items():
         yield Set(f"{prefix}size/{module}", size)
@@ -115,7 +117,7 @@ def updates(graph: Graph, prefix: str = "") -> Iterator[Update]:
 
 
 def derived_at_load(graph: Graph, module: str, prefix: str = "") -> Iterator[Update]:
-    """What is derived for one module from what it imports when it is loaded."""
+    """Yield the definitions that are derived from what a module imports when it is loaded."""
     imports = graph.load[module]
     yield closure("load", imports, module, prefix)
     yield Derive(f"{prefix}bytes/{module}", "sum", {"of": f"{prefix}load/{module}"})
@@ -126,16 +128,16 @@ def derived_at_load(graph: Graph, module: str, prefix: str = "") -> Iterator[Upd
 
 
 def closure(kind: str, imports: Iterable[str], module: str, prefix: str) -> Derive:
-    """All modules that come along with `module`, with their sizes."""
+    """Return the definition of all modules that an import of `module` loads, with their sizes."""
     others = [f"{prefix}{kind}/{one}" for one in imports]
     return Derive(f"{prefix}{kind}/{module}", "merge", {"own": f"{prefix}own/{module}", "imports": others})
 
 
-# -- what must come of it ----------------------------------------------------------------------------------------------
+# -- the expected values -----------------------------------------------------------------------------------------------
 
 
 def reach(start: str, imports: Imports) -> set[str]:
-    """What `start` depends on, directly or not."""
+    """Return everything on which `start` depends, directly or indirectly."""
     seen: set[str] = set()
     todo = [start]
     while todo:
@@ -146,7 +148,7 @@ def reach(start: str, imports: Imports) -> set[str]:
 
 
 def cycles(imports: Imports) -> dict[str, list[str]]:
-    """For every module that depends on itself: all modules of its cycle, sorted (Kosaraju's two searches)."""
+    """Return, for every module that depends on itself, the sorted modules of its cycle (Kosaraju's algorithm)."""
     importers: dict[str, list[str]] = {module: [] for module in imports}
     for module, others in imports.items():
         for other in others:
@@ -180,7 +182,7 @@ def cycles(imports: Imports) -> dict[str, list[str]]:
 
 
 def expected(graph: Graph, prefix: str = "") -> dict[str, dict[str, Any]]:
-    """By id: `value`, `state` and `error`, as `rebaser get --json` shows them."""
+    """Return `value`, `state` and `error` by id, as `rebaser get --json` shows them."""
     found = {f"{prefix}floor": good(-1)}
     for module, size in graph.sizes.items():
         found[f"{prefix}size/{module}"] = good(size)
@@ -238,8 +240,8 @@ def _depths(graph: Graph, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def first_causes(imports: Imports) -> dict[str, tuple[str, str]]:
-    """For every module outside cycles that depends on one: its first import that does, or is in one; and the first
-    member of the cycle that this leads to."""
+    """Return a pair for every module that is in no cycle but depends on one: its first import that is in a cycle or
+    depends on one, and the first member of the cycle to which this import leads."""
     in_cycle = cycles(imports)
     known: dict[str, tuple[str, str] | None] = {}
 
@@ -272,5 +274,5 @@ def cycle(members: list[str]) -> dict[str, Any]:
 
 
 def failed(input_id: str, origin: str) -> dict[str, Any]:
-    """`input_id` is the first input that failed, `origin` where the trouble started."""
+    """Return a failed value. `input_id` is the first input that failed, `origin` the value where the failure began."""
     return bad("failed_input", f"input '{input_id}' failed: cycle in '{origin}'", origin)

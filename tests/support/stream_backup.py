@@ -1,4 +1,4 @@
-"""Backup and restore of a stream through the API of JetStream, as `nats stream backup` and `restore` do it."""
+"""Backs up and restores a stream through the API of JetStream, as `nats stream backup` and `restore` do."""
 
 import json
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ CHUNK = 64 * 1024
 
 @dataclass(frozen=True)
 class StreamBackup:
-    """A backup of a stream: its configuration, its state, and its messages and consumers as NATS packs them."""
+    """A backup of a stream: its configuration, its state, and its messages and consumers in the archive that NATS
+    makes."""
 
     config: dict[str, Any]
     state: dict[str, Any]

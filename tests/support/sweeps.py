@@ -1,4 +1,4 @@
-"""A sweeper, and the tasks that it published."""
+"""A sweeper, and a function that returns the tasks it has published."""
 
 from rebaser.runtime.dead_letters import DeadLetterPublisher
 from rebaser.sweeper.old_history import OldHistory

@@ -1,4 +1,4 @@
-"""An update of one small change set on Spark."""
+"""Runs an update of one small change set on Spark."""
 
 import itertools
 
@@ -9,8 +9,9 @@ _numbers = itertools.count()
 
 
 async def one(engine: Engine, value: int) -> None:
-    """One small update; right or raising."""
+    """Run one small update, and check its result. Raises the error of the update."""
     made, packets = small(value)
-    [results] = await engine.evaluate(packets, label=f"{value} {next(_numbers)}")  # nobody's who was slow once
+    # A new label each time, because a label that was slow once gets a job of its own.
+    [results] = await engine.evaluate(packets, label=f"{value} {next(_numbers)}")
     made.absorb(results)
     assert [computed.value for computed in made.computed()] == [value + 1]

@@ -1,4 +1,4 @@
-"""Updates that are planned over the structure of a whole change set, whatever its size."""
+"""Updates with a full plan, for change sets of any size."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ COMPILED = replace(WHOLE, interpreted_max=-1)
 
 
 def update(book: Book, limits: Thresholds, kept: StructureCache) -> int:
-    """One update over the structure; how many packets it took."""
+    """Run one update with a full plan, and return the number of its packets."""
     with book.state.view() as view:
         made = plan(view, limits)
         assert isinstance(made, FullGraphPlan)

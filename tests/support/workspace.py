@@ -1,4 +1,4 @@
-"""Change sets of the workspace `ws`: edited, read, and asked for what is refused."""
+"""Edits and reads change sets of the workspace `ws`, and checks refusals."""
 
 from collections.abc import Awaitable
 
@@ -12,18 +12,18 @@ from tests.support.history import commit_of
 async def edit(
     client: RebaserClient, name: str, *updates: Update, expect_at: int | None = None, request_id: str | None = None
 ) -> int:
-    """Have the change set edited; the sequence of the commit."""
+    """Edit the change set, and return the sequence of the commit."""
     reply = await client.enqueue_updates_with_reply("ws", name, updates, expect_at=expect_at, request_id=request_id)
     return commit_of(reply)
 
 
 async def stands(client: RebaserClient, name: str, at: At | None = None) -> dict[str, object]:
-    """The values of the change set by their ids."""
+    """Return the values of the change set by id."""
     return {id_: value.value for id_, value in (await client.values("ws", name, at=at)).items()}
 
 
 async def refusal(request: Awaitable[object]) -> str:
-    """The code with which a request is rejected."""
+    """Return the code with which a request is rejected."""
     with pytest.raises(RequestRejected) as caught:
         await request
     return caught.value.code

@@ -1,4 +1,4 @@
-"""A client process: sends numbered requests to several change sets at once, each change set's in order.
+"""A client process that sends numbered requests to several change sets at the same time, in order for each change set.
 
 python -m tests.support.writer URL WORKSPACE NAME COUNT CHANGE_SET...
 """

@@ -1,15 +1,15 @@
-"""Processes that write while servers come and go."""
+"""Tasks that write while servers start and stop."""
 
 import anyio
 
 from rebaser_client import RebaserClient, Set
 from rebaser_core.messages import EnqueueUpdatesResponse
 
-ENOUGH = 40  # replies, until something happens and again after it
+ENOUGH = 40  # replies that a test awaits before and after each event
 
 
 class Writers:
-    """Tasks that send numbered requests to one change set and await each reply, until told to stop."""
+    """Tasks that send numbered requests to one change set, and await each reply, until they are stopped."""
 
     def __init__(self, client: RebaserClient, change_set: str) -> None:
         self.client = client
@@ -34,7 +34,7 @@ class Writers:
         return await self.client.enqueue_updates_with_reply("takeover", self.change_set, [update], timeout=120)
 
     async def answered(self, count: int) -> None:
-        """Return when `count` more replies came."""
+        """Return when `count` more replies have arrived."""
         until = len(self.replies) + count
         with anyio.fail_after(120):
             while len(self.replies) < until:

@@ -1,7 +1,8 @@
-"""The benchmark of branches beside others; `python -m tests.benchmarks.branch_peers --help` tells what it measures.
+"""The benchmark that compares branches with those of other products; `python -m tests.benchmarks.branch_peers --help`
+explains it.
 
-`workload` generates the values and the edits, the modules of `SIDES` have one side each, `measure` takes the figures,
-and `__main__` runs each side in a process of its own and prints them beside each other.
+`workload` generates the values and the edits, each module in `SIDES` is one product, `measure` measures, and `__main__`
+runs each side in a process of its own and prints the figures side by side.
 """
 
 from importlib.util import find_spec
@@ -11,7 +12,7 @@ SIDES = ("rebaser", "git", "doltlite", "icechunk")
 
 
 def missing(side: str) -> str | None:
-    """How to get a side that is not there; None for one that is."""
+    """Return how to install a side that is missing; None if it is installed."""
     if side == "git":
         return None if which("git") else "not installed: apt install git"
     if side == "rebaser" or find_spec(side):

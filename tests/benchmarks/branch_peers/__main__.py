@@ -1,18 +1,19 @@
-"""What branches cost beside git, doltlite and icechunk, on the same generated graphs: figures and ratios.
+"""Compares the costs of branches with git, doltlite and icechunk, on the same generated graphs.
 
     python -m tests.benchmarks.branch_peers [--values 1000 100000] [--edits 1 100] [--runs 5] [--sides rebaser git]
                                             [--collect] [--whole] [--json]
 
-For each size of the graph, each side runs in a process of its own, one after the other: create a branch, edit it and
-its target, read the difference, merge (for Rebaser: rebase and apply), find and list conflicts, take a merge back, read
-a value as of a position, blame it, the bytes of 100 branches with one edit each, and collect garbage (Rebaser only with
-`--collect`: it starts Spark, and that is in the figure). Branch and target are both edited, `edits` values each. There
-are lines without conflicts, and lines in which 1 % of the edits (at least one) are of the same values. `--whole`:
-1,000, 100,000 and a million values with 1, 100 and 10,000 edits, which takes half an hour and some GB on disk.
+For each size of the graph, each side runs in a process of its own, one after the other. The steps are: create a branch,
+edit it and its target, read the difference, merge (for Rebaser: rebase and apply), find and list conflicts, take a
+merge back, read a value as of a position, blame it, count the bytes of 100 branches with one edit each, and collect
+garbage. Rebaser collects garbage only with `--collect`, because the figure then includes the start of Spark. Branch and
+target are both edited, `edits` values each. Some lines have no conflicts; in the others, 1 % of the edits (at least
+one) are of the same values. `--whole` measures 1,000, 100,000 and a million values with 1, 100 and 10,000 edits, which
+takes half an hour and some GB on disk.
 
-A ratio is that of Rebaser's figure to the side's: 2 means twice as long. Each side is as durable as it is by default.
-Rebaser is three processes, of which nothing is derived; doltlite and icechunk are called in the process that measures;
-git is a process for each command. `uv sync --group peers` installs doltlite and icechunk.
+A ratio is Rebaser's figure divided by that of the side: 2 means that Rebaser takes twice as long. Each side has its
+default durability. Rebaser runs as three processes, and no value is derived; doltlite and icechunk are called in the
+measuring process; git runs a process for each command. `uv sync --group peers` installs doltlite and icechunk.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from tests.benchmarks.branch_peers.measure import Line, measure
 from tests.benchmarks.machine import load, machine
 
 WHOLE = ([1000, 100_000, 1_000_000], [1, 100, 10_000])
-SECONDS = 1800.0  # for one side and size
+SECONDS = 1800.0  # limit for one side and size
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -57,7 +58,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def lines(options: argparse.Namespace) -> Iterator[Line]:
-    """Measure each side in a process of its own; a side that is missing or fails has a line that says `why`."""
+    """Measure each side in a process of its own. The line of a side that is missing or fails has the reason as `why`.
+    """
     for values in options.values:
         for side in options.sides:
             about = {"side": side, "values": values}
@@ -72,7 +74,7 @@ def lines(options: argparse.Namespace) -> Iterator[Line]:
 
 
 def _told(command: list[str], about: Line) -> Iterator[Line]:
-    """The lines of a process; the last one says `why` if it failed or took too long."""
+    """Yield the lines of a process. The last line has the reason as `why` if the process failed or took too long."""
     with (
         tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, process_group=0) as child,
@@ -86,7 +88,7 @@ def _told(command: list[str], about: Line) -> Iterator[Line]:
         finally:
             late = not timer.is_alive()
             timer.cancel()
-            with suppress(ProcessLookupError):  # with all that it started: its group is its own
+            with suppress(ProcessLookupError):  # kills its children, too: it has a process group of its own
                 os.killpg(child.pid, signal.SIGKILL)
         errors.seek(0)
         if late:
@@ -96,7 +98,7 @@ def _told(command: list[str], about: Line) -> Iterator[Line]:
 
 
 async def one(options: argparse.Namespace) -> None:
-    """Measure one side, and print its lines."""
+    """Measure one side in this process, and print its lines."""
     with tempfile.TemporaryDirectory(prefix="rebaser-peers") as folder:
         async for line in measure(
             options.one, Path(folder), options.values[0], options.edits, options.runs, collect=options.collect
@@ -106,7 +108,7 @@ async def one(options: argparse.Namespace) -> None:
 
 
 def table(found: Iterable[Line], sides: Sequence[str]) -> Iterator[str]:
-    """A row for each figure: that of Rebaser, and of each other side with the ratio of Rebaser's to it."""
+    """Yield a table row for each figure: Rebaser's, and that of each other side with the ratio."""
     cells: dict[tuple[int, int, int, str], dict[str, float]] = defaultdict(dict)
     for line in found:
         if "why" in line:

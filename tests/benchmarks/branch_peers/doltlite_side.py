@@ -1,10 +1,10 @@
-"""doltlite: a table with a row for each value, in this process."""
+"""doltlite in this process, with a table that has a row for each value."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-import doltlite  # before sqlite3, which it replaces
+import doltlite  # must be imported before sqlite3, which it replaces
 
 from tests.benchmarks.branch_peers.workload import Edits, text_of, texts
 
@@ -59,7 +59,7 @@ class Doltlite:
         return len(self._do("SELECT * FROM dolt_conflicts_v"))
 
     async def give_up(self) -> None:
-        """End a merge that had conflicts."""
+        """Abort a merge that had conflicts."""
         self._do("SELECT dolt_merge('--abort')")
         if self._sql.in_transaction:
             self._do("ROLLBACK")

@@ -1,4 +1,5 @@
-"""git: a file for each value, in folders of at most a hundred files; a bare repository, and only plumbing commands."""
+"""git with a file for each value, in folders of at most a hundred files; a bare repository, and only plumbing commands.
+"""
 
 import json
 import os
@@ -43,7 +44,7 @@ class Git:
         tree, *rest = done.stdout.split(b"\0")
         if done.returncode:
             self._conflicts = rest[: rest.index(b"")]
-            return len(self._conflicts) // 3  # each in three stages
+            return len(self._conflicts) // 3  # each conflict has three stages
         merged = self._git("commit-tree", tree.decode(), "-p", "main", "-p", name, "-m", "merge").strip().decode()
         self._git("update-ref", "refs/heads/main", merged)
         return 0
@@ -54,7 +55,7 @@ class Git:
         return self._git("cat-file", "--batch", given=blobs).count(b" blob ") // 3
 
     async def revert(self) -> None:
-        """A three-way merge in the index: back from what was merged last."""
+        """Revert the last merge by a three-way merge in the index."""
         index = {"GIT_INDEX_FILE": str(self._folder / "revert")}
         self._git("read-tree", "main", more=index)
         self._git("read-tree", "-i", "-m", "--aggressive", "main", "main", "main^", more=index)

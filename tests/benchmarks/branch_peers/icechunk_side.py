@@ -1,7 +1,8 @@
-"""icechunk: one array of numbers in chunks of 1,000, on the local file system.
+"""icechunk with one array of numbers in chunks of 1,000, on the local file system.
 
-It has no merges of branches: a session can be rebased on commits of its own branch only, and two edits of one chunk are
-a conflict. It takes no commit back, and knows no author of a single value. So only the rest is measured.
+icechunk cannot merge branches: a session can be rebased only on commits of its own branch, and two edits of one chunk
+are a conflict. It cannot take a commit back, and records no author of a single value. So only the other steps are
+measured.
 """
 
 from datetime import UTC, datetime
@@ -39,7 +40,7 @@ class Icechunk:
         session.commit("edit")
 
     async def diff(self, name: str) -> int:
-        """It names chunks, of which both states are read to compare their values."""
+        """icechunk names the changed chunks; both states of these are read to compare the values."""
         base = self._base(name)
         changed = self._repository.diff(from_snapshot_id=base, to_branch=name).updated_chunks["/v"]
         before, after = (self._array(at) for at in (base, self._repository.lookup_branch(name)))

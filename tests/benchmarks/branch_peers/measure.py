@@ -1,7 +1,7 @@
-"""Takes the figures of one side for one size: lines as dictionaries, with `ms` (the median) or `bytes`.
+"""Measures one side for one size. The results are dictionaries with `ms` (the median) or `bytes`.
 
-A side has the methods of `workload.Side`; those that it lacks are not measured.
-Every figure comes with a check that the side did what was asked.
+A side has the methods of `workload.Side`; steps whose methods are missing are not measured. After each step, a check
+shows that the side did what was asked.
 """
 
 import itertools
@@ -16,15 +16,15 @@ from tests.benchmarks.branch_peers.workload import Case
 
 Line: TypeAlias = dict[str, Any]
 
-BRANCHES = 100  # of which the bytes are counted
+BRANCHES = 100  # branches whose bytes are counted
 SINGLY = 20  # branches that are created one after the other
-TURNS = itertools.count()  # no edit sets what is set already
-HISTORY = 50  # commits of one edit on main, before anything is measured
+TURNS = itertools.count()  # numbers the edits, so that each sets a new value
+HISTORY = 50  # commits of one edit each on main before the measurements
 
 
 @asynccontextmanager
 async def running(name: str, folder: Path) -> AsyncIterator[Any]:
-    """A side, ready to be loaded."""
+    """Start a side, and yield it ready to be loaded."""
     async with AsyncExitStack() as stack:
         if name == "rebaser":
             from tests.benchmarks.branch_peers.rebaser_side import Rebaser
@@ -47,9 +47,9 @@ async def running(name: str, folder: Path) -> AsyncIterator[Any]:
 async def measure(
     name: str, folder: Path, values: int, edits: list[int], runs: int, *, collect: bool = False
 ) -> AsyncIterator[Line]:
-    """Yield the lines of the side `name` for graphs of `values`, with branches of each of `edits`.
+    """Yield the lines of the side `name` for graphs of `values`, with branches of each number of `edits`.
 
-    `collect`: collect garbage even if that takes a Spark.
+    With `collect`, garbage is collected even if that starts Spark.
     """
     async with running(name, folder) as side:
         about = {"side": name, "version": side.version, "values": values}
@@ -69,7 +69,7 @@ async def measure(
 
 
 async def _whole(side: Any, runs: int) -> AsyncIterator[Line]:
-    """What does not depend on the edits of a branch."""
+    """Measure what does not depend on the edits of a branch."""
     yield {"what": "branch", "ms": _median([await _ms(side.branch(f"single{turn}")) for turn in range(SINGLY)])}
     at = await side.position()
     await side.edit("main", {1: -5})
@@ -89,7 +89,7 @@ async def _whole(side: Any, runs: int) -> AsyncIterator[Line]:
 
 
 async def _branches(side: Any, case: Case, runs: int) -> AsyncIterator[Line]:
-    """What a branch costs that main has overtaken: its difference, its merge or its conflicts, and to take it back."""
+    """Measure a branch after its target was edited, too: its difference, its merge or conflicts, and the revert."""
     taken: dict[str, list[float]] = {}
     for turn in itertools.islice(TURNS, runs):
         ours, theirs = case.both(turn)

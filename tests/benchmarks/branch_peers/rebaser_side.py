@@ -1,5 +1,4 @@
-"""Rebaser: nats-server, a server and a client, each in a process of its own. There is no Spark, and nothing to
-derive."""
+"""Rebaser, with nats-server, a server and a client in a process each. There is no Spark, and no value is derived."""
 
 import sys
 import time
@@ -19,12 +18,12 @@ from tests.benchmarks.apply_size import ready, server
 from tests.benchmarks.branch_peers.workload import Edits
 
 WORKSPACE = "peers"
-BATCH = 5000  # values in a request while main is filled
+BATCH = 5000  # values per request while main is filled
 TIMEOUT = 600.0
 
 
 class Rebaser:
-    """`parts`: ms of the requests that a merge consists of, by name."""
+    """The side of Rebaser. `parts` has the milliseconds of the requests of which a merge consists, by name."""
 
     def __init__(self, url: str, client: RebaserClient, js: JetStream) -> None:
         self._url = url
@@ -47,7 +46,7 @@ class Rebaser:
             await self._send("main", [Set(f"v/{number}", number) for number in range(start, min(start + BATCH, count))])
 
     async def branch(self, name: str) -> None:
-        # One that follows by itself would find conflicts before it is asked to.
+        # A branch that follows its target would find conflicts before the measured step.
         await self._client.create_branch(WORKSPACE, name, follow="manual", timeout=TIMEOUT)
 
     async def edit(self, name: str, edits: Edits) -> None:
@@ -83,13 +82,13 @@ class Rebaser:
 
     async def read(self, number: int, at: Any) -> int:
         values = await self._client.values(WORKSPACE, "main", f"v/{number}", at=at)
-        return int(values[f"v/{number}"].value)  # type: ignore[arg-type] # it is a number
+        return int(values[f"v/{number}"].value)  # type: ignore[arg-type]  # type: ignore[arg-type] # a number
 
     async def blame(self, number: int) -> object:
         return await self._client.blame(WORKSPACE, "main", f"v/{number}")
 
     async def collect(self) -> None:
-        """A run of the command, with the start of its Spark."""
+        """Run the command, including the start of its Spark."""
         command = [sys.executable, "-m", "rebaser", "gc", "--grace", "1h", "--nats", self._url]
         await anyio.run_process(command)
 

@@ -1,7 +1,7 @@
-"""The same values and edits for all sides, and what each side has to be able to do with them.
+"""The values and edits, which are the same for all sides, and the steps that each side implements.
 
-A change set of n values has the ids `v/0` to `v/(n-1)`. None of them is derived, because no other side derives values.
-A side stores a definition as it likes; those of texts store its JSON.
+A change set of n values has the ids `v/0` to `v/(n-1)`. No value is derived, because the other sides cannot derive
+values. A side may store definitions in any form; sides that store text store their JSON.
 """
 
 import json
@@ -16,19 +16,19 @@ STRIDE = 7919  # a prime, so that edits are spread over all values
 
 
 def text_of(value: int) -> str:
-    """What a side of texts stores for a value."""
+    """Return the text that a side stores for a value."""
     return json.dumps({"op": "set", "value": value})
 
 
 def texts(count: int) -> Iterator[tuple[int, str]]:
-    """The values at first, by number."""
+    """Yield the initial values as texts, by number."""
     for number in range(count):
         yield number, text_of(number)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A branch and its target both edit `edits` of `values`, `shared` of which both edit, to different values."""
+    """A branch and its target each edit `edits` of `values`. Both edit `shared` of these, to different values."""
 
     values: int
     edits: int
@@ -39,7 +39,7 @@ class Case:
         return 4 * self.edits <= self.values
 
     def both(self, turn: int) -> tuple[dict[int, int], dict[int, int]]:
-        """The edits of the branch and of the target; those of each turn have other values."""
+        """Return the edits of the branch and of the target. Each turn has other values."""
         spread = [STRIDE * place % self.values for place in range(2 * self.edits)]
         ours, theirs = spread[: self.edits], spread[self.edits :]
         theirs = ours[: self.shared] + theirs[self.shared :]
@@ -47,41 +47,41 @@ class Case:
 
 
 class Side(Protocol):
-    """What is measured. Every call is one transaction of the side, as durable as it makes them by default."""
+    """The steps that are measured. Each call is one transaction of the side, with its default durability."""
 
     version: str
 
     async def load(self, count: int) -> None: ...
 
     async def branch(self, name: str) -> None:
-        """Create the branch `name` of main as it is now."""
+        """Create the branch `name` from the present state of main."""
 
     async def edit(self, name: str, edits: Edits) -> None:
-        """Make `edits` on a branch, or on main, in one commit."""
+        """Make `edits` in one commit on a branch or on main."""
 
     async def diff(self, name: str) -> int:
-        """Read what the branch changed since its base, with both definitions; return how many ids."""
+        """Read the changes of the branch since its base, with both definitions, and return their number."""
 
     async def merge(self, name: str) -> int:
-        """Bring the branch into main; return how many conflicts kept that from happening."""
+        """Merge the branch into main, and return the number of conflicts that prevented this."""
 
     async def conflicts(self, name: str) -> int:
-        """Read the conflicts that `merge` found, with all definitions; return how many."""
+        """Read the conflicts that `merge` found, with all definitions, and return their number."""
 
     async def revert(self) -> None:
         """Take the newest merge back."""
 
     async def position(self) -> Any:
-        """Where main is."""
+        """Return the position of main."""
 
     async def read(self, number: int, at: Any) -> int:
-        """Read a value of main as of a position."""
+        """Return a value of main as of a position."""
 
     async def blame(self, number: int) -> object:
-        """Find out who last defined a value of main."""
+        """Find who last defined a value of main."""
 
     async def collect(self) -> None:
         """Collect garbage."""
 
     async def size(self) -> int:
-        """How many bytes are stored."""
+        """Return the number of stored bytes."""

@@ -1,4 +1,4 @@
-"""The benchmark of dependent values updates; `python -m tests.benchmarks.dvu --help` tells what it measures."""
+"""The benchmark of dependent values updates; `python -m tests.benchmarks.dvu --help` explains what it measures."""
 
 from tests.benchmarks.dvu.loaded import Loaded, Model, measure, updates
 

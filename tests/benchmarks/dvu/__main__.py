@@ -1,24 +1,25 @@
-"""What a dependent values update takes: alone, end to end through a server, behind gates, and beside other engines.
+"""Measures dependent values updates: alone, end to end through a server, with gates, and beside other engines.
 
     python -m tests.benchmarks.dvu [--sizes 1000,100000,1000000] [--shapes chain,dag] [--edits 1,100,10000,all,root]
         [--runs 5] [--cutoff [SIZE]] [--end-to-end [SIZE]] [--peers all [--peers-up-to SIZE]] [--curves] [--report]
         [--lines FILE] [--minutes M] [--json]
 
     python -m tests.benchmarks.dvu --judged --lines artifacts/dvu.jsonl          in about a quarter of an hour
-    python -m tests.benchmarks.dvu --everything --lines artifacts/dvu.jsonl      goes on from there
+    python -m tests.benchmarks.dvu --everything --lines artifacts/dvu.jsonl      continues from there
 
-Shapes are those of `tests.benchmarks.evaluate`, loaded as a change set. Edits: a number of values, `all` that are set,
-`root` the first one, `same` sets all to what they were (everything is computed, nothing comes out other than it was).
-`--cutoff` measures them behind gates as well: `through` changes what follows, `cutoff` does not.
+The shapes are those of `tests.benchmarks.evaluate`, loaded as a change set. An edit sets a number of values; `all` sets
+all that are not derived, `root` the first one, and `same` sets all to their present values, so that everything is
+computed and nothing changes. `--cutoff` also measures edits of graphs with gates: `through` changes the values behind
+the gates, `cutoff` does not.
 
-Medians in ms, all of one run: `plan` and `rest` (packets in, results in) are the owner's share, `spark` is what the
-engine took; `ratio` is the whole over the empty job, one packet of two values. Aims: 1.3 for a thousand values, 1.8 for
-100 thousand, 3 for a million. Building the change set is not timed here, nor is writing the commit. Every value is
-checked against a recompute.
+The figures are medians in ms, all from one run: `plan` and `rest` (packets in, results in) are the owner's share,
+`spark` is the time of the engine, and `ratio` is the total divided by the time of an empty job, which is one packet of
+two values. Aims: 1.3 for a thousand values, 1.8 for 100 thousand, 3 for a million. Building the change set and writing
+the commit are not included. Every value is checked against a recompute.
 
-Each line is written to FILE as it is measured; what FILE has is not measured again, so a run that was stopped goes on
-with the same command. `--report` prints all of FILE as Markdown. `--judged` is gates, a server and some peers for up to
-100 thousand values, and the rest for a million too.
+Each line is written to FILE as soon as it is measured. Lines that FILE has are not measured again, so the same command
+continues a run that was stopped. `--report` prints all of FILE as Markdown. `--judged` measures gates, a server and
+some peers for up to 100 thousand values, and everything else also for a million.
 """
 
 import argparse
@@ -56,7 +57,7 @@ async def warm_engine(memory: str) -> AsyncIterator[Engine]:
         settings = EngineSettings(scratch=Path(folder), parallelism=2, driver_memory=memory)
         async with Engine("local[*]", settings) as engine:
             await engine.ready.wait()
-            for _ in range(20):  # the JVM compiles what it runs often
+            for _ in range(20):  # the JVM compiles code that runs often
                 await Loaded("chain", 2).update(engine)
             yield engine
 

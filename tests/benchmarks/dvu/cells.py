@@ -1,15 +1,15 @@
-"""What a run measures, in order, and about how long that takes."""
+"""The cells that a run measures, in order, with estimates of their durations."""
 
 import argparse
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-LOAD = 12e-6  # seconds a value, to make a change set, on two quiet cores; all of this is
+LOAD = 12e-6  # seconds per value to make a change set, on two idle cores, like all estimates here
 STORE = 45e-6  # the same through a server
-STEP = 0.06  # seconds an update of nothing takes
-VALUE = 0.25e-6  # seconds for each value more
+STEP = 0.06  # seconds of an update of nothing
+VALUE = 0.25e-6  # seconds for each further value
 START = {"alone": 10.0, "curves": 0.0, "end-to-end": 15.0, "peers": 0.0}
-PEER = {  # seconds to start and warm up; seconds a value, all edits
+PEER = {  # seconds to start and warm up; seconds per value for all edits
     "bare": (3.0, 1e-6),
     "bare-sweep": (3.0, 1e-6),
     "pydict": (2.0, 12e-6),
@@ -22,7 +22,7 @@ PEER = {  # seconds to start and warm up; seconds a value, all edits
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One graph in one part of the benchmark; all edits of it."""
+    """One graph in one part of the benchmark, with all its edits."""
 
     part: str
     shape: str
@@ -37,7 +37,8 @@ class Cell:
 
 
 def cells(options: argparse.Namespace) -> list[Cell]:
-    """Smaller graphs first, so that what fails there need not be tried larger; what matters most first."""
+    """Return the cells: smaller graphs first, because what fails there need not be tried with larger ones, and the most
+    important parts first."""
     found = [Cell("alone", shape, size) for size in options.sizes for shape in options.shapes]
     if options.curves:
         found += [Cell("curves", "affected", max(options.sizes))]
@@ -57,12 +58,12 @@ def cells(options: argparse.Namespace) -> list[Cell]:
 
 
 def minutes(wanted: Iterable[Cell], options: argparse.Namespace) -> float:
-    """About how long these take."""
+    """Return an estimate of how many minutes the cells take."""
     wanted = list(wanted)
     steps = len(options.edits) * (options.runs + 1)
     seconds = sum(START[part] for part in {cell.part for cell in wanted})
     for cell in wanted:
-        update = 2 * STEP + VALUE * cell.size  # an empty one comes with it
+        update = 2 * STEP + VALUE * cell.size  # an empty job is measured with each update
         if cell.part == "peers":
             start, value = PEER[cell.peer]
             seconds += start + min(value * cell.size, options.peer_seconds)

@@ -1,18 +1,18 @@
-"""Cost curves of the DVU alone: against the values affected in one change set, and against the size of the change set
-with the affected part held constant, which ought to be flat.
-"""
+"""Measures cost curves of the update alone: against the number of affected values in one change set, and against the
+size of the change set with a constant affected part. The second curve ought to be flat."""
 
 from typing import Any
 
 from rebaser.dvu.update import PacketEngine
 from tests.benchmarks.dvu.loaded import Loaded, medians
 
-ISLAND = 10  # values that are set in each; 90 depend on them
+ISLAND = 10  # values that are set in each island; 90 values depend on them
 CONSTANT = 10  # islands
 
 
 async def curve(engine: PacketEngine, name: str, size: int, runs: int) -> list[dict[str, Any]]:
-    """Medians of edits that set all values of some islands: of ever more of them (`affected`), or always of so many."""
+    """Return medians for edits that set all values of some islands: of a growing number of islands (`affected`), or
+    always of the same number."""
     counts = [10**power for power in range(9) if 10**power * 100 <= size] if name == "affected" else [CONSTANT]
     loaded = Loaded("islands", size)
     await loaded.update(engine)

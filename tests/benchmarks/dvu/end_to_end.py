@@ -1,7 +1,9 @@
-"""The same edits through a real server: from the reply, which says that the commit is durable, until it is covered.
+"""Measures the same edits through a real server: from the reply, when the commit is durable, until the commit is
+covered.
 
-A client loads the graph in large requests, then edits. `ms` is what it sees; `empty` the same for a change set of two
-values in the same server, in between. At the end it reads all values and has them checked.
+A client loads the graph in large requests, and then edits it. `ms` is the time that the client sees. `empty` is the
+same time for a change set of two values in the same server, measured in between. At the end, the client reads and
+checks all values.
 """
 
 import math
@@ -24,15 +26,15 @@ from rebaser_core.updates import Update
 from tests.benchmarks.dvu.loaded import Model, check, medians, updates, with_and_without
 from tests.benchmarks.requests import process, wait_for_server
 
-IN_A_REQUEST = 20_000  # updates, while a graph is loaded
-MOST_EDITED = 100_000  # values: what fits into one request
+IN_A_REQUEST = 20_000  # updates per request while a graph is loaded
+MOST_EDITED = 100_000  # maximum values of an edit, because it has to fit into one request
 PATIENCE = 900.0  # seconds
 WORKSPACE = "bench"
 
 
 @asynccontextmanager
 async def system() -> AsyncIterator[RebaserClient]:
-    """A client of a server in a process of its own, with Spark embedded and warm."""
+    """Yield a client of a server in a process of its own, with an embedded Spark that is warm."""
     with tempfile.TemporaryDirectory() as folder:
         async with embedded_nats(Path(folder)) as nats:
             serve = ("-m", "rebaser", "serve", "--nats", nats.url, "--quiescent-period", "3600")
@@ -52,7 +54,7 @@ class Remote:
         self._name = f"{shape}-{size}-{gated}-{os.urandom(4).hex()}"
 
     async def send(self, some: Iterable[Update]) -> int:
-        """The log sequence of the commit that has them."""
+        """Send updates, and return the log sequence of their commit."""
         reply = await self._client.enqueue_updates_with_reply(WORKSPACE, self._name, some, timeout=PATIENCE)
         assert isinstance(reply.status, Success)
         return reply.status.commit
@@ -61,7 +63,7 @@ class Remote:
         await self._client.wait_covered(WORKSPACE, self._name, commit, timeout=PATIENCE)
 
     async def load(self) -> float:
-        """Seconds until all is stored and derived."""
+        """Send the whole model. Return the seconds until everything is stored and derived."""
         started = time.perf_counter()
         rest = updates(self.model.work)
         commit = 0
@@ -71,7 +73,8 @@ class Remote:
         return time.perf_counter() - started
 
     async def edit(self, which: str) -> dict[str, float]:
-        """ms from commit to covered, and of the request before that."""
+        """Make an edit. Return the milliseconds from its commit until it is covered, and those of the request before.
+        """
         edit = self.model.edit(which)
         times = [time.perf_counter()]
         commit = await self.send(edit)
@@ -82,7 +85,7 @@ class Remote:
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator[None]:
-        """Have its log followed all the while, as a client does that edits again and again."""
+        """Follow the log inside the `with` block, as a client that edits repeatedly does."""
         async with anyio.create_task_group() as group:
             wait = partial(self._client.wait_covered, timeout=math.inf)
             group.start_soon(wait, WORKSPACE, self._name, 2**62)
@@ -96,7 +99,7 @@ class Remote:
 async def measure(
     client: RebaserClient, shape: str, size: int, runs: int, *, edits: Sequence[str], gated: bool = False
 ) -> list[dict[str, Any]]:
-    """Medians of each edit; of no edit that takes more than one request."""
+    """Return medians of each edit. Edits that do not fit into one request are left out."""
     remote, empty = Remote(client, shape, size, gated=gated), Remote(client, "chain", 2)
     load = await remote.load()
     await empty.load()
@@ -107,7 +110,7 @@ async def measure(
             if not 0 < count <= MOST_EDITED:
                 continue
             taken, floor = [], []
-            for _ in range(runs + 1):  # the first of each is not counted
+            for _ in range(runs + 1):  # the first run of each is not counted
                 floor.append(await empty.edit("all"))
                 taken.append(await remote.edit(which))
             found.append(

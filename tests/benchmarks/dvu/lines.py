@@ -1,4 +1,4 @@
-"""What was measured, a line of JSON each, written as it comes; a cell that a file of lines has is not done again."""
+"""The results, one line of JSON each, written as they are measured. A cell that the file has is not measured again."""
 
 import json
 import sys
@@ -11,7 +11,8 @@ Line = dict[str, Any]
 
 
 class Lines:
-    """`path`: where they are kept (None: nowhere). `until`: no cell is begun after this (seconds, `time.monotonic`)."""
+    """The lines that were measured. `path` is their file (None: no file). No cell is begun after `until` (seconds of
+    `time.monotonic`)."""
 
     def __init__(self, path: Path | None, show: Callable[[Line], None], until: float = float("inf")) -> None:
         self.all: list[Line] = []
@@ -23,15 +24,16 @@ class Lines:
         self._known = {one["cell"] for one in self.all}
 
     def __contains__(self, cell: str) -> bool:
-        """Whether a cell is measured."""
+        """Return whether a cell was measured."""
         return cell in self._known
 
     def wants(self, cell: str) -> bool:
-        """Whether a cell is to be measured now."""
+        """Return whether a cell is to be measured now."""
         return cell not in self._known and time.monotonic() < self._until
 
     async def measure(self, cell: str, measured: Callable[[], Awaitable[Iterable[Line]]]) -> None:
-        """Measure a cell and keep its lines, unless it is known. One that fails is told, and comes again next time."""
+        """Measure a cell and keep its lines, unless it was measured. A failure is reported, and the cell is tried again
+        in the next run."""
         if not self.wants(cell):
             return
         try:

@@ -1,6 +1,6 @@
-"""A change set made of one of the shapes, its edits, and one update timed in parts: the DVU alone.
+"""Measures the update alone: a change set with one of the shapes, its edits, and one update timed in parts.
 
-Building the change set is not timed, nor is writing the commit. What an update found is checked against a bare loop.
+Building the change set and writing the commit are not timed. The results are checked against a bare loop.
 """
 
 import statistics
@@ -23,14 +23,14 @@ from tests.benchmarks.evaluate import bare, graph, plain
 
 EDITS = ("all", "root", "same")
 FOLDED_AT_ONCE = 50_000  # updates
-COMPILED_FROM = 20_000  # values; compiling takes seconds
+COMPILED_FROM = 20_000  # compiling takes seconds, so fewer values are computed without it
 
 
 def updates(work: Packet) -> Iterator[Update]:
-    """The change set that a packet would come from."""
+    """Yield the updates that define the change set of a packet."""
     base = len(work.constants)
     for at, value in enumerate(work.constants):
-        yield Set(f"v{at}", value)  # type: ignore[arg-type] # doubles
+        yield Set(f"v{at}", value)  # type: ignore[arg-type]  # type: ignore[arg-type] # a double
     at = 0
     refs, shapes = memoryview(work.refs), work.templates  # type: ignore[arg-type]
     for node, shape in enumerate(memoryview(work.template)):  # type: ignore[arg-type]
@@ -43,12 +43,13 @@ def updates(work: Packet) -> Iterator[Update]:
 
 
 class Model:
-    """A shape with what it is set to, and its edits.
+    """A shape with its present values, and its edits.
 
-    `all` sets every value that is set, `first:N` the first N of these, `same` all to what they were. Of those that
-    another value needs, `root` sets the first, which in most shapes reaches most, and a number so many, evenly spread
-    from the last one on, which in some shapes reaches little. In a gated model the second word is `through` (everything
-    behind a gate changes) or `cutoff` (nothing does, after the first such edit): `root cutoff`.
+    `all` sets every value that is not derived, `first:N` the first N of these, and `same` sets all to their present
+    values. The other edits set only values that are inputs. `root` sets the first, which in most shapes reaches most
+    values. A number sets so many, evenly spread from the last one on, which in some shapes reach few values. In a gated
+    model, the second word is `through` (everything behind a gate changes) or `cutoff` (nothing does after the first
+    such edit), as in `root cutoff`.
     """
 
     def __init__(self, shape: str, size: int, *, gated: bool = False) -> None:
@@ -64,7 +65,7 @@ class Model:
         return self.base + len(self.work.template)
 
     def edited(self, which: str) -> NDArray[np.int64]:
-        """Which values an edit sets, by number; none for an edit of more than can be set."""
+        """Return the numbers of the values that an edit sets; empty if the edit sets more values than there are."""
         how_many = which.partition(" ")[0]
         if how_many in ("all", "same"):
             return np.arange(self.base)
@@ -77,7 +78,7 @@ class Model:
         return np.sort(used[np.arange(wanted) * len(used) // wanted]) if wanted <= len(used) else used[:0]  # type: ignore[return-value]
 
     def edit(self, which: str) -> list[Set]:
-        """The next edit of a kind."""
+        """Return the next edit of a kind."""
         at = self.edited(which)
         self._turn += which != "same"
         step = 0.001 * (self._turn % 400)
@@ -86,7 +87,7 @@ class Model:
         return [Set(f"v{one}", value) for one, value in zip(at.tolist(), self.held[at].tolist(), strict=True)]
 
     def computed(self) -> NDArray[np.float64]:
-        """All values, set and derived, as the bare loop has them."""
+        """Return all values, set and derived, computed by the bare loop."""
         kinds, starts = plain(self.work)
         values = np.concatenate((self.held, np.zeros(len(kinds))))
         loop = bare() if len(values) > COMPILED_FROM else bare().py_func
@@ -95,7 +96,8 @@ class Model:
 
 
 def check(state: ChangeSetState, model: Model) -> None:
-    """Every value of `state` is what the bare loop makes of what is set (to 1e-9: sums may be added up otherwise)."""
+    """Check that every value of `state` equals the result of the bare loop, to 1e-9, because the order of sums may
+    differ."""
     columns, index = state.cells.columns, state.cells.columns.index
     rows = np.fromiter((index[f"v{at}"] for at in range(len(model))), np.int64, len(model))
     assert (columns.kind[rows] == FLOAT).all()
@@ -103,7 +105,7 @@ def check(state: ChangeSetState, model: Model) -> None:
 
 
 class Loaded:
-    """A change set at rest, and its edits."""
+    """A change set whose derived values are up to date, and its edits."""
 
     def __init__(self, shape: str, size: int, *, gated: bool = False) -> None:
         self.model = Model(shape, size, gated=gated)
@@ -120,12 +122,13 @@ class Loaded:
 
 
 def fold(state: ChangeSetState, delta: Sequence[Update]) -> None:
-    """Add a commit of edits."""
+    """Add a commit with edits."""
     state.fold(state.last + 1, Commit("", state.last, Kind.REBASE, 0, "", None, state.covers, delta=delta))
 
 
 async def timed_update(state: ChangeSetState, engine: PacketEngine) -> dict[str, float]:
-    """One update; ms of its parts, and how many values changed. Folding what it found is not in `all`."""
+    """Run one update. Return the milliseconds of its parts, and how many values changed. Folding the results is not in
+    `all`."""
     with state.view() as view:
         times = [time.perf_counter()]
         made = plan(view)
@@ -161,7 +164,7 @@ def medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def with_and_without(edits: Sequence[str], *, gated: bool) -> list[str]:
-    """Each edit once as it is, or in a gated model, where it gets through and where it is cut off."""
+    """Return each edit, or, for a gated model, each edit with `through` and with `cutoff`."""
     if not gated:
         return list(edits)
     return [f"{one} {how}" for one in edits if one != "same" for how in ("through", "cutoff")]
@@ -170,7 +173,8 @@ def with_and_without(edits: Sequence[str], *, gated: bool) -> list[str]:
 async def measure(
     engine: PacketEngine, shape: str, size: int, runs: int, *, edits: Sequence[str] = EDITS, gated: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Medians of each edit, and of an empty one-packet job in between. Raises `AssertionError` for a wrong value."""
+    """Yield medians of each edit, and of an empty job of one packet in between. Raises `AssertionError` for a wrong
+    value."""
     loaded, empty = Loaded(shape, size, gated=gated), Loaded("chain", 2)
     await loaded.update(engine)
     await empty.update(engine)
@@ -180,7 +184,7 @@ async def measure(
         if not count:
             continue
         taken, floor = [], []
-        for _ in range(runs + 1):  # the first of each is not counted
+        for _ in range(runs + 1):  # the first run of each is not counted
             empty.edit("all")
             floor.append(await empty.update(engine))
             loaded.edit(which)

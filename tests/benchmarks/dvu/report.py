@@ -1,4 +1,4 @@
-"""All that was measured, as Markdown tables."""
+"""Prints all results as Markdown tables."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,12 +17,12 @@ NAMES = {
     "scale_free": "scale-free DAG",
     "islands": "islands of 100",
 }
-AIMS = {1_000: 1.3, 100_000: 1.8, 1_000_000: 3.0}  # times an empty job, all values set
+AIMS = {1_000: 1.3, 100_000: 1.8, 1_000_000: 3.0}  # maximum ratio to an empty job, if all values are set
 NOTHING = "-"
 
 
 def report(lines: Sequence[Line], about: str) -> str:
-    """`about`: machine, versions and what was asked for."""
+    """Return the report. `about` describes the machine, the versions, and what was asked for."""
     parts = [
         "# Dependent values updates",
         about,
@@ -45,7 +45,7 @@ def ms(value: float) -> str:
 
 
 def rate(values: float, taken: float) -> str:
-    """Values per second, from milliseconds."""
+    """Return values per second, from milliseconds."""
     each = values / taken * 1000 if taken else 0.0
     return f"{each / 1e6:.2f} M/s" if each >= 1e5 else f"{each / 1e3:.1f} k/s" if each >= 1e3 else f"{each:.0f} /s"
 
@@ -59,7 +59,7 @@ def _in_order(found: Sequence[Any], order: Sequence[Any]) -> list[Any]:
 
 
 def _by_shape(lines: Sequence[Line], edits: Sequence[str], cell: Callable[[Line], str]) -> str:
-    """A row a shape, a column an edit."""
+    """Return a table with a row for each shape and a column for each edit."""
     at = {(one["shape"], one["edit"]): one for one in lines}
     rows = []
     for shape in _in_order([one["shape"] for one in lines], SHAPES):

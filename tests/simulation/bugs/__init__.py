@@ -1,8 +1,8 @@
 """Bugs that are planted one by one. The simulation must find each of them.
 
-Most bugs heal: the sweeper or the next owner repairs what they break. So each bug is looked for in the mode in which
-nothing repairs it. A seed finds a bug only as long as the order of events stays the same; where the first seed finds
-nothing, others are tried. `PYTHONHASHSEED=0 python -m tests.simulation.bugs --help`.
+Some damage is repaired later, by the sweeper or the next owner. So each bug is searched in a mode in which nothing
+repairs it. A seed finds its bug only as long as nothing else changes, so further seeds are tried if the first one finds
+nothing: `PYTHONHASHSEED=0 python -m tests.simulation.bugs --help`.
 """
 
 from tests.simulation.bugs import branches, housekeeping, log, rebases, requests, tasks

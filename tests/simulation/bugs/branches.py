@@ -1,4 +1,4 @@
-"""Change sets made from others: creating, applying and closing branches."""
+"""Bugs in creating, applying and closing branches."""
 
 from tests.simulation.bugs.bug import bug
 

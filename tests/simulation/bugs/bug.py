@@ -1,4 +1,4 @@
-"""One planted bug: which text of which module is replaced by which."""
+"""The type of a planted bug: which text of which module is replaced by which."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from tests.simulation.planting import Change
 
 @dataclass(frozen=True)
 class Bug:
-    """`seed` finds it in `mode`."""
+    """A planted bug, which `seed` finds in `mode`."""
 
     name: str
     mode: str

@@ -7,7 +7,7 @@ from typing import Any
 from tests.simulation.bugs.bug import Bug
 from tests.simulation.planting import planted
 
-SEEDS = 400  # tried for each bug, at most: a change of the protocol may shift what a seed does
+SEEDS = 400  # maximum seeds for each bug: a change of the protocol may shift what a seed does
 
 
 def seeds(first: int) -> Iterator[int]:
@@ -15,7 +15,7 @@ def seeds(first: int) -> Iterator[int]:
 
 
 def find(one: Bug, tries: Sequence[int] | None = None) -> tuple[int, str]:
-    """The seed that finds it (0: none does) and what it says."""
+    """Return the seed that finds the bug (0: none does), and the text of the violation."""
     with planted(one.changes) as story:
         for seed in tries or seeds(one.seed):
             result = story.simulate(seed, story.Mode(one.mode))
@@ -25,6 +25,6 @@ def find(one: Bug, tries: Sequence[int] | None = None) -> tuple[int, str]:
 
 
 def plant(one: Bug, seed: int) -> Any:
-    """The `Result` of one seed with it."""
+    """Run one seed with the bug planted, and return its `Result`."""
     with planted(one.changes) as story:
         return story.simulate(seed, story.Mode(one.mode), plain=True)

@@ -1,4 +1,4 @@
-"""The sweeper, dead letters, deletion, history and the garbage collection."""
+"""Bugs in the sweeper, dead letters, deletion, history and garbage collection."""
 
 from tests.simulation.bugs.bug import bug
 
@@ -31,7 +31,7 @@ BUGS = (
         "return decision.outcome is Outcome.DEAD and redrive > decision.redrive and sequence > applied.sequence",
         "return decision.outcome is Outcome.DEAD",
     ),
-    # -- what is left behind ---------------------------------------------------------------------------------------
+    # -- memory that is not released -------------------------------------------------------------------------------
     bug(
         "an ordered consumer that was closed keeps its hooks",
         "calm",
@@ -77,7 +77,7 @@ BUGS = (
         "            self._successor_tasks[key] = task\n",
         "            self._successor_tasks[key] = task\n            self._tasks_requested += 1\n",
     ),
-    # -- the past --------------------------------------------------------------------------------------------------
+    # -- history ---------------------------------------------------------------------------------------------------
     bug(
         "a position behind a commit is read at the next one",
         "harsh",

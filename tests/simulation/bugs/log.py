@@ -1,4 +1,4 @@
-"""The log: appends, fences, checkpoints, purges."""
+"""Bugs in the log: appends, fences, checkpoints, purges."""
 
 from tests.simulation.bugs.bug import bug
 

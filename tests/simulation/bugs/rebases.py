@@ -1,4 +1,4 @@
-"""Rebases and pulls: how the commits of a target come into a branch."""
+"""Bugs in rebases and pulls, which bring the commits of a target into a branch."""
 
 from tests.simulation.bugs.bug import bug
 

@@ -1,4 +1,4 @@
-"""Requests: their order, their outcomes, their replies."""
+"""Bugs in requests: their order, their outcomes, their replies."""
 
 from tests.simulation.bugs.bug import bug
 

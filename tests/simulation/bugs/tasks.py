@@ -1,4 +1,4 @@
-"""Tasks and dependent values updates: who owns a change set, and what it owes."""
+"""Bugs in tasks and dependent values updates: who owns a change set, and what it owes."""
 
 from tests.simulation.bugs.bug import bug
 

@@ -1,4 +1,4 @@
-"""What a case is, and what cases have in common: streams, consumers, waiting."""
+"""The type of a case, and what cases share: streams, consumers, waiting."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar

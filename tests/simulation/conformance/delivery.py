@@ -1,4 +1,4 @@
-"""Cases of ordered consumers, and of core NATS."""
+"""Cases that compare the model with nats-server: ordered consumers, and core NATS."""
 
 from functools import partial
 

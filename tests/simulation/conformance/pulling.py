@@ -1,4 +1,4 @@
-"""Cases of consumers that are pulled from, alone and in groups."""
+"""Cases that compare the model with nats-server: pull consumers, with and without priority groups."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -75,7 +75,8 @@ async def progress_keeps_a_message(js: JetStream, name: str) -> None:
             said.append(anyio.current_time())
             with anyio.move_on_after(0.2) as silence:
                 await anext(pull)
-            if not silence.cancelled_caught:  # only a machine that stood still may have let it go
+            # If the machine stood still for longer, the server may rightly have ended the pull.
+            if not silence.cancelled_caught:
                 assert max(two - one for one, two in pairwise([*said, anyio.current_time()])) > 0.8
                 return
         assert (await anext(pull)).delivered == 2
@@ -87,7 +88,8 @@ async def a_nak_brings_it_back_at_once_and_before_others(js: JetStream, name: st
         await js.publish(f"{name}.a", b"")
         (message,) = await take(pull)
         await js.publish(f"{name}.b", b"")
-        await js.connection.request(message.reply, b"-NAK")  # answered, so that the pull does not overtake it
+        # A request, so that the nak takes effect before the next pull.
+        await js.connection.request(message.reply, b"-NAK")
         again, other = await take(pull, 2)
         assert [(one.stream_sequence, one.delivered) for one in (again, other)] == [(1, 2), (2, 1)]
 
@@ -124,7 +126,7 @@ async def a_stale_ack_hits_the_delivery_that_somebody_else_holds(js: JetStream, 
         assert again.delivered == 2
         await js.ack_sync(first)
         await until(partial(js.stream_info, name), lambda info: info.messages == 0)
-        await js.ack_sync(again)  # answered, though it is gone
+        await js.ack_sync(again)  # answered, although the message is gone
 
 
 @case
@@ -146,7 +148,7 @@ async def what_a_stopped_reader_left_goes_to_the_next(js: JetStream, name: str) 
         await until(partial(js.consumer_info, name, "w"), lambda info: info.num_ack_pending == 1)
     async with PullConsumer(js, name, "w") as pull:
         (message,) = await take(pull)
-        assert message.delivered >= 2  # 3: what was given back may reach a pull that is still open
+        assert message.delivered >= 2  # 3 if the message that was given back reached a pull that was still open
 
 
 @case
@@ -165,7 +167,7 @@ async def consumer_info_counts_what_waits(js: JetStream, name: str) -> None:
 
 @asynccontextmanager
 async def sharing(js: JetStream, name: str, policy: str, *servers: dict[str, Any]) -> AsyncIterator[list[PullConsumer]]:
-    """Servers that pull from one consumer with `policy`."""
+    """Yield servers that pull from one consumer with the priority policy `policy`."""
     await js.ensure_stream(queue(name))
     grouped = {"priority_policy": policy, "priority_groups": ["g"]}
     if policy == "pinned_client":

@@ -1,4 +1,4 @@
-"""Cases of storing and reading, deleting, and streams."""
+"""Cases that compare the model with nats-server: storing, reading, deleting, and streams."""
 
 from datetime import datetime, timedelta
 from functools import partial
@@ -152,7 +152,7 @@ async def many_are_deleted_at_once(js: JetStream, name: str) -> None:
     for _ in range(70):
         await js.publish(f"{name}.a", b"")
     await js.delete_many(name, range(1, 70))
-    # The last of them may be under way.
+    # The last of these messages may still be on their way.
     info = await until(partial(js.stream_info, name), lambda info: info.messages <= 1)
     assert (info.first_sequence, info.last_sequence) == (70, 70)
 
@@ -195,7 +195,7 @@ async def an_emptied_stream_remembers_its_last_sequence(js: JetStream, name: str
 
 @case
 async def a_stream_can_begin_with_another_sequence(js: JetStream, name: str) -> None:
-    """Nothing of a stream that was there before means anything in it."""
+    """No message of an earlier stream of this name has a sequence of the new one."""
     await js.ensure_stream(config(name))
     old = (await js.publish(f"{name}.a", b"old")).sequence
     await js.delete_stream(name)

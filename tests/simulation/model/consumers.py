@@ -1,6 +1,6 @@
-"""Consumers of the model: a durable one that is pulled from, and an ordered one that pushes.
+"""Consumers of the model: a durable pull consumer, and an ordered push consumer.
 
-Both are driven: `wake` delivers what can be delivered, `timer` says when the next thing is due.
+Both are driven from outside: `wake` delivers what can be delivered, and `timer` returns when something is next due.
 """
 
 from collections import deque
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from tests.simulation.model.store import NANOS, Headers, Refused, Stored, Stream
 
 NEVER = float("inf")
-FLOW_WINDOW = 8  # messages that a push consumer sends before it wants to hear that they were taken
+FLOW_WINDOW = 8  # messages that a push consumer sends before it waits for the receiver
 
 
 class Host(Protocol):
@@ -20,15 +20,16 @@ class Host(Protocol):
     def now(self) -> float: ...
 
     def send(self, subject: str, reply: str, data: bytes, headers: Headers | None, *, literal: str = "") -> bool:
-        """Send to who listens on `subject`; the message's own subject may be another. Whether anybody listens."""
+        """Send a message to the subscribers of `subject`, and return whether there are any. With `literal`, the message
+        carries that subject instead."""
         ...
 
     def listened(self, subject: str, *, exactly: bool = False) -> bool:
-        """Whether anybody listens on `subject`; `exactly`: a wildcard does not count."""
+        """Return whether `subject` has a subscriber. With `exactly`, subscriptions with a wildcard do not count."""
         ...
 
     def acked(self, stream: Stream, sequence: int) -> None:
-        """A work queue's message was acked."""
+        """Handle the ack of a message of a work queue."""
         ...
 
 
@@ -45,7 +46,7 @@ class Consumer:
         self.name: str = config["name"]
         self.filter: str = config.get("filter_subject", "")
         self.delivered_consumer = 0
-        self.next = 1  # stream sequence of what is to be looked at next
+        self.next = 1  # the next stream sequence to examine
         self.deleted = False
 
     def wake(self) -> None:
@@ -78,7 +79,7 @@ class Consumer:
         }
 
     def end(self, code: int, text: str) -> None:
-        """Tell who waits that this is over."""
+        """Tell all waiting pulls that the consumer or its leader is gone."""
 
 
 @dataclass
@@ -88,7 +89,7 @@ class Pull:
     expires: float
     heartbeat: float
     beat_at: float
-    group: dict[str, Any]  # `id` of a pin, `min_pending`, `min_ack_pending`
+    group: dict[str, Any]  # `id` of the pinned client, `min_pending`, `min_ack_pending`
 
 
 @dataclass
@@ -103,7 +104,7 @@ class PullConsumer(Consumer):
         super().__init__(host, stream, config)
         self.ack_wait = config.get("ack_wait", 30 * NANOS) / NANOS
         self.pending: dict[int, Pending] = {}
-        self.counts: dict[int, int] = {}  # deliveries of what is to come again
+        self.counts: dict[int, int] = {}  # numbers of deliveries of messages that will be delivered again
         self.again: deque[int] = deque()
         self.waiting: deque[Pull] = deque()
         self.policy = config.get("priority_policy", "")
@@ -148,7 +149,7 @@ class PullConsumer(Consumer):
         return next(self.stream.after(self.filter, self.next), None)
 
     def _choose(self) -> Pull | None:
-        """The oldest pull that may be served and that somebody still listens for."""
+        """Return the oldest pull that may be served and whose client still listens."""
         now = self.host.now()
         for pull in list(self.waiting):
             if pull.expires <= now or not self.host.listened(pull.reply):
@@ -230,7 +231,8 @@ class PullConsumer(Consumer):
     # -- acks ------------------------------------------------------------------------------------------------------
 
     def ack(self, numbers: list[str], body: bytes) -> bool:
-        """Whether it is answered. A message is named by its stream sequence, whoever holds it now."""
+        """Handle an ack, and return whether it is answered. The stream sequence alone names the message, whoever holds
+        it now."""
         _, sequence, consumer_sequence = (int(number) for number in numbers[:3])
         if body in (b"", b"+ACK", b"+OK") or body.startswith(b"+TERM"):
             self._done(sequence)
@@ -273,14 +275,15 @@ class PullConsumer(Consumer):
 
 
 class PushConsumer(Consumer):
-    """Delivers without acks, in order, to one subject; stops at its flow window until it hears from there."""
+    """A consumer that delivers in order to one subject, without acks. It stops after its flow window until the receiver
+    answers."""
 
     def __init__(self, host: Host, stream: Stream, config: dict[str, Any], flow_subject: Callable[[], str]) -> None:
         super().__init__(host, stream, config)
         self.target: str = config["deliver_subject"]
         self.heartbeat = config.get("idle_heartbeat", 0) / NANOS
         self.inactive = config.get("inactive_threshold", 5 * NANOS) / NANOS
-        self._only: list[int] | None = None  # what a "last per subject" consumer has to send first
+        self._only: list[int] | None = None  # the sequences that a "last per subject" consumer has to send first
         self._begin(config)
         now = host.now()
         self._beat_at = now + (self.heartbeat or NEVER)

@@ -1,8 +1,8 @@
-"""A nats-server with JetStream in memory: subjects and payloads in, subjects and payloads out.
+"""A model of nats-server with JetStream, in memory: it receives and sends subjects with payloads.
 
-What a connection sends arrives through `publish`, `subscribe` and `unsubscribe`; what it gets goes through
-`Client.deliver`. How long things take on the way, and what is lost there, is the network's affair. API calls are worked
-on side by side, so their answers may come in another order.
+A connection calls `publish`, `subscribe` and `unsubscribe`, and receives messages through `Client.deliver`. Delays and
+losses on the way belong to the network. API calls are processed concurrently, so their answers may come in another
+order.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from typing import Any
 from tests.simulation.model.consumers import NEVER, Consumer, PullConsumer, PushConsumer
 from tests.simulation.model.store import NANOS, Headers, Refused, Stored, Stream, matches, time_text
 
-BEGAN_NS = 1_767_225_600 * NANOS  # 2026-01-01, when every simulated world begins
+BEGAN_NS = 1_767_225_600 * NANOS  # 2026-01-01, the start of every simulated world
 API = "$JS.API."
 DIRECT_LAG = 0.02  # seconds
 
 
 class Client:
-    """A connection as the server sees it. `deliver(sid, subject, reply, data, headers)`."""
+    """A connection as the server sees it. Its messages go to `deliver(sid, subject, reply, data, headers)`."""
 
     def __init__(self, deliver: Callable[[int, str, str, bytes, Headers | None], None]) -> None:
         self.deliver = deliver
@@ -29,10 +29,11 @@ class Client:
 
 
 class NatsModel:
-    """`api_delay` and `removal_delay` (seconds) are asked for each API call, and for each acked message.
+    """The model of one nats-server.
 
-    `watch(stream, stored, removed)` is called for all that is stored and removed; `asks_deposed` says whether a reader
-    reaches the leader before the current one, while it does not know that it is none.
+    `api_delay` and `removal_delay` return the seconds that an API call, or the removal of an acked message, takes.
+    `watch(stream, stored, removed)` is called for each message that is stored or removed. `asks_deposed` returns
+    whether a read reaches the previous leader while that does not know of its deposition.
     """
 
     def __init__(
@@ -51,11 +52,13 @@ class NatsModel:
         self._watch = watch
         self.streams: dict[str, Stream] = {}
         self.consumers: dict[str, dict[str, Consumer]] = {}
-        self.outdated = -math.inf  # when a deposed leader answered a read last
-        self.leaderless: dict[str, bool] = {}  # streams without a leader; True: who calls is told so
+        self.outdated = -math.inf  # when a deposed leader last answered a read
+        # Streams without a leader; True if callers get an error instead of no answer.
+        self.leaderless: dict[str, bool] = {}
         self._clients: dict[Client, None] = {}
         self._literal: dict[str, dict[tuple[Client, int], None]] = {}
-        self._inboxes: dict[str, dict[tuple[Client, int], None]] = {}  # by what stands before their only wildcard
+        # By the part of the subject before its only wildcard.
+        self._inboxes: dict[str, dict[tuple[Client, int], None]] = {}
         self._wild: dict[tuple[Client, int], str] = {}
         self._takers: dict[str, list[Stream]] = {}
         self._timers: dict[Consumer, tuple[float, asyncio.TimerHandle]] = {}
@@ -98,7 +101,7 @@ class NatsModel:
                     del table[name]
 
     def publish(self, subject: str, reply: str, data: bytes, headers: Headers | None) -> None:
-        """A message from a connection."""
+        """Handle a message from a connection."""
         heard = self.send(subject, reply, data, headers)
         if subject.startswith("$JS."):
             heard = self._control(subject, reply, data) or heard
@@ -167,16 +170,16 @@ class NatsModel:
     # -- faults ----------------------------------------------------------------------------------------------------
 
     def lose_leader(self, stream: str, *, told: bool) -> None:
-        """Nobody answers for `stream` until `elect`. Pulls are ended; a replica stays as it is now."""
+        """Take the leader of `stream` away until `elect`. Pulls are ended, and a replica keeps its present content."""
         self.leaderless[stream] = told
         self.streams[stream].lag()
         for consumer in self.consumers.get(stream, {}).values():
             consumer.end(409, "Leadership Change")
 
     def elect(self, stream: str, *, forget_pushes: bool, deposed: bool = False) -> None:
-        """A new leader: ephemeral consumers may have gone with the old one.
+        """Elect a new leader. With `forget_pushes`, ephemeral consumers are gone with the old leader.
 
-        `deposed`: until `catch_up`, the old leader, cut off from the others, still answers some of those who read.
+        With `deposed`, the old leader is cut off from the others, and still answers some reads until `catch_up`.
         """
         self.leaderless.pop(stream, None)
         self.streams[stream].deposed = deposed
@@ -188,12 +191,12 @@ class NatsModel:
         self.wake_all(stream)
 
     def catch_up(self, stream: str) -> None:
-        """No replica of `stream` lags any more."""
+        """Bring all replicas of `stream` up to date."""
         self.streams[stream].replica = None
         self.streams[stream].deposed = False
 
     def restart(self) -> None:
-        """The process was killed and started: connections and what lived in memory are gone."""
+        """Kill and restart the server: connections and everything in memory are lost."""
         for client in list(self._clients):
             self.detach(client)
         for stream in self.streams.values():
@@ -214,7 +217,7 @@ class NatsModel:
     # -- streams and the control subjects --------------------------------------------------------------------------
 
     def _store(self, stream: Stream, subject: str, reply: str, data: bytes, headers: Headers) -> bool:
-        """Whether anything will answer."""
+        """Store a message, and return whether the sender gets an answer."""
         told = self.leaderless.get(stream.name)
         if told is not None:
             return not told
@@ -284,7 +287,7 @@ class NatsModel:
             self.send(reply, "", json.dumps(answer).encode(), None)
 
     def _get_directly(self, name: str, reply: str, data: bytes) -> None:
-        """What a replica has, which is late."""
+        """Answer a direct get from a replica, which may lag."""
         stream = self.streams[name]
         self._loop.call_later(DIRECT_LAG, stream.lag)
         try:

@@ -1,6 +1,6 @@
-"""A stream of the model: what it stores, what it refuses, what it forgets.
+"""A stream of the model: which messages it stores, refuses and forgets.
 
-It follows nats-server 2.15 as far as Rebaser leans on it; `test_conformance.py` runs the same cases against both.
+It follows nats-server 2.15 as far as Rebaser depends on it. `test_conformance.py` runs the same cases against both.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,13 +45,13 @@ def time_text(at_ns: int) -> str:
 
 
 def nanoseconds(text: str) -> int:
-    """The time of an API request, which has microseconds at most."""
+    """Return the time in an API request as nanoseconds. It has at most microseconds."""
     at = datetime.fromisoformat(text) - datetime.fromtimestamp(0, UTC)
     return (at.days * 86_400 + at.seconds) * NANOS + at.microseconds * 1000
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Whether `subject` (literal) is one of `pattern` (`*` and `>` as in NATS)."""
+    """Return whether the literal `subject` matches `pattern`, with `*` and `>` as in NATS."""
     if pattern == subject:
         return True
     if "*" not in pattern and ">" not in pattern:
@@ -66,7 +66,7 @@ def matches(pattern: str, subject: str) -> bool:
 
 
 class Stream:
-    """`watch` is told of each message that is stored, or (None) that it was removed: `(stream, stored, removed)`."""
+    """A stream. `watch(stream, stored, removed)` is called for each message that is stored or removed."""
 
     def __init__(self, config: dict[str, Any], now_ns: int, created: str, watch: Callable[..., None]) -> None:
         self.config = config
@@ -77,9 +77,9 @@ class Stream:
         self.last = max(config.get("first_seq", 1) - 1, 0)
         self.bytes = 0
         self.last_ns = now_ns  # when the newest message was stored
-        self.full = False  # the disk is
-        self.replica: Stream | None = None  # one that lags, while there is one
-        self.deposed = False  # the replica takes itself for the leader
+        self.full = False  # whether the disk is full
+        self.replica: Stream | None = None  # a replica that lags, if there is one
+        self.deposed = False  # whether the replica believes that it is the leader
         self._duplicates: dict[str, tuple[int, int]] = {}
         self._created_ns = now_ns
         self._watch = watch
@@ -90,7 +90,7 @@ class Stream:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def publish(self, subject: str, headers: Headers, data: bytes, now_ns: int) -> dict[str, Any]:
-        """The body of the ack; raises `Refused`."""
+        """Store a message, and return the body of the ack. Raises `Refused`."""
         headers = dict(headers)
         expected_stream = headers.get(EXPECTED_STREAM)
         if expected_stream is not None and expected_stream != self.name:
@@ -161,14 +161,14 @@ class Stream:
         return len(found)
 
     def lag(self) -> None:
-        """A replica gets nothing from here on."""
+        """Create a replica that gets no further messages."""
         self.replica = Stream(self.config, self._created_ns, self.created, lambda *_: None)
         self.replica.messages = dict(self.messages)
         self.replica.subjects = {subject: dict(held) for subject, held in self.subjects.items()}
         self.replica.last = self.last
 
     def restarted(self) -> None:
-        """The server came up again: it rebuilds the duplicate window from the messages that are still there."""
+        """Restart: the duplicate window is rebuilt from the messages that still exist."""
         kept = {stored.headers.get(MSG_ID): stored for stored in self.messages.values()}
         self._duplicates = {id_: (one.sequence, one.time_ns) for id_, one in kept.items() if id_ is not None}
 
@@ -194,12 +194,13 @@ class Stream:
         raise Refused(404, 10037, "no message found")
 
     def since(self, time: str) -> int:
-        """The sequence of the first message that was stored at `time` or later; the next one if there is none."""
+        """Return the sequence of the first message that was stored at `time` or later; the next sequence if there is
+        none."""
         found = (one.sequence for one in self.messages.values() if one.time_ns >= nanoseconds(time))
         return next(found, self.last + 1)
 
     def after(self, pattern: str, sequence: int) -> Iterator[Stored]:
-        """Messages of `pattern` at or behind `sequence`, in order."""
+        """Yield the messages that match `pattern`, from `sequence` on, in order."""
         held = self.subjects.get(pattern)
         if held is not None:
             yield from [self.messages[at] for at in held if at >= sequence]

@@ -1,9 +1,10 @@
-"""What others take for the same edits of the same graphs: each cell in a process of its own, stopped where it takes too
-long or too much, and every value it comes to checked against the bare loop.
+"""Measures other engines with the same edits of the same graphs.
 
-Only setting the values and bringing all up to date is timed; loading the graph and computing it once is told apart.
-`bare` is no product but the limit: compiled loops over arrays. It and `pydict` compute only what an edit reaches, and
-so do the sheets; Dask and the joins compute all, whatever the edit, and are asked for `all` only.
+Each cell runs in a process of its own, which is stopped if it takes too much time or memory. Every value is checked
+against the bare loop. Only setting the values and updating everything is timed; loading the graph and computing it once
+is reported separately. `bare` is not a product, but the limit: compiled loops over arrays. `bare`, `pydict` and the
+spreadsheets compute only what an edit reaches. Dask and the joins compute everything for each edit, so they run only
+`all`.
 """
 
 import json
@@ -21,16 +22,16 @@ from importlib.util import find_spec
 from typing import Any
 
 PEERS = ("bare", "bare-sweep", "pydict", "dask", "formualizer", "hyperformula", "pyspark-joins")
-WHOLE = ("bare-sweep", "dask", "pyspark-joins")  # compute everything, whatever the edit
+WHOLE = ("bare-sweep", "dask", "pyspark-joins")  # compute everything for each edit
 
-TICK = "tick\n"  # said at the end of a step that is nobody's result
-SECONDS = 60.0  # for one step
-LOADING = 3  # times as long to load the graph: some start a JVM for it
-BYTES = 8 * 2**30  # of a peer's processes together
+TICK = "tick\n"  # written at the end of a step without a result
+SECONDS = 60.0  # limit of one step
+LOADING = 3  # times the limit of a step, for loading the graph: some peers start a JVM
+BYTES = 8 * 2**30  # limit for all processes of a peer together
 
 
 def missing(peer: str) -> str | None:
-    """How to get a peer that is not there."""
+    """Return how to install a peer that is missing."""
     if peer in ("dask", "formualizer"):
         return None if find_spec(peer) else f"not installed: uv sync --group peers, or pip install {peer}"
     if peer == "hyperformula":
@@ -45,7 +46,7 @@ def missing(peer: str) -> str | None:
 
 
 def node_environment() -> dict[str, str]:
-    """Where Node finds what was installed with `--global`, or under `NODE_PATH`."""
+    """Return an environment in which Node finds packages that were installed with `--global` or under `NODE_PATH`."""
     environment = dict(os.environ)
     if "NODE_PATH" not in environment and (npm := shutil.which("npm")):
         found = subprocess.run([npm, "root", "--global"], check=False, capture_output=True, text=True)
@@ -56,7 +57,8 @@ def node_environment() -> dict[str, str]:
 def measure(
     peer: str, shape: str, size: int, *, edits: Sequence[str], runs: int, seconds: float = SECONDS
 ) -> list[dict[str, Any]]:
-    """Lines of a peer: one for each edit, the last one with `why` where it did not get to its end."""
+    """Return the lines of a peer, one for each edit. If the peer did not finish, the last line has the reason as `why`.
+    """
     about = {"part": "peers", "peer": peer, "shape": shape, "size": size}
     if why := missing(peer):
         return [about | {"why": why}]
@@ -80,7 +82,7 @@ def measure(
         try:
             found, why = _watched(child, said, seconds)
         finally:
-            with suppress(ProcessLookupError):  # with all that it started: its group is its own
+            with suppress(ProcessLookupError):  # kills its children, too: it has a process group of its own
                 os.killpg(child.pid, signal.SIGKILL)
             for thread in threads:
                 thread.join()
@@ -99,7 +101,7 @@ def _listen(stream: Any, take: Callable[[str | None], None]) -> None:
 def _watched(
     child: subprocess.Popen[str], said: "queue.Queue[str | None]", seconds: float
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """What it said until its end, or until it had to be ended, and why that was."""
+    """Return the lines of the process until its end, or until it had to be stopped, and the reason for that."""
     found: list[dict[str, Any]] = []
     steps, last = 0, time.monotonic()
     while True:
@@ -122,7 +124,7 @@ def _watched(
 
 
 def _bytes_of(pid: int) -> int:
-    """Resident memory of a process and those it started (Linux)."""
+    """Return the resident memory of a process and its children (Linux)."""
     try:
         with open(f"/proc/{pid}/statm") as file:  # noqa: PTH123 - a few hundred times a second
             own = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

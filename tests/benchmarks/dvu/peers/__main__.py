@@ -1,6 +1,7 @@
-"""One peer, one graph: `python -m tests.benchmarks.dvu.peers PEER SHAPE SIZE EDITS RUNS`, lines of JSON on stdout.
+"""Measures one peer with one graph: `python -m tests.benchmarks.dvu.peers PEER SHAPE SIZE EDITS RUNS`. It prints lines
+of JSON.
 
-It lives as long as its stdin is open, and is to have a process group of its own.
+The process ends when its standard input is closed. It must have a process group of its own.
 """
 
 import json
@@ -17,7 +18,7 @@ from tests.benchmarks.dvu.loaded import Model
 from tests.benchmarks.dvu.peers import TICK
 from tests.benchmarks.dvu.peers.graph import Graph, Peer
 
-LONG = 4.0  # seconds from which on fewer runs do
+LONG = 4.0  # seconds of a run from which on fewer runs are made
 
 
 def make(name: str, graph: Graph) -> Peer:
@@ -58,7 +59,7 @@ def main(name: str, shape: str, size: str, edits: str, runs: str) -> None:
             say(None)
             if sum(taken) > 1000 * LONG:
                 break
-        counted = taken[1:] or taken  # the first is not, unless it took so long that it is the only one
+        counted = taken[1:] or taken  # the first run is not counted, unless it took so long that it is the only one
         ms = round(statistics.median(counted), 4)
         say(about | {"edit": which, "edited": len(at), "runs": len(counted), "ms": ms})
     np.testing.assert_allclose(peer.values(), model.computed(), rtol=1e-9, atol=0)
@@ -66,13 +67,13 @@ def main(name: str, shape: str, size: str, edits: str, runs: str) -> None:
 
 
 def end_with_parent() -> None:
-    """End, with all that was started here, when nobody holds stdin any more, however that came about."""
+    """End this process and its children when standard input is closed, for whatever reason."""
     os.read(0, 1)
     os.killpg(0, signal.SIGKILL)
 
 
 def say(line: dict[str, object] | None) -> None:
-    """A result, or that a step is done."""
+    """Print a result, or that a step is done."""
     sys.stdout.write(TICK if line is None else json.dumps(line) + "\n")
     sys.stdout.flush()
 

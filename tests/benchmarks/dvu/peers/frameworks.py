@@ -1,4 +1,5 @@
-"""Dask, with a task a value; and PySpark as one would write it first, with a join a level. Both compute everything."""
+"""Dask, with a task for each value, and PySpark in its obvious form, with a join for each level. Both compute
+everything."""
 
 from typing import Any
 
@@ -16,7 +17,7 @@ THREADS = 2
 
 
 class Dask(Peer):
-    """A dict of tasks, computed by threads; every value is asked for."""
+    """A dictionary of tasks, computed in threads; every value is requested."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
@@ -37,7 +38,8 @@ class Dask(Peer):
 
 
 class Joins(Peer):
-    """Values and edges as tables; for each level a join, an aggregate and a checkpoint. Classic PySpark, in process."""
+    """Values and edges as tables, with a join, an aggregate and a checkpoint for each level. It uses classic PySpark in
+    this process."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)

@@ -1,4 +1,5 @@
-"""A graph as peers get it: values by number, those that are set first, inputs before what they feed."""
+"""The form in which peers get a graph: values by number, first those that are set, and inputs before their dependents.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from tests.benchmarks.evaluate import plain
 
 @dataclass(frozen=True)
 class Graph:
-    """The first `base` values are `held`; value `base + n` is made of `refs[starts[n]:starts[n + 1]]` in the way of
-    `kinds[n]`, which are those of `tests.benchmarks.evaluate`."""
+    """A graph for peers. The first `base` values are `held`. Value `base + n` is computed from `refs[starts[n]:starts[n
+    + 1]]` by the function `kinds[n]`, as in `tests.benchmarks.evaluate`."""
 
     kinds: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -34,15 +35,15 @@ class Graph:
         return len(self.held) + len(self.kinds)
 
     def inputs(self) -> list[list[int]]:
-        """The inputs of each node."""
+        """Return the inputs of each node."""
         refs, starts = self.refs.tolist(), self.starts.tolist()
         return [refs[begin:end] for begin, end in pairwise(starts)]
 
 
 class Peer(ABC):
-    """Another engine with one graph. Making it reads the graph, `build` loads it and computes it once."""
+    """Another engine with one graph. The constructor reads the graph; `build` loads it and computes it once."""
 
-    version: str | None = None  # where no package tells
+    version: str | None = None  # for engines without a Python package that has the version
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -52,11 +53,12 @@ class Peer(ABC):
 
     @abstractmethod
     def apply(self, at: NDArray[np.int64], values: NDArray[np.float64]) -> float | None:
-        """Set some values and bring everything up to date. The ms that it took, where it is the better judge."""
+        """Set some values, and update everything. Return the milliseconds if the engine measures them better than its
+        caller."""
 
     @abstractmethod
     def values(self) -> Any:
-        """All values, by number."""
+        """Return all values by number."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
-        """End what it started."""
+        """End everything that the peer started."""

@@ -1,4 +1,4 @@
-"""In the memory of one process: compiled loops over arrays, the limit, and a plain engine of dicts."""
+"""Peers in this process: compiled loops over arrays, which are the limit, and a plain engine with dictionaries."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -25,7 +25,7 @@ FUNCTIONS: dict[int, Callable[..., float]] = {
 
 @njit(cache=True)  # type: ignore[untyped-decorator]
 def dependents(refs: Any, starts: Any, count: Any) -> Any:
-    """Compressed rows: the nodes that name a value."""
+    """Return the dependents of each value as compressed rows."""
     begin = np.zeros(count + 1, np.int64)
     for one in refs:
         begin[one + 1] += 1
@@ -40,7 +40,7 @@ def dependents(refs: Any, starts: Any, count: Any) -> Any:
 
 @njit(cache=True)  # type: ignore[untyped-decorator]
 def reached(edited: Any, begin: Any, nodes: Any, base: Any, mark: Any) -> Any:
-    """The nodes that edited values lead to, in order; `mark` is all zeros before and after."""
+    """Return the nodes that edited values reach, in order. `mark` is all zeros before and after."""
     found, count, done = np.empty(len(mark), np.int32), 0, 0
     for value in edited:
         for place in range(begin[value], begin[value + 1]):
@@ -66,13 +66,13 @@ def reached(edited: Any, begin: Any, nodes: Any, base: Any, mark: Any) -> Any:
 
 
 class Sweep(Peer):
-    """The bare loop over everything, whatever the edit: no planning."""
+    """The bare loop over everything for each edit, without planning."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
         self._nodes = np.arange(len(graph.kinds), dtype=np.int32)
         self._values = np.concatenate((graph.held, np.zeros(len(graph.kinds))))
-        self._compute(self._nodes[:0])  # compiled now
+        self._compute(self._nodes[:0])  # compiles the loop
 
     def build(self) -> None:
         self._compute(self._nodes)
@@ -90,12 +90,12 @@ class Sweep(Peer):
 
 
 class Bare(Sweep):
-    """The bare loop over what an edit reaches."""
+    """The bare loop over the values that an edit reaches."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
         users = dependents(graph.refs[:0], graph.starts[:1], 0)
-        reached(np.zeros(0, np.int64), *users, 0, np.zeros(0, np.uint8))  # compiled now
+        reached(np.zeros(0, np.int64), *users, 0, np.zeros(0, np.uint8))  # compiles the function
 
     def build(self) -> None:
         super().build()
@@ -109,7 +109,7 @@ class Bare(Sweep):
 
 
 class Dicts(Peer):
-    """Dicts by name, a Python function for each value, computed in the order of a list made once."""
+    """Dictionaries by name, with a Python function for each value, computed in an order that is determined once."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)

@@ -1,6 +1,7 @@
-"""Spreadsheet engines: what is set stands in column A, what is computed in column B.
+"""Spreadsheet engines: values that are set are in column A, computed ones in column B.
 
-So all that is set is one rectangle, which is how both take many edits best. A sheet has 1,048,576 rows.
+So all values that are set form one rectangle, in which both engines are fastest with many edits. A sheet has 1,048,576
+rows.
 """
 
 import json
@@ -30,7 +31,7 @@ FORMULAS = {
 
 
 def formulas(graph: Graph) -> Iterator[str]:
-    """Column B."""
+    """Yield the formulas of column B."""
     if max(graph.base, len(graph.kinds)) > ROWS:
         raise SystemExit(f"a sheet has {ROWS} rows")
     base = graph.base
@@ -44,13 +45,14 @@ def formulas(graph: Graph) -> Iterator[str]:
 
 
 def runs(at: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Numbers that follow each other, as where they begin in `at` and how many they are."""
+    """Yield runs of consecutive numbers, each as its start in `at` and its length."""
     begin = np.concatenate(([0], np.flatnonzero(np.diff(at) != 1) + 1, [len(at)]))
     yield from zip(begin[:-1].tolist(), np.diff(begin).tolist(), strict=True)
 
 
 class Formualizer(Peer):
-    """Through its Python API: values in rectangles, or one by one where they stand alone, then all that is dirty."""
+    """Formualizer through its Python API. Values are set in rectangles, or one by one if they are not adjacent; then
+    everything dirty is computed."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
@@ -82,7 +84,7 @@ class Formualizer(Peer):
 
 
 class HyperFormula(Peer):
-    """In a Node.js process, which takes the time itself: what it is told comes over a pipe."""
+    """HyperFormula in a Node.js process, which measures the time itself and gets its commands through a pipe."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
@@ -121,6 +123,6 @@ class HyperFormula(Peer):
         return np.fromfile(self._place / "values")
 
     def close(self) -> None:
-        with self._node:  # which closes what it reads from, and waits for its end
+        with self._node:  # closes its input, and waits for its end
             pass
         self._folder.cleanup()
