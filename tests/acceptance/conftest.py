@@ -1,4 +1,4 @@
-"""One NATS server and two daemons for all tests that break nothing; tests that do start their own."""
+"""One NATS server and two Rebaser servers for all tests that break nothing; other tests start their own."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -27,7 +27,7 @@ async def fleet_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[s
 
 @pytest.fixture(scope="package")
 async def spark_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    """A Spark Connect server apart from all daemons: one is enough, and outlives those that are killed."""
+    """A Spark Connect server apart from all Rebaser servers. One is enough, and it survives when they are killed."""
     jvm = Jvm("local[1]", memory="1g", scratch=tmp_path_factory.mktemp("spark"))
     await to_thread.run_sync(jvm.start)
     try:
@@ -39,7 +39,7 @@ async def spark_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[s
 
 @pytest.fixture(scope="package")
 async def fleet(fleet_url: str, spark_url: str) -> AsyncIterator[tuple[ServerProcess, ServerProcess]]:
-    """Two daemons on one NATS server. A small concurrency, so that both have to take part."""
+    """Two Rebaser servers on one NATS server. Their concurrency is small, so that both have to take change sets."""
     settings = {"spark": spark_url, "concurrency": 3, "quiescent_period": 2, "retry_for": 2}
     async with servers(fleet_url, "one", "two", **settings) as (one, two):  # type: ignore[arg-type]
         yield one, two

@@ -1,4 +1,4 @@
-"""Full streams and floods: who sends too much is told, and nobody else notices. No test here derives anything."""
+"""Full streams and floods of requests: only clients that send too much are refused. No test here derives a value."""
 
 from bisect import bisect
 from pathlib import Path
@@ -21,7 +21,7 @@ SUBJECTS = Subjects()
 
 
 async def limit_commits(url: str, max_bytes: int) -> None:
-    """What an operator does: raise the limit."""
+    """Raise the limit of the stream of logs, as an operator does."""
     async with Connection.connect(url) as connection:
         for stream in streams(SUBJECTS, TopologyOptions(commits_max_bytes=max_bytes)):
             if stream["name"] == SUBJECTS.commits_stream:
@@ -29,7 +29,8 @@ async def limit_commits(url: str, max_bytes: int) -> None:
 
 
 async def test_a_full_log_keeps_requests_waiting_until_there_is_room(tmp_path: Path) -> None:
-    """The server survives, says so in its log and in `rebaser status`, and goes on by itself."""
+    """The server keeps running, reports the full stream in its log and in `rebaser status`, and continues
+    automatically."""
     async with (
         embedded_nats(tmp_path / "nats") as nats,
         servers(nats.url, "one", warm=False, spark=NO_SPARK, commits_max_bytes=20_000) as (server,),
@@ -42,11 +43,11 @@ async def test_a_full_log_keeps_requests_waiting_until_there_is_room(tmp_path: P
             await client.enqueue_updates_with_reply("shop", "main", [Set("last", 1)], timeout=0.5)
         found = await client.status()
         assert "maximum bytes exceeded" in found.servers[0].trouble
-        assert 4 <= found.change_sets[0].pending <= 6  # two more may have fitted in
+        assert 4 <= found.change_sets[0].pending <= 6  # two more requests may have fitted in
         assert "maximum bytes exceeded" in (await rebaser("status", nats_url=nats.url)).stderr
         await limit_commits(nats.url, -1)
         with anyio.fail_after(60):
-            # Its id is known by now or will be: either way this is answered once it is applied.
+            # In either case, the request is answered once it is applied.
             await client.enqueue_updates_with_reply("shop", "main", [Set("last", 1)], request_id=late.value.request_id)
         state = await client.state("shop", "main")
         assert [request for request in state.outcomes if request in sent] == sent
@@ -55,7 +56,8 @@ async def test_a_full_log_keeps_requests_waiting_until_there_is_room(tmp_path: P
 
 
 async def test_a_long_queue_does_not_keep_another_change_set_waiting(tmp_path: Path) -> None:
-    """All of it was stored before the others' requests, and one server works on both: they are done long before it."""
+    """The long queue was stored before the other requests. One server works on both, and answers the others long before
+    the queue is empty."""
     queued, others = 1500, [f"other-{number}" for number in range(3)]
     async with embedded_nats(tmp_path / "nats") as nats, RebaserClient.connect(nats.url) as client:
         async with Connection.connect(nats.url) as connection:
@@ -72,7 +74,7 @@ async def test_a_long_queue_does_not_keep_another_change_set_waiting(tmp_path: P
         for other in others:
             await client.enqueue_updates("shop", other, [Set("a", 1)])
         async with servers(nats.url, "one", warm=False, spark=NO_SPARK, checkpoint_bytes=2**40):
-            with anyio.fail_after(120):  # answered when all in front of it are
+            with anyio.fail_after(120):  # answered after all earlier requests
                 await client.enqueue_updates_with_reply("shop", "flood", [Set("last", 1)], timeout=120)
         ends = [entry.sequence async for entry in client.entries("commits", "shop", "flood")]
         for other in others:

@@ -1,4 +1,4 @@
-"""Backups as the operator's guide describes them: what is restored is whole, and work goes on."""
+"""Backups as the operator's guide describes them: everything is restored, and work continues."""
 
 import shutil
 from pathlib import Path
@@ -17,12 +17,13 @@ from tests.support.stream_backup import back_up, restore
 pytestmark = pytest.mark.anyio
 
 SERVER = "tests.support.sparkless_server"
-LARGE = [Set(f"v{number}", "x" * 100) for number in range(20_000)]  # a request, and a commit, in blobs
-STREAMS = ("REBASER_REQUESTS", "REBASER_COMMITS", "REBASER_DLQ", "OBJ_REBASER_BLOBS")  # those that the guide names
+LARGE = [Set(f"v{number}", "x" * 100) for number in range(20_000)]  # a request and a commit that are in blobs
+# The streams that the guide names.
+STREAMS = ("REBASER_REQUESTS", "REBASER_COMMITS", "REBASER_DLQ", "OBJ_REBASER_BLOBS")
 
 
 async def edit(url: str) -> None:
-    """Use an installation: small and large commits, a derived value, a branch; a request stays in the queue."""
+    """Use an installation: small and large commits, a derived value, a branch; and leave one request in the queue."""
     async with (
         launched(url, "first", module=SERVER) as server,
         RebaserClient.connect(url) as client,
@@ -42,7 +43,7 @@ async def values(client: RebaserClient, change_set: str) -> dict[str, object]:
 
 
 async def check(url: str) -> None:
-    """All of it is there, the queued request is decided, once, and new requests are."""
+    """Check that everything is restored, that the queued request is decided once, and that new requests are decided."""
     async with (
         launched(url, "second", module=SERVER) as server,
         RebaserClient.connect(url) as client,
@@ -52,7 +53,7 @@ async def check(url: str) -> None:
         assert await values(client, "main") == {"a": 100, "b": 1, "d": 100}
         assert await values(client, "branch") == {"a": 19, "d": 19}
         assert len((await client.state("shop", "large")).cells) == len(LARGE)
-        with pytest.raises(RequestRejected):  # its outcome is remembered, and its content is another
+        with pytest.raises(RequestRejected):  # its id has a recorded outcome, and its content differs
             await client.enqueue_updates_with_reply("shop", "main", [Set("a", 5)], request_id="r3")
         for change_set in ("main", "branch", "large"):
             done = await rebaser("doctor", "shop", change_set, nats_url=url)
@@ -69,7 +70,8 @@ async def test_a_copy_of_the_folder_of_a_stopped_nats_is_a_backup(tmp_path: Path
 
 
 async def test_streams_backed_up_while_no_server_runs_are_a_backup(tmp_path: Path) -> None:
-    """On an empty NATS: restored before the first server starts, which creates the streams of tasks and sweeps."""
+    """The streams are restored to an empty NATS before the first server starts, which creates the streams of tasks and
+    sweeps."""
     async with embedded_nats(tmp_path / "nats") as server:
         await edit(server.url)
         connection = await nats.connect(server.url)

@@ -1,4 +1,4 @@
-"""Hostile and broken messages between good ones: each gets its reason, and the good ones are applied."""
+"""Hostile and broken messages between valid ones: each is refused with its reason, and the valid ones are applied."""
 
 import json
 from collections.abc import AsyncIterator
@@ -137,7 +137,7 @@ INBOXES = [
 
 
 async def answered(heard: Subscription) -> set[str]:
-    """Ids of the requests that were answered, on whatever subject."""
+    """Return the ids of the requests that were answered, on any subject."""
     found = set()
     while heard.pending_msgs:
         message = await heard.next_msg()
@@ -148,7 +148,8 @@ async def answered(heard: Subscription) -> set[str]:
 
 @pytest.mark.parametrize("inbox", INBOXES)
 async def test_a_reply_goes_to_an_inbox_and_nowhere_else(client: RebaserClient, raw: Client, inbox: str) -> None:
-    """A request may name any subject as its inbox: a stream's, the API's, a wildcard. It is applied, not answered."""
+    """A request may name any subject as its inbox, such as that of a stream, of the API, or a wildcard. It is applied,
+    but not answered."""
     change_set = f"inbox-{INBOXES.index(inbox)}"
     first = await client.enqueue_updates_with_reply("bad", change_set, [Set("before", 1)])
     heard = await raw.subscribe(">")
@@ -156,7 +157,7 @@ async def test_a_reply_goes_to_an_inbox_and_nowhere_else(client: RebaserClient, 
     await raw.jetstream().publish(SUBJECT.format(change_set), payload, headers=headers | {"X-Reply-Inbox": inbox})
     last = await client.enqueue_updates_with_reply("bad", change_set, [Set("after", 1)])
     assert (await client.values("bad", change_set))["by-force"].value == inbox
-    await raw.flush()  # what the server published before its last answer has arrived
+    await raw.flush()  # everything that the server published before its last answer has arrived
     ids = await answered(heard)
     assert last.id in ids
     assert "forced" not in ids
@@ -164,7 +165,7 @@ async def test_a_reply_goes_to_an_inbox_and_nowhere_else(client: RebaserClient, 
 
 
 async def test_a_reply_goes_to_an_inbox(client: RebaserClient, raw: Client) -> None:
-    """The counterpart of the one above: the same request with an inbox that is one."""
+    """The counterpart of the test above: the same request, with a valid inbox."""
     await client.enqueue_updates_with_reply("bad", "inbox", [Set("before", 1)])
     heard = await raw.subscribe(">")
     headers, payload = encode(EnqueueUpdatesRequest(RequestId("forced"), "bad", "inbox", (Set("by-force", 1),)))
@@ -175,7 +176,7 @@ async def test_a_reply_goes_to_an_inbox(client: RebaserClient, raw: Client) -> N
 
 
 async def test_a_newer_version_waits_for_a_newer_server_and_is_then_dead(client: RebaserClient, raw: Client) -> None:
-    """`retry_for` bounds the wait; order is kept, so what stands behind it waits too, and is then applied."""
+    """`retry_for` bounds the wait. Later requests wait as well, to keep the order, and are then applied."""
     letters = await raw.jetstream().subscribe("rebaser.dlq.bad.newer", ordered_consumer=True)
     await client.enqueue_updates_with_reply("bad", "newer", [Set("before", 1)])
     answers = await raw.subscribe("_INBOX.newer")

@@ -1,4 +1,4 @@
-"""Try a change on a branch while both sides are edited: real servers, derived values on Spark."""
+"""Trying a change on a branch while both sides are edited, with real servers and derived values on Spark."""
 
 import json
 
@@ -35,13 +35,14 @@ async def test_a_branch_shows_what_follows_from_its_edits_and_the_parent_does_no
     tag = await client.create_branch("trial", "v1", "dearer", closed=True)
     with pytest.raises(RequestRejected, match="closed"):
         await client.enqueue_updates_with_reply("trial", "v1", [Set("price/a", 1)])
-    assert (await client.values("trial", "v1"))["total"].value == 15  # dearer was rebased
+    assert (await client.values("trial", "v1"))["total"].value == 15  # `dearer` was rebased
     shown = {one.change_set: (one.target, one.status) for one in await client.branches("trial")}
     assert shown == {"main": (None, "open"), "dearer": ("main", "applied"), "v1": ("dearer", tag.status)}
 
 
 async def test_the_story_of_a_conflict_on_the_command_line(fleet_url: str, client: RebaserClient) -> None:
-    """Branch, edit, edit the target, see the conflict, settle it, apply, and take it back."""
+    """Create a branch, edit it and its target, look at the conflict, settle it, apply the branch, and take the apply
+    back."""
 
     async def run(*arguments: str, code: int = 0) -> tuple[str, str]:
         done = await rebaser(*arguments, nats_url=fleet_url)

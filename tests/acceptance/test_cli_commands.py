@@ -1,4 +1,4 @@
-"""The commands against a real installation: nats-server, two daemons, Spark."""
+"""The commands with a real installation: nats-server, two Rebaser servers, Spark."""
 
 import json
 import signal
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 
 @pytest.fixture
 def cs() -> str:
-    """A change set that nobody else uses."""
+    """A change set that no other test uses."""
     return f"cli-{uuid4().hex}"
 
 
@@ -171,12 +171,12 @@ async def test_ctrl_c_while_waiting_for_input_ends_and_tells_what_is_in(
         commits = client.watch("shop", cs, after=0)
         await process.stdin.send(lines(Set("a", 1), Set("b", 2)).encode())
         with anyio.fail_after(60):
-            await anext(commits)  # the first line is in; it waits for more
+            await anext(commits)  # the first line was read, and the command waits for more
         process.send_signal(signal.SIGINT)
         with anyio.fail_after(60):
             assert await process.wait() == 130
         told = b"".join([chunk async for chunk in process.stderr])
-        # The log may show its commit to us before the answer is there.
+        # The log may show the commit before the answer arrives.
         assert told in (
             b"interrupted; lines 1 to 1 were applied\n",
             b"interrupted; lines 1 to 1 may have been applied\n",

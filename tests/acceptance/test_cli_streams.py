@@ -1,4 +1,4 @@
-"""The command line as a process whose standard streams are closed, or that is interrupted before it has begun."""
+"""The command line as a process whose standard streams are closed, or that is interrupted right after its start."""
 
 import os
 import signal
@@ -10,11 +10,11 @@ import pytest
 
 from tests.support.commands import ROOT, command, environment
 
-NOBODY = "nats://127.0.0.1:9"  # the discard port: nobody answers
+NOBODY = "nats://127.0.0.1:9"  # the discard port, which answers nothing
 
 
 def with_closed(streams: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as a shell does that was told `>&-`, `<&-` or `2>&-`."""
+    """Run a command as a shell does with `>&-`, `<&-` or `2>&-`."""
     return subprocess.run(  # noqa: PLW1510 - the exit code is what is looked at
         ["/bin/sh", "-c", f'exec "$@" {streams}', "sh", *command(*arguments)],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""The command line as a process: help, exit codes, and one line on stderr for whatever was typed wrong."""
+"""The command line as a process: help, exit codes, and one line on stderr for any wrong usage."""
 
 import json
 import os
@@ -128,7 +128,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_a_bad_line_of_a_file_is_found_before_anything_is_sent(tmp_path: Path) -> None:
-    """No server is needed to find it: the address named here answers nobody."""
+    """No server is needed: the address that the command gets answers nothing."""
     file = tmp_path / "updates.jsonl"
     good = '{"op": "set", "id": "a", "value": 1}\n'
     file.write_text(good * 3000 + '{"op": "set", "id": "a"}\n' + good)
@@ -152,7 +152,7 @@ def test_functions_lists_what_formulas_can_call() -> None:
 
 
 def test_completion_is_offered_for_the_shell() -> None:
-    # As a shell's start-up file would; `--show-completion` asks the process tree which shell it is, and CI has none.
+    # As a start-up file of a shell does. `--show-completion` looks for the shell in the process tree, and CI has none.
     done = rebaser(_REBASER_COMPLETE="source_bash")
     assert done.returncode == 0
     assert "complete_bash" in done.stdout

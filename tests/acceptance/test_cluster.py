@@ -1,4 +1,4 @@
-"""A NATS cluster loses the node that leads while requests stream in: nothing is lost, nothing is applied twice."""
+"""A NATS cluster loses its leader while requests stream in: no request is lost, and none is applied twice."""
 
 import anyio
 import pytest
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 CHANGE_SETS = ("a", "b", "c", "d", "e")
 EACH = 60  # requests
-BOUND = 180  # seconds; only against hanging
+BOUND = 180  # seconds; a bound against hanging
 
 
 async def test_a_killed_leader_of_the_cluster_costs_no_request(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""`rebaser demo` and `rebaser dev` as a newcomer runs them; afterwards nothing is left running."""
+"""`rebaser demo` and `rebaser dev` as a newcomer runs them. Afterwards, no process is left."""
 
 import os
 import re
@@ -19,21 +19,21 @@ pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 
 
 def running_under(folder: Path) -> list[str]:
-    """Command lines of live processes that name `folder`."""
+    """Return the command lines of live processes that contain `folder`."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             except OSError:
-                continue  # it ended meanwhile
+                continue  # the process has ended meanwhile
             if str(folder) in line:
                 found.append(line)
     return found
 
 
 def descendants(pid: int) -> set[int]:
-    """Processes started by `pid`, and by those."""
+    """Return the processes that `pid` has started, and their descendants."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -144,6 +144,6 @@ async def test_a_dev_that_is_killed_takes_its_children_along(tmp_path: Path) -> 
         with anyio.fail_after(60):
             await process.wait()
             for end in ends:
-                await anyio.wait_readable(end)  # so it is when the process has ended
+                await anyio.wait_readable(end)  # readable as soon as the process has ended
                 os.close(end)
         assert len(ends) >= 2  # nats-server and the JVM

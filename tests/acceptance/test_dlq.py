@@ -1,4 +1,4 @@
-"""`rebaser dlq` and a running installation: what died comes back, is applied once, and what is hopeless dies again."""
+"""`rebaser dlq` with a running installation: a dead request is redriven and applied once, or dies again."""
 
 from collections.abc import AsyncIterator
 
@@ -31,7 +31,7 @@ async def js(fleet_url: str) -> AsyncIterator[JetStream]:
 
 
 async def send_without_blob(js: JetStream, key: ChangeSetKey, request_id: str) -> None:
-    """A request whose updates stand in a blob that is not there yet."""
+    """Send a request whose updates are in a blob that is not stored yet."""
     request = EnqueueUpdatesRequest(RequestId(request_id), key.workspace, key.change_set, None, address_of(BLOB))
     headers, payload = encode(request)
     await js.publish(SUBJECTS.requests(key), payload, headers | {MESSAGE_ID: f"{key}.{request_id}"})
@@ -39,7 +39,7 @@ async def send_without_blob(js: JetStream, key: ChangeSetKey, request_id: str) -
 
 
 async def decided(client: RebaserClient, key: ChangeSetKey, request_id: str, times: int) -> int:
-    """The log sequence where `request_id` was decided for the n-th time."""
+    """Return the log sequence of the n-th decision on `request_id`."""
     with anyio.fail_after(120):
         async for commit in client.watch(key.workspace, key.change_set, after=0):
             times -= [one.request_id for one in commit.requests].count(RequestId(request_id))
@@ -49,7 +49,7 @@ async def decided(client: RebaserClient, key: ChangeSetKey, request_id: str, tim
 
 
 async def listed(url: str, key: ChangeSetKey, count: int) -> list[dict[str, object]]:
-    """What `dlq list` shows, once there are `count`: a dead letter is stored after its commit."""
+    """Return the output of `dlq list` once it has `count` dead letters: a dead letter is stored after its commit."""
     with anyio.fail_after(120):
         while True:
             found: list[dict[str, object]] = await rebaser_json("dlq", "list", key.workspace, nats_url=url)
@@ -74,7 +74,7 @@ async def test_what_died_for_want_of_a_blob_is_redriven_and_applied_once(
     await decided(client, key, "r1", 2)
     [letter] = await listed(fleet_url, key, 1)
     assert (letter["requestId"], letter["redrive"]) == ("r1", 1)
-    # Only a redrive tries it again: its client, who asks once more, is told what was decided.
+    # Only a redrive makes a server try it again. The client that repeats it gets the recorded decision.
     with pytest.raises(RequestRejected):
         await client.enqueue_updates_with_reply("dlq", "blob", [Set("late", 1)], request_id="r1")
 
@@ -84,7 +84,7 @@ async def test_what_died_for_want_of_a_blob_is_redriven_and_applied_once(
         {"redriven": 1, "matched": 1}
     ]
     applied = await decided(client, key, "r1", 3)
-    # The same dead letter once more, as after a crash before it was deleted: known, and not applied again.
+    # Redrive the same dead letter again, as after a crash before it was deleted: it is known, and not applied again.
     await js.publish(SUBJECTS.requests(key), *await again(js, old.redrive + 1))
     await client.enqueue_updates_with_reply("dlq", "blob", [Set("late", 2)])
     asked = await client.enqueue_updates_with_reply("dlq", "blob", [Set("late", 1)], request_id="r1")
@@ -124,7 +124,7 @@ async def test_dead_letters_are_shown_and_dropped_and_many_only_on_purpose(
     assert len(await listed(fleet_url, key, 3)) == 3
     one = await rebaser("dlq", "drop", "dlqmany", "--id", str(first["requestId"]), nats_url=fleet_url)
     assert (one.returncode, one.stdout) == (0, "dropped 1\n")
-    # Nobody can read them yet: redriven, they die anew, under new numbers.
+    # No server can read them yet: when they are redriven, they die again, with new sequences.
     assert await rebaser_json("dlq", "redrive", "dlqmany", "--yes", nats_url=fleet_url) == [
         {"redriven": 2, "matched": 2}
     ]

@@ -1,4 +1,4 @@
-"""A request id that was handed out stays good: whenever it is sent again it is answered, and never applied again."""
+"""A request that is sent again under its id gets its answer again, and is never applied twice."""
 
 from asyncio import Future
 from collections.abc import AsyncIterator
@@ -29,14 +29,14 @@ SUBJECTS = Subjects("")
 
 
 class Raw:
-    """Publishes the two messages of a client one at a time, and only those that a test wants."""
+    """Publishes the request and the task separately, so that tests can leave one out."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.js = JetStream(connection)
 
     async def publish(self, request_id: str, value: int, msg_id: str | None = None) -> tuple[bool, "Future[Msg]"]:
-        """Store `set n=value`: whether the duplicate window swallowed it, and the reply to come."""
+        """Store `set n=value`. Return whether the duplicate window dropped the request, and a future with the reply."""
         inbox, reply = self.connection.open_reply()
         headers, payload = encode(EnqueueUpdatesRequest(RequestId(request_id), WS, CS, (Set("n", value),)))
         headers |= {REPLY_INBOX: inbox, MESSAGE_ID: msg_id or f"{KEY}.{request_id}"}
@@ -57,7 +57,7 @@ async def answer(reply: "Future[Msg]") -> EnqueueUpdatesResponse:
 async def installation(
     nats: EmbeddedNats, **settings: object
 ) -> AsyncIterator[tuple[ServerProcess, RebaserClient, Raw]]:
-    """One server; what derives nothing needs no Spark."""
+    """Run one server without Spark, because nothing is derived."""
     given: dict[str, object] = {"spark": NO_SPARK, "quiescent_period": 600} | settings
     async with (
         servers(nats.url, "first", warm=False, **given) as [server],
@@ -68,7 +68,7 @@ async def installation(
 
 
 async def first_and_second(client: RebaserClient) -> EnqueueUpdatesResponse:
-    """Set `n` to 1, then to 2; the answer to the first, which is the one to be repeated."""
+    """Set `n` to 1, then to 2. Return the answer to the first request, which tests repeat."""
     first = await client.enqueue_updates_with_reply(WS, CS, [Set("n", 1)])
     await client.enqueue_updates_with_reply(WS, CS, [Set("n", 2)])
     return first
@@ -76,9 +76,9 @@ async def first_and_second(client: RebaserClient) -> EnqueueUpdatesResponse:
 
 @asynccontextmanager
 async def let_go(raw: Raw) -> AsyncIterator[None]:
-    """Left when an owner has acked its task since this was entered, and the task is gone."""
+    """At the end of the `with` block, wait until an owner has acked its task and the task is gone."""
     async with raw.connection.subscribe("$JS.ACK.REBASER_TASKS.>") as acks:
-        await raw.js.stream_info(SUBJECTS.tasks_stream)  # an answer: the subscription stands
+        await raw.js.stream_info(SUBJECTS.tasks_stream)  # The answer shows that the subscription exists.
         yield
         with anyio.fail_after(60):
             async for ack in acks:
@@ -91,9 +91,9 @@ def decided(commits: list[Commit]) -> list[str]:
 
 
 async def check_repeat(client: RebaserClient, raw: Raw, first: EnqueueUpdatesResponse, **how: str) -> None:
-    """The first request is published again: the same answer, and no second decision.
+    """Publish the first request again, and check that it gets the same answer, and that nothing is decided again.
 
-    Nothing is said of commits that decide nothing: an owner that takes over from one that died may note the attempt.
+    Commits that decide nothing are allowed: an owner that replaces a dead one may record the attempt.
     """
     before = decided(await commits_of(client, WS, CS))
     swallowed, reply = await raw.publish(first.id, 1, **how)
@@ -108,7 +108,8 @@ async def check_repeat(client: RebaserClient, raw: Raw, first: EnqueueUpdatesRes
 
 
 async def test_again_after_a_restart_of_nats(own_nats: EmbeddedNats) -> None:
-    """The duplicate window forgets what was deleted before a restart; the log does not. The server lives through it."""
+    """The duplicate window forgets messages that were deleted before the restart; the log does not. The server keeps
+    running."""
     async with installation(own_nats) as (server, client, raw):
         first = await first_and_second(client)
         while (await raw.js.stream_info(SUBJECTS.requests_stream)).messages:
@@ -126,14 +127,14 @@ async def test_again_after_the_duplicate_window(own_nats: EmbeddedNats) -> None:
         first = await first_and_second(client)
         swallowed = True
         with anyio.fail_after(30):
-            while swallowed:  # until the window is over; what is stored then is the first repeat
+            while swallowed:  # until the window has ended and a repeated request is stored
                 swallowed, reply = await raw.publish(first.id, 1)
         assert await answer(reply) == first
         await check_repeat(client, raw, first, msg_id="another")
 
 
 async def test_again_through_the_client_within_the_duplicate_window(own_nats: EmbeddedNats) -> None:
-    """Whoever sends an id again wants its answer: the duplicate window must not swallow that."""
+    """A client that repeats an id needs its answer, so the duplicate window must not drop the request."""
     async with installation(own_nats) as (_, client, _raw):
         first = await first_and_second(client)
         again = await client.enqueue_updates_with_reply(WS, CS, [Set("n", 1)], request_id=first.id, timeout=20)
@@ -153,7 +154,7 @@ async def test_again_to_a_fresh_owner_after_quiescence(own_nats: EmbeddedNats) -
 
 
 async def test_again_to_another_server(own_nats: EmbeddedNats) -> None:
-    """The one that applied it is gone for good."""
+    """The server that applied the request has ended for good."""
     async with installation(own_nats) as (server, client, raw):
         first = await first_and_second(client)
         await server.kill()
@@ -171,7 +172,7 @@ async def test_many_copies_in_the_queue_at_once_are_one_request(own_nats: Embedd
 
 
 async def test_a_request_whose_task_was_lost_is_applied_at_the_next_wake(own_nats: EmbeddedNats) -> None:
-    """A client died between request and task."""
+    """The client has died between the request and the task."""
     async with installation(own_nats) as (_, client, raw):
         _, reply = await raw.publish("lost", 1)
         second = await client.enqueue_updates_with_reply(WS, CS, [Set("n", 2)])
@@ -182,7 +183,8 @@ async def test_a_request_whose_task_was_lost_is_applied_at_the_next_wake(own_nat
 
 
 async def test_a_caller_who_is_cancelled_right_after_sending_leaves_no_request_behind(own_nats: EmbeddedNats) -> None:
-    """Its request came after the owner's last look, and so soon after an answer that no task was published for it."""
+    """The request came after the owner's last check of the queue, and so soon after an answer that no task was
+    published."""
     async with installation(own_nats, quiescent_period=0.05) as (_, client, raw):
         async with let_go(raw):
             await client.enqueue_updates_with_reply(WS, CS, [Set("n", 0)])

@@ -1,4 +1,4 @@
-"""`rebaser gc` as a user runs it: on an embedded Spark of its own."""
+"""`rebaser gc` as a user runs it, on an embedded Spark of its own."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A file of a real dependency graph with cycles goes in by the command line; every value that comes out is checked."""
+"""A file of a real dependency graph with cycles is sent by the command line, and every resulting value is checked."""
 
 import json
 from collections import Counter
@@ -32,14 +32,14 @@ def cs() -> str:
 
 
 def write(path: Path, updates: Iterable[Update]) -> int:
-    """A JSON Lines file; how many lines."""
+    """Write a JSON Lines file, and return the number of lines."""
     lines = [json.dumps(update.to_wire()) for update in updates]
     path.write_text("\n".join(lines))
     return len(lines)
 
 
 async def sent(nats_url: str, cs: str, path: Path) -> Any:
-    """What the command says of a file that it sent, when all derived values are true."""
+    """Send a file, wait until derived values are up to date, and return the output of the command."""
     [report] = await rebaser_json(
         *("enqueue", "graph", cs, "--file", str(path), "--wait", "derived", "--timeout", "110"), nats_url=nats_url
     )
@@ -47,12 +47,12 @@ async def sent(nats_url: str, cs: str, path: Path) -> Any:
 
 
 async def shown(nats_url: str, cs: str) -> dict[str, dict[str, Any]]:
-    """All values as the command shows them, by id."""
+    """Return all values by id, as the command shows them."""
     return {one.pop("id"): one for one in await rebaser_json("get", "graph", cs, nats_url=nats_url)}
 
 
 def check(found: dict[str, dict[str, Any]], expected: dict[str, dict[str, Any]]) -> None:
-    """Equal, and if not, a message that can be read."""
+    """Compare both, with a short message for differences."""
     assert found.keys() == expected.keys()
     different = {id_: (found[id_], expected[id_]) for id_ in expected if found[id_] != expected[id_]}
     assert dict(list(different.items())[:3]) == {}, f"{len(different)} of {len(expected)} differ (found, expected)"
@@ -61,7 +61,7 @@ def check(found: dict[str, dict[str, Any]], expected: dict[str, dict[str, Any]])
 async def test_the_imports_of_the_standard_library_and_their_cycles(
     fleet_url: str, fleet: object, cs: str, graph: Graph, tmp_path: Path
 ) -> None:
-    """Every closure, size, count and depth equals one computed independently; every cycle names its members."""
+    """Every closure, size, count and depth equals one that is computed separately; every cycle names its members."""
     file = tmp_path / "stdlib.jsonl"
     count = write(file, stdlib_graph.updates(graph))
     report = await sent(fleet_url, cs, file)
@@ -86,7 +86,7 @@ async def test_the_imports_of_the_standard_library_and_their_cycles(
 async def test_a_hundred_thousand_updates(
     fleet_url: str, client: RebaserClient, cs: str, graph: Graph, tmp_path: Path
 ) -> None:
-    """As many copies of the graph as it takes, in one change set."""
+    """Many copies of the graph are in one change set."""
     one = len(list(stdlib_graph.updates(graph)))
     prefixes = [f"{number:02}/" for number in range(LONG // one + 1)]
     file = tmp_path / "copies.jsonl"
@@ -100,7 +100,8 @@ async def test_a_hundred_thousand_updates(
         )
     print(done.stdout.decode())
     values = await client.values("graph", cs)
-    whole = {id_: value for id_, value in values.items() if not id_.startswith(prefixes[-1])}  # the last one is cut
+    # The last copy is incomplete.
+    whole = {id_: value for id_, value in values.items() if not id_.startswith(prefixes[-1])}
     expected = {id_: one for p in prefixes[:-1] for id_, one in stdlib_graph.expected(graph, p).items()}
     check({id_: as_shown(value) for id_, value in whole.items()}, expected)
 

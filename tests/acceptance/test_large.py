@@ -1,4 +1,5 @@
-"""A request too large for a message: through a blob to the server, applied whole, and its commit through another."""
+"""A request that is too large for a message goes to the server in a blob, is applied completely, and its commit uses a
+blob."""
 
 import pytest
 

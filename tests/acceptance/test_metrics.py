@@ -1,4 +1,4 @@
-"""A scrape of a server process after real requests, read with the parser of the Prometheus client."""
+"""Scrapes a server process after real requests, with the parser of the Prometheus client."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def of(series: Series, name: str, **labels: str) -> float:
 
 
 async def test_requests_show_in_a_scrape(tmp_path: Path, unused_port: int) -> None:
-    """No name of a user's shows, and not a series more than before there was anything."""
+    """No name of a user's workspace or change set appears, and the number of series does not grow."""
     async with (
         embedded_nats(tmp_path / "nats") as nats,
         launched(nats.url, "one", spark=NO_SPARK, http=str(unused_port), log_level="error"),
@@ -68,7 +68,8 @@ async def test_requests_show_in_a_scrape(tmp_path: Path, unused_port: int) -> No
     assert of(last, "debt_age_seconds_max") > 0
     assert of(last, "nats_connected") == of(last, "ready") == 1
     assert of(last, "spark_up") == of(last, "draining") == 0
-    assert of(last, "log_events_total", event="change_set_owned", level="info") == 1  # which was not logged
+    # Counted although it is not logged.
+    assert of(last, "log_events_total", event="change_set_owned", level="info") == 1
     assert of(last, "stream_messages", stream="sweep") >= 0
     assert of(last, "loop_lag_seconds_count") > 0
     assert last["process_cpu_seconds_total", frozenset()] > 0

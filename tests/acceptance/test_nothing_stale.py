@@ -1,6 +1,6 @@
-"""Nothing derived is ever left stale: random edits from several tasks, while DVUs run and servers die and come back.
+"""No derived value stays stale: several tasks make random edits while DVUs run and servers die and come back.
 
-The seed is printed, and `REBASER_SEED` repeats its edits (not the moments at which servers die).
+The seed is printed, and `REBASER_SEED` repeats its edits, but not the moments at which servers die.
 """
 
 import os
@@ -31,7 +31,7 @@ WS, CS = "stale", "main"
 
 
 class Run:
-    """Editors, and servers that die, on one change set."""
+    """Clients that edit one change set, and servers that are killed."""
 
     def __init__(self, client: RebaserClient, url: str, group: anyio.abc.TaskGroup, settings: dict[str, Any]) -> None:
         self.client = client
@@ -44,7 +44,7 @@ class Run:
         self._more = anyio.Event()
 
     async def follow(self) -> None:
-        """All commits, as they come: later, those below a checkpoint are purged."""
+        """Fold all commits when they arrive, because those below a checkpoint are purged later."""
         async for commit in self.client.watch(WS, CS, after=0):
             self.commits.append(commit)
             self._changed()
@@ -70,7 +70,7 @@ class Run:
             await server.process.wait()
 
     async def kill_owner(self, after: int) -> None:
-        """Kill who owns the change set when there are `after` more replies, and start it again."""
+        """Kill the owner of the change set after `after` more replies, and start it again."""
         await self.until(lambda: len(self.replies) >= after)
         await self.until(lambda: bool(self.commits))
         name = self.commits[-1].owner
@@ -93,7 +93,7 @@ async def running(nats: EmbeddedNats, spark_url: str) -> AsyncIterator[Run]:
         "spark": spark_url,
         "ack_wait": 2,
         "quiescent_period": 1,
-        "checkpoint_bytes": 4096,  # so that those who take over load one, and fold what came after it
+        "checkpoint_bytes": 4096,  # small, so that a new owner loads a checkpoint and folds the log after it
     }
     async with (
         RebaserClient.connect(nats.url) as client,
@@ -109,7 +109,7 @@ async def running(nats: EmbeddedNats, spark_url: str) -> AsyncIterator[Run]:
 
 
 async def check_at_rest(run: Run, fresh: str) -> None:
-    """Values, states and faults are those of a full recompute, by Rebaser and by an evaluator that shares nothing."""
+    """Check that values, states and faults are those of a full recompute, by Rebaser and by a separate evaluator."""
     client = run.client
     last = max(commit_of(reply) for reply in run.replies)
     await client.wait_covered(WS, CS, last, timeout=150)
@@ -126,12 +126,12 @@ async def check_at_rest(run: Run, fresh: str) -> None:
 
 
 def typed(values: dict[str, Value]) -> dict[str, tuple[bytes, Any, Any]]:
-    """So that equal means the same: `1`, `1.0` and `True` differ."""
+    """Return the values in a form in which equal means identical: `1`, `1.0` and `True` differ."""
     return {id_: (canonical(value.value), value.state, value.error) for id_, value in values.items()}
 
 
 async def chaos(nats: EmbeddedNats, spark_url: str, edits: int, kills: int, rounds: int) -> None:
-    """`rounds` times: each of the editors sends `edits` requests, and meanwhile owners are killed, `kills` in all."""
+    """Run `rounds` in which each editor sends `edits` requests. Meanwhile, owners are killed, `kills` in total."""
     seed = int(os.environ.get("REBASER_SEED") or time.time_ns() % 1_000_000)
     print(f"REBASER_SEED={seed}")
     async with running(nats, spark_url) as run:

@@ -1,4 +1,4 @@
-"""Many writers, several servers: the order of a change set is the order of its stream, each request applied once."""
+"""Many writers, several servers: requests of a change set are applied in the order of its stream, each of them once."""
 
 import sys
 from collections import Counter
@@ -20,7 +20,8 @@ WRITERS = {"w1": 667, "w2": 667, "w3": 666}
 async def test_three_client_processes_five_change_sets_two_servers(
     client: RebaserClient, fleet: tuple[ServerProcess, ServerProcess], fleet_url: str
 ) -> None:
-    """2,000 requests for each of five change sets: order kept, each applied once, both servers took part."""
+    """There are 2,000 requests for each of five change sets. The order is kept, each request is applied once, and both
+    servers take part."""
 
     async def write(name: str, count: int) -> None:
         command = [sys.executable, "-m", "tests.support.writer", fleet_url, "order", name, str(count), *CHANGE_SETS]
@@ -45,7 +46,7 @@ async def test_three_client_processes_five_change_sets_two_servers(
             ]
             assert numbers == list(range(count))
         first_owners[commits[0].owner] += 1
-    # Neither has slots for all five, and none of the five was idle: the other one had to step in.
+    # Neither server has slots for all five, and none of the five was idle, so the other server had to take some.
     assert sorted(first_owners.values()) == [2, 3]
 
 

@@ -1,4 +1,4 @@
-"""A client that is not ours: bare nats-py, headers and a JSON body."""
+"""A client without Rebaser's library: bare nats-py, headers and a JSON body."""
 
 import json
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ async def raw(fleet_url: str, fleet: object) -> AsyncIterator[Client]:
 
 
 async def ask(raw: Client, id_: str, body: bytes, content_type: str = "application/json; charset=utf-8") -> Msg:
-    """Store a request as the guide tells all clients to, wake its change set, and wait for the answer."""
+    """Store a request as the guide describes, publish the task, and return the answer."""
     inbox = raw.new_inbox()
     replies = await raw.subscribe(inbox)
     headers = {

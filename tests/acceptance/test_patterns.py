@@ -1,4 +1,5 @@
-"""A sum over a pattern, and a map by id, follow what comes and goes: through the server, by file, over a restart."""
+"""A sum over a pattern, and a map by id, follow values that are added and removed: by the server, by file, over a
+restart."""
 
 import json
 
@@ -10,8 +11,8 @@ from rebaser_client import Derive, Match, RebaserClient, Remove, Set, Success, U
 from tests.support.commands import rebaser, rebaser_json
 from tests.support.fleet import servers
 
-# Half a minute; the parts of this story have tests of their own: patterns under `property` and `spark`, files and
-# restarts in this folder.
+# It takes half a minute, and other tests cover its parts: patterns in `property` and `spark`, files and restarts in
+# this folder.
 pytestmark = [pytest.mark.anyio, pytest.mark.spark, pytest.mark.long]
 
 WS, CS = "patterns", "main"
@@ -29,7 +30,7 @@ PRICES = [
 
 
 async def edited(client: RebaserClient, *updates: Update) -> object:
-    """What `total` is after `updates`."""
+    """Send `updates`, and return the resulting value of `total`."""
     reply = await client.enqueue_updates_with_reply(WS, CS, updates, wait="derived", timeout=120)
     assert isinstance(reply.status, Success)
     return (await client.values(WS, CS))["total"].value

@@ -1,4 +1,4 @@
-"""A request that kills, hangs or breaks its owners is dead in the end, and nothing else is: neighbours are applied."""
+"""A request that kills, hangs or breaks its owners becomes dead after some attempts; all other requests are applied."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ DEFECTIVE: dict[str, Any] = {
 
 
 async def send(client: RebaserClient, change_set: str, *values: str) -> list[str]:
-    """Store one request for each value; their ids."""
+    """Store one request for each value, and return their ids."""
     return [await client.enqueue_updates("poison", change_set, [Set(value, value)]) for value in values]
 
 
@@ -36,13 +36,14 @@ async def applied(client: RebaserClient, change_set: str, request_id: str) -> No
 
 
 async def check(client: RebaserClient, change_set: str, request_ids: list[str], *values: str) -> None:
-    """All of them were decided once, in order, and these values came of it."""
+    """Check that all requests were decided once and in order, and that the change set has these values."""
     check_history(await commits_of(client, "poison", change_set), request_ids)
     assert set(await client.values("poison", change_set)) == set(values)
 
 
 async def test_a_request_that_kills_its_owners_is_dead_and_its_neighbours_are_applied(own_nats: EmbeddedNats) -> None:
-    """It takes the first owner by surprise; two more die of it knowingly, and the fourth does not touch it."""
+    """The first owner dies without having recorded an attempt. Two more die after recording one, and the fourth does
+    not try the request."""
     async with (
         servers(own_nats.url, "a", "b", "c", "d", warm=False, max_deaths=2, **DEFECTIVE) as four,
         RebaserClient.connect(own_nats.url) as client,
@@ -57,9 +58,9 @@ async def test_a_request_that_kills_its_owners_is_dead_and_its_neighbours_are_ap
         [letter] = await letters(client)
         assert (letter.request_id, letter.code, letter.attempts) == (ids[2], "poison", 2)
         assert letter.server == survivor.name
-        with pytest.raises(RequestRejected, match="died, hung or failed"):  # its client asks again
+        with pytest.raises(RequestRejected, match="died, hung or failed"):  # its client sends the request again
             await client.enqueue_updates_with_reply("poison", "main", [Set("KILL", 1)], request_id=ids[2])
-        # What makes the server fail again and again without an end to it counts as well.
+        # Repeated failures that do not end the server count as well.
         ids += await send(client, "main", "BREAK", "five")
         await applied(client, "main", ids[-1])
         await check(client, "main", ids, "one", "two", "three", "four", "five")
@@ -70,7 +71,8 @@ async def test_a_request_that_kills_its_owners_is_dead_and_its_neighbours_are_ap
 
 
 async def test_a_request_that_hangs_its_owners_is_dead_and_its_neighbours_are_applied(own_nats: EmbeddedNats) -> None:
-    """A loop that hangs sends no progress: its tasks go to another server, which is told what was tried before."""
+    """A blocked event loop sends no progress acks, so its tasks go to another server, which sees the recorded
+    attempts."""
     async with (
         servers(own_nats.url, "a", "b", "c", warm=False, max_deaths=1, **DEFECTIVE) as three,
         RebaserClient.connect(own_nats.url) as client,
@@ -89,7 +91,8 @@ async def test_a_request_that_hangs_its_owners_is_dead_and_its_neighbours_are_ap
 
 
 async def test_a_dvu_that_kills_its_owners_is_put_off_and_requests_are_applied(own_nats: EmbeddedNats) -> None:
-    """The first owner dies of it by surprise, the second knowingly; the third leaves it for later."""
+    """The first owner dies without having recorded an attempt, the second after recording one; the third defers the
+    update."""
     async with (
         servers(own_nats.url, "a", "b", "c", warm=False, max_deaths=1, **DEFECTIVE) as three,
         RebaserClient.connect(own_nats.url) as client,

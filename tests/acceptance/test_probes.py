@@ -1,4 +1,4 @@
-"""The probes of a server process, through faults of NATS from its start to its end."""
+"""The probes of a server process during faults of NATS, from start to end."""
 
 import os
 import signal
@@ -16,7 +16,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_probes_tell_nats_that_is_missing_away_and_back(tmp_path: Path, unused_port: int) -> None:
-    """It waits for NATS, serves without Spark, is live without NATS and ready again with it, and ends when told to."""
+    """The server waits for NATS, works without Spark, is live without NATS and ready again with it, and ends on
+    SIGTERM."""
     url = f"nats://127.0.0.1:{unused_port}"
     given: dict[str, Any] = {"spark": NO_SPARK, "http": ":0", "wait_for_nats": 600, "ping_interval": 0.5}
     async with launched(url, "one", **given) as server:

@@ -1,4 +1,4 @@
-"""The code of a function changed: what is stored stays as it is until somebody asks to recompute it."""
+"""After the code of a function has changed, stored values stay as they are until a recompute is requested."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ GRAPH = [
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The module of a plug-in for processes that start from now on: `gross`, a multiple of its input."""
+    """The module of a plug-in for processes started from now on: `gross`, a multiple of its input."""
     folder = tmp_path / "plugin"
     info = folder / "rates-1.0.dist-info"
     info.mkdir(parents=True)
@@ -39,7 +39,7 @@ def write(plugin: Path, result: str) -> None:
 
 
 async def shown(client: RebaserClient) -> tuple[list[object], set[State]]:
-    """The derived values, and which states they are in."""
+    """Return the derived values, and the set of their states."""
     values = await client.values(WS, CS)
     ids = [*(f"gross/{at}" for at in range(5)), "total", "double"]
     return [values[id_].value for id_ in ids], {values[id_].state for id_ in ids}

@@ -1,4 +1,4 @@
-"""Servers of two versions side by side: each takes what it can read, nothing is skipped, reordered or given up."""
+"""Servers of two versions side by side: each decides what it can read, and no request is skipped, reordered or dead."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,7 +29,7 @@ NEWER = SETTINGS | {"module": "tests.support.newer_server"}
 
 
 class Editor:
-    """A client that speaks every version. Remembers what it sent, by change set."""
+    """A client that sends requests of every version, and remembers by change set what it sent."""
 
     def __init__(self, js: JetStream, client: RebaserClient) -> None:
         self._js = js
@@ -54,7 +54,7 @@ class Editor:
             await publish_task(self._js, self._subjects, key)
 
     async def decided(self, change_set: str) -> list[Commit]:
-        """The log, once all that was sent is decided: each once, in order, and applied."""
+        """Return the log once all requests are decided: each once, in order, and applied."""
         with anyio.fail_after(120):
             async for commit in self._client.watch("up", change_set, after=0):
                 if self.sent[change_set][-1] in [decision.request_id for decision in commit.requests]:
@@ -65,7 +65,7 @@ class Editor:
         return commits
 
     async def owners(self, change_set: str) -> list[str]:
-        """Who decided each request."""
+        """Return the server that decided each request, in order."""
         return [commit.owner for commit in await self.decided(change_set) for _ in commit.requests]
 
 
@@ -77,11 +77,14 @@ async def editing(url: str) -> AsyncIterator[Editor]:
 
 
 async def test_servers_of_two_versions_share_the_work(own_nats: EmbeddedNats, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Versions 1 to 4 of a request are read by both, version 5 by the newer one, which writes a log of its own version.
+    """Both servers read versions 1 to 4 of a request. Only the newer one reads version 5, and it writes a log in its
+    own version.
 
-    The older one leaves both alone: the request in front, and a log that goes on in words it does not know.
+    The older server leaves both alone: a request of version 5 at the head of a queue, and a log with commits that it
+    cannot read.
     """
-    monkeypatch.setattr(commits, "decode_commit", newer_server.decode_commit)  # of this process: to look at it all
+    # In this process, so that the test can read all commits.
+    monkeypatch.setattr(commits, "decode_commit", newer_server.decode_commit)
     async with editing(own_nats.url) as editor:
         async with servers(own_nats.url, "first", **NEWER):
             await editor.send("log", 1, 5, 2)

@@ -1,4 +1,4 @@
-"""Streams disappear under a running fleet: servers make them again, say what went with them, and everybody goes on."""
+"""Streams are deleted while servers run: servers create them again and report what was lost, and work continues."""
 
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,7 +30,7 @@ SETTINGS: dict[str, Any] = {"warm": False, "spark": NO_SPARK, "quiescent_period"
 
 
 class Patient(Writers):
-    """Sends a request again, under its id, that was refused while NATS or the streams were away."""
+    """Repeats a request under its id if it was refused because NATS or its streams were unavailable."""
 
     async def send(self, update: Set) -> EnqueueUpdatesResponse:
         self.sent += 1
@@ -46,7 +46,7 @@ class Patient(Writers):
 
 @asynccontextmanager
 async def writing(client: RebaserClient, change_set: str) -> AsyncIterator[Writers]:
-    """Requests with replies, all the time; all of them are answered when it is left."""
+    """Send requests with replies inside the `with` block, and wait for all answers at its end."""
     writers = Patient(client, change_set)
     async with anyio.create_task_group() as group:
         for number in range(4):
@@ -57,7 +57,7 @@ async def writing(client: RebaserClient, change_set: str) -> AsyncIterator[Write
 
 
 async def settled(js: JetStream, name: str, *fleet: ServerProcess) -> None:
-    """Return when all servers have noticed, are ready and tell of it."""
+    """Return when all servers have noticed the loss, are ready again, and report the loss."""
     for one in fleet:
         await one.wait_for("stream_lost", stream=name)
     with anyio.fail_after(60):
@@ -69,7 +69,7 @@ async def settled(js: JetStream, name: str, *fleet: ServerProcess) -> None:
 
 
 async def test_a_stream_that_is_deleted_under_load_is_made_again(own_nats: EmbeddedNats) -> None:
-    """But for the logs, nothing that was answered rests on a stream: all goes on as if nothing had happened."""
+    """Except for the logs, no answered request depends on a stream, so work continues as if nothing had happened."""
     async with (
         servers(own_nats.url, "left", "right", **SETTINGS) as fleet,
         RebaserClient.connect(own_nats.url) as client,
@@ -95,7 +95,8 @@ async def test_a_stream_that_is_deleted_under_load_is_made_again(own_nats: Embed
 
 
 async def test_logs_that_are_deleted_under_load_begin_anew_and_what_they_held_is_told(own_nats: EmbeddedNats) -> None:
-    """Who held a state goes by the log: nothing is appended to the new one as if nothing had happened."""
+    """An owner that still has the state follows the log: it does not append to the new log as if nothing had
+    happened."""
     name = SUBJECTS.commits_stream
     async with (
         servers(own_nats.url, "left", "right", **SETTINGS) as fleet,
@@ -120,7 +121,8 @@ async def test_logs_that_are_deleted_under_load_begin_anew_and_what_they_held_is
 
 
 async def test_what_owners_hold_of_lost_checkpoints_is_stored_again(own_nats: EmbeddedNats) -> None:
-    """The log behind a checkpoint is purged: without the blobs a state would be gone when its owner lets it go."""
+    """The log before a checkpoint is purged. So without the blobs, the state would be lost as soon as its owner
+    releases it."""
     async with (
         servers(own_nats.url, "left", **SETTINGS | {"checkpoint_bytes": 1024}) as [left],
         RebaserClient.connect(own_nats.url) as client,
@@ -140,7 +142,7 @@ async def test_what_owners_hold_of_lost_checkpoints_is_stored_again(own_nats: Em
 
 
 async def wipe(nats: EmbeddedNats) -> None:
-    """The machine comes back with another disk."""
+    """Empty the storage of NATS, as when a machine comes back with another disk."""
     await nats.kill()
     shutil.rmtree(nats.data_dir / "jetstream")
     await nats.start()
@@ -184,16 +186,18 @@ async def test_a_server_is_unready_while_a_stream_cannot_be_made(own_nats: Embed
         js = JetStream(connection)
         await js.delete_stream(SUBJECTS.tasks_stream)
         squatter = {"name": "SQUATTER", "subjects": ["rebaser.tasks.>"]}
-        while True:  # the server may be faster
+        while True:  # the server may have created it already
             try:
                 await js.add_stream(squatter)
                 break
             except ApiError:
                 await js.delete_stream(SUBJECTS.tasks_stream)
-        with suppress(ApiError):  # nats-server makes both if they are created at the same instant
+        with suppress(ApiError):  # nats-server creates both if they are created at the same moment
             await js.delete_stream(SUBJECTS.tasks_stream)
         await left.wait_for("server_unready")
-        while True:  # it may be ready in between, if it made the stream before the other stream was in its way
+        # The server may have been ready for a moment, if it created its stream before the conflicting one was
+        # created.
+        while True:
             done = await rebaser("ping", nats_url=own_nats.url)
             if done.returncode and "overlap" in done.stderr:
                 break

@@ -1,4 +1,4 @@
-"""Nothing is stranded, whoever died; and a server that only helps out does so."""
+"""No request stays without a task, whichever process has died; and a spare server takes only surplus tasks."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ SUBJECTS = Subjects()
 
 
 async def strand(js: JetStream, change_set: str) -> None:
-    """A request as a client leaves it that dies before it publishes the task."""
+    """Store a request without publishing its task, as a client does that dies in between."""
     request = EnqueueUpdatesRequest(
         id=RequestId(ulid(1, change_set.encode().ljust(10, b".")[:10])),
         workspace_id="ws",
@@ -70,10 +70,10 @@ async def test_an_overflow_server_helps_only_when_the_others_are_behind(tmp_path
         js = JetStream(connection)
         for number in range(2):
             await publish_task(js, SUBJECTS, ChangeSetKey("ws", f"cs-{number}"))
-        await anyio.sleep(1)  # a helper that took these would have done so by now
+        await anyio.sleep(1)  # long enough for a spare server to take these, if it did so wrongly
         assert helper.count("change_set_owned") == 0
         await publish_task(js, SUBJECTS, ChangeSetKey("ws", "cs-2"))
         await helper.wait_for("change_set_owned")
         async with servers(nats.url, "regular", warm=False, spark=NO_SPARK) as (regular,):
-            # The helper takes what makes it three or more; the rest waits for a regular server.
+            # The spare server takes only tasks beyond the first two; the others wait for a regular server.
             await regular.wait_for("change_set_owned")

@@ -1,4 +1,4 @@
-"""An owner dies, sleeps too long, or is told to go, in the middle of a stream of requests: another one goes on."""
+"""While requests stream in, an owner dies, is paused for too long, or is stopped: another server continues."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -26,7 +26,7 @@ async def owner_of(client: RebaserClient, change_set: str, among: Sequence[Serve
 
 
 async def written_by(client: RebaserClient, change_set: str, name: str) -> None:
-    """Return when a commit of server `name` is in the log."""
+    """Return when the log has a commit of server `name`."""
     with anyio.fail_after(120):
         async for commit in client.watch("takeover", change_set, after=0):
             if commit.owner == name:
@@ -34,14 +34,14 @@ async def written_by(client: RebaserClient, change_set: str, name: str) -> None:
 
 
 def terms(commits: Sequence[Commit]) -> list[str]:
-    """Who owned it, in turn."""
+    """Return the owners of the change set, in order."""
     return [name for name, _ in groupby(commit.owner for commit in commits)]
 
 
 async def test_a_killed_server_is_replaced_and_nothing_is_lost_or_doubled(
     own_nats: EmbeddedNats, spark_url: str
 ) -> None:
-    """`kill -9` while requests with replies stream to three change sets, and values are being derived."""
+    """The server is killed while requests with replies stream to three change sets, and values are derived."""
     names = ["w1", "w2"]
     total = Derive("total", "sum", {"of": [f"n/{name}" for name in names]})
     twice = Derive("twice", "cel", {"total": "total"}, {"expr": "total * 2"})
@@ -78,7 +78,8 @@ async def test_a_killed_server_is_replaced_and_nothing_is_lost_or_doubled(
 
 
 async def test_a_server_that_slept_through_its_lease_is_fenced(own_nats: EmbeddedNats) -> None:
-    """SIGSTOP for longer than the ack wait, then SIGCONT: what it had in hand changes nothing any more."""
+    """The server is paused for longer than the ack wait, and continues: nothing that it was doing changes the change
+    set."""
     settings = {"spark": NO_SPARK, "ack_wait": 2, "quiescent_period": 600}
     async with (
         servers(own_nats.url, "left", "right", warm=False, **settings) as both,
@@ -107,7 +108,7 @@ async def test_a_server_that_slept_through_its_lease_is_fenced(own_nats: Embedde
 
 
 async def test_of_two_owners_at_once_the_log_lets_one_write(own_nats: EmbeddedNats) -> None:
-    """The task is lost while its owner lives, and comes back to another server: neither knows of the other."""
+    """The task is lost while its owner works, and another server gets a new task: neither knows of the other."""
     key = ChangeSetKey.of("takeover", "a")
     async with (
         servers(own_nats.url, "left", "right", warm=False, spark=NO_SPARK, quiescent_period=600) as both,
@@ -122,7 +123,7 @@ async def test_of_two_owners_at_once_the_log_lets_one_write(own_nats: EmbeddedNa
             await writers.answered(ENOUGH)
             first = await owner_of(client, "a", both)
             [other] = [one for one in both if one is not first]
-            while not other.count("change_set_owned"):  # it may be the first one again that gets the task
+            while not other.count("change_set_owned"):  # the first server may get the new task again
                 await js.purge(subjects.tasks_stream)
                 await publish_task(js, subjects, key)
                 await writers.answered(1)
@@ -135,7 +136,7 @@ async def test_of_two_owners_at_once_the_log_lets_one_write(own_nats: EmbeddedNa
 
 
 async def fenced(among: Sequence[ServerProcess]) -> None:
-    """Return when one of them was told by the log that it is not the owner."""
+    """Return when the log has refused an append of one of the servers."""
     async with anyio.create_task_group() as group:
 
         async def listen(server: ServerProcess) -> None:
@@ -147,7 +148,8 @@ async def fenced(among: Sequence[ServerProcess]) -> None:
 
 
 async def test_a_server_told_to_stop_hands_over_at_once(own_nats: EmbeddedNats) -> None:
-    """SIGTERM: the tasks go back by nak, not by an ack wait, which is an hour here; and the process exits with 0."""
+    """On SIGTERM, the tasks are given back by nak, before the ack wait of an hour ends, and the process exits with
+    0."""
     settings = {"spark": NO_SPARK, "ack_wait": 3600, "quiescent_period": 600}
     async with (
         servers(own_nats.url, "left", "right", warm=False, **settings) as both,

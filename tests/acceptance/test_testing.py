@@ -1,4 +1,4 @@
-"""`rebaser.testing`: a suite of a user runs in a folder of its own, and the parts do what they say."""
+"""`rebaser.testing`: the test suite of a user runs in a separate folder, and all parts work as documented."""
 
 import subprocess
 import sys
@@ -67,7 +67,7 @@ def test_data_that_is_kept_is_found_again(tmp_path: Path) -> None:
 
 
 def test_the_environment_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be that of production."""
+    """The environment may have the settings of a production installation."""
     store = tmp_path / "blobs"
     for name, value in {"BLOBS": f"file://{store}", "PREFIX": "production", "CREATE_STREAMS": "false"}.items():
         monkeypatch.setenv(f"REBASER_{name}", value)

@@ -41,8 +41,8 @@ WORDS = ("core", "util", "net", "http", "json", "parser", "model", "view", "form
 
 
 def lines(count: int, seed: int = 1) -> Iterator[dict[str, Any]]:
-    """Yield `count` updates shaped like the import graph of many packages: sizes, files, and values derived from these.
-    """
+    """Yield `count` updates shaped like the import graph of many packages: sizes, files, and values derived from
+    these."""
     rng = random.Random(seed)
     names: list[str] = []
     rows: list[dict[str, Any]] = [{"op": "set", "id": "floor", "value": -1}]

@@ -139,8 +139,8 @@ async def one_round(url: str, options: argparse.Namespace) -> dict[str, dict[str
 
 
 async def meanwhile(client: RebaserClient, sent: dict[str, int], victim: str, flood: str) -> dict[str, float]:
-    """Return how many requests of `flood` were applied between the sending and the applying of a request of `victim`.
-    """
+    """Return how many requests of `flood` were applied between the sending and the applying of a request of
+    `victim`."""
     times: list[int] = []  # when each request of the flood was applied
     async for entry in client.entries("commits", "bench", flood):
         assert isinstance(entry.content, Commit)

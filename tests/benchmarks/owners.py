@@ -67,8 +67,8 @@ class Turns:
 
 
 async def run_server() -> None:
-    """Run a server until SIGTERM. For each line on standard input, print the longest turn since the last line, in ms.
-    """
+    """Run a server until SIGTERM. For each line on standard input, print the longest turn since the last line, in
+    ms."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(40), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
     )

@@ -1,5 +1,5 @@
-"""The benchmark of stages, in its short form: it runs, every stage occurs, and the page on scale has the same budgets.
-"""
+"""The benchmark of stages, in its short form: it runs, every stage occurs, and the page on scale has the same
+budgets."""
 
 from pathlib import Path
 

@@ -1,8 +1,8 @@
-"""Chaos by hand, as long as one likes.
+"""Runs chaos tests for any time.
 
 python -m tests.chaos --seed 7 --minutes 60 [--nemesis kill,pause] [--cluster] [--keep DIR]
 
-The seed decides which faults and which edits, not the moments at which they meet. Exit code 1 for a violation.
+The seed decides the faults and the edits, but not their timing. The exit code is 1 if there was a violation.
 """
 
 import argparse

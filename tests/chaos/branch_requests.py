@@ -1,4 +1,4 @@
-"""Draws random requests to branches, from what a model of them says that there is."""
+"""Draws random requests to branches, based on the state of a model."""
 
 import random
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ IDS = ("x", "y", "z")
 
 @dataclass
 class Asked:
-    """A request to `name`: what the product is sent, and the method of the model with its arguments. Positions in them
-    are log sequences of the product."""
+    """A request to `name`: what is sent to the product, and the method of the model with its arguments. Positions in
+    the arguments are log sequences of the product."""
 
     name: str
     method: str
@@ -27,7 +27,7 @@ class Asked:
 
 @dataclass
 class Requests:
-    """Draws requests. `logs`: by name, the log sequences of the commits of the product."""
+    """Draws requests. `logs` has, by name, the log sequences of the product's commits."""
 
     rng: random.Random
     world: World
@@ -95,5 +95,5 @@ class Requests:
         return Asked(name, "rebase", arguments, Rebase(upto, further, Strategy(strategy)))
 
     def _position(self, name: str) -> int | None:
-        """None, or the log sequence of one of the newest commits of the change set `name`."""
+        """Return None, or the log sequence of one of the newest commits of the change set `name`."""
         return self.rng.choice(self.logs[name][-6:]) if name in self.logs and self.rng.random() < 0.4 else None

@@ -1,9 +1,9 @@
-"""Random branches, edits, rebases, applies, reverts and deletions while servers die, compared with plain dictionaries.
+"""Sends random requests to branches while servers die, and compares the results with a model on plain dictionaries.
 
 `python -m tests.chaos.branches --seed 7 --seconds 60`: each author sends one request after the other in a workspace of
-its own. What the logs say was decided is decided again by the model (`tests.support.branches`), which shares no code
-with the product. Each answer must be that of the model, and each change set must be what its book says: values, status,
-base, changes and conflicts, now and at older positions.
+its own. The model (`tests.support.branches`), which shares no code with the product, decides each request again, in the
+order of the logs. Each answer must be that of the model. Each change set must have the state of its book in the model:
+values, status, base, changes and conflicts, now and at older positions.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from tests.support.owners import Engine, serving
 FAULTS = ("kill", "term", "pause")
 TRACED = 80  # requests that a report shows
 SETTINGS: dict[str, object] = {"checkpoint_bytes": 2048}
-# Refusals of the product and of the model for which both have a reason, because they look in another order.
+# Pairs of refusals, of the product and of the model, that are both right: they check in another order.
 ALIKE = {
     ("not_a_branch", "no_target"),
     ("not_its_target", "no_such_change_set"),
@@ -55,7 +55,7 @@ ALIKE = {
 
 
 class Differs(AssertionError):  # noqa: N818 - it reads as a sentence where it is raised
-    """The product and the model do not agree."""
+    """The product and the model differ."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Positions:
 
 
 class Author:
-    """Sends requests in one workspace, and decides again what its logs say."""
+    """Sends requests in one workspace, and lets the model decide again what its logs have."""
 
     def __init__(self, client: RebaserClient, js: JetStream, workspace: str, rng: random.Random) -> None:
         self.counts: Counter[str] = Counter()
@@ -84,13 +84,15 @@ class Author:
         self._rng = rng
         self._world = World()
         self._positions = Positions()
-        self._logs: dict[str, list[int]] = {}  # by name: the commits of the product that were decided again
+        self._logs: dict[str, list[int]] = {}  # by name: the commits of the product that the model has decided again
         self._requests = Requests(rng, self._world, self._logs)
         self._asked: dict[str, Asked] = {}  # by request id
-        self._sent: dict[str, int] = {}  # by request id: the newest commit that was known when it was sent
-        self._begun: dict[str, int] = {}  # by name: the first commit in the model of what an edit began
+        self._sent: dict[str, int] = {}  # by request id: the newest commit that was known when the request was sent
+        # By name: the first commit in the model of a change set that began with an edit.
+        self._begun: dict[str, int] = {}
         self._trace: deque[str] = deque(maxlen=TRACED)
-        self._settles: set[tuple[str, int]] = set()  # branches, and the commits that applied them, to be settled
+        # Branches that are to be settled, with the commits that applied them.
+        self._settles: set[tuple[str, int]] = set()
 
     async def run(self, stop: anyio.Event) -> None:
         await self._step(Asked("main", "edit", {"delta": {"x": 1, "y": 2}}, None, (Set("x", 1), Set("y", 2))))
@@ -116,7 +118,7 @@ class Author:
             await self._compare(name)
 
     async def _send(self, request: str, asked: Asked) -> str:
-        """Return the code of the refusal; empty if there was none."""
+        """Return the code of the refusal; empty if the request was applied."""
         options = {"expect_at": asked.arguments.get("at")} if asked.updates else {"action": asked.action}
         try:
             await self._client.enqueue_updates_with_reply(
@@ -126,10 +128,10 @@ class Author:
             return error.code
         return ""
 
-    # -- deciding again --------------------------------------------------------------------------------------------
+    # -- the decisions of the model --------------------------------------------------------------------------------
 
     async def _follow(self) -> dict[str, str]:
-        """Decide again what is new in the logs. Return the codes of the requests that were decided."""
+        """Let the model decide what is new in the logs. Return the codes of the requests that were decided."""
         last = (await self._js.stream_info(SUBJECTS.commits_stream)).last_sequence
         found: list[tuple[str, Commit]] = []
         for info in await self._client.branches(self._workspace):
@@ -162,7 +164,7 @@ class Author:
         return told
 
     def _again(self, asked: Asked, commit: Commit, decision: Decision) -> None:
-        """Have the model decide what `commit` decided."""
+        """Let the model decide the request that `commit` decided, and compare."""
         code = "" if decision.outcome is Outcome.SUCCESS else decision.code or decision.outcome
         if code == "purged" and self._of_another(asked):
             self.counts[f"{asked.method} purged"] += 1
@@ -171,7 +173,7 @@ class Author:
         wanted = ""
         try:
             if asked.method == "edit" and asked.name not in world.books:
-                # In the model, a commit without edits begins such a change set; in the product, its birth is 0.
+                # In the model, a commit without edits begins such a change set. In the product, its birth is 0.
                 self._begun[asked.name] = world.edit(asked.name, {}).sequence
                 self._positions.add(commit.sequence - 0.5, world.last)
             begun = self._begun.get(asked.name, 0)
@@ -189,7 +191,7 @@ class Author:
         about = {key: one for key, one in asked.arguments.items() if one not in (None, False)}
         self._trace.append(f"{commit.sequence}: {asked.method} {asked.name} {about}: {code or 'applied'}")
         if asked.method == "rebase" and wanted in ("nothing_new", "no_such_change_set") and not code:
-            return  # the product has nothing to do, and says so; also if the target did not exist at `upto`
+            return  # The product does nothing, and reports success, even if the target did not exist at `upto`.
         if wanted != code and (code, wanted) not in ALIKE and not self._refused_before(decision.request_id, code):
             raise Differs(f"{asked} in commit {commit.sequence} is {code or 'applied'}, not {wanted or 'applied'}")
         if asked.method == "apply" and not wanted:
@@ -197,8 +199,11 @@ class Author:
             self._settles.add((asked.arguments["source"], commit.sequence))
 
     def _refused_before(self, request: str, code: str) -> bool:
-        """Whether the model refuses to apply with `code` what the source was at a position that the product may have
-        read: the newest when the request was sent, or one since. A refusal does not say which it was."""
+        """Return whether the model refuses the apply with `code` for a position of the source that the product may have
+        read.
+
+        That is the newest position when the request was sent, or any later one: a refusal does not name the position.
+        """
         asked, last = self._asked[request], 0
         if asked.method != "apply" or asked.arguments["at"] is not None or not code:
             return False
@@ -217,14 +222,15 @@ class Author:
         return False
 
     def _of_another(self, asked: Asked) -> bool:
-        """Whether the request creates a change set from one that had the name of the parent before."""
+        """Return whether the request creates a change set from an earlier change set with the name of its parent."""
         if asked.method != "create" or asked.arguments["at"] is None:
             return False
         then = self._world.book(asked.arguments["parent"], self._positions.in_model(asked.arguments["at"]))
         return then.birth != self._world.book(asked.arguments["parent"]).birth
 
     def _in_model(self, asked: Asked, commit: Commit) -> dict[str, Any]:
-        """The arguments of `asked`, with positions of the model; for one that was left open, what the product read."""
+        """Return the arguments of `asked` with positions of the model. A missing position becomes the one that the
+        product read."""
         positions, arguments = self._positions, dict(asked.arguments)
         read = commit.origin if commit.kind is Kind.CREATE else commit.source
         chosen = {"create": "at", "apply": "at", "rebase": "upto"}.get(asked.method, "")
@@ -234,7 +240,8 @@ class Author:
             if arguments.get(key) is not None:
                 arguments[key] = positions.in_model(arguments[key])
         if arguments.get("upto") is not None and asked.name in self._world.books:
-            # The branch has the edits up to its base anyway, and may settle conflicts also if `upto` lies before it.
+            # The branch already has the edits up to its base, and may settle conflicts even if `upto` is before the
+            # base.
             arguments["upto"] = max(arguments["upto"], self._world.books[asked.name][-1].base)
         if asked.method == "rebase":
             arguments["anyway"] = commit.kind is Kind.REPLAY
@@ -314,7 +321,8 @@ def _of(definition: Any) -> Definition:
 
 
 async def run(seed: int, seconds: float, folder: Path, authors: int = 3) -> str:
-    """Servers die for so many seconds. Return what was done. Raises `Differs` where product and model do not agree."""
+    """Send requests for `seconds` while servers die, and return what was done. Raises `Differs` if the product and the
+    model differ."""
     rng = random.Random(seed)
     async with installation(folder, spark=False) as system:
         await system.start_servers(2, SETTINGS)
@@ -326,7 +334,8 @@ async def run(seed: int, seconds: float, folder: Path, authors: int = 3) -> str:
 
 
 async def run_calm(seed: int, seconds: float, folder: Path, authors: int = 3) -> str:
-    """As `run`, with one server, in this process, that does not die; so it decides many times as many requests."""
+    """Run like `run`, with one server in this process that does not die, so that it decides many times as many
+    requests."""
     async with embedded_nats(folder) as nats, Connection.connect(nats.url, name="branches") as connection:
         js = JetStream(connection)
         await ensure_topology(js, SUBJECTS, TopologyOptions())
@@ -341,7 +350,7 @@ async def run_calm(seed: int, seconds: float, folder: Path, authors: int = 3) ->
 
 @asynccontextmanager
 async def crew(client: RebaserClient, js: JetStream, rng: random.Random, count: int) -> AsyncIterator[Counter[str]]:
-    """Authors work in it; what they did is counted when it ends."""
+    """Run authors inside the `with` block, and count their actions when it ends."""
     authors = [Author(client, js, f"ws{number}", random.Random(rng.random())) for number in range(count)]
     stop, counts = anyio.Event(), Counter[str]()
     async with anyio.create_task_group() as group:

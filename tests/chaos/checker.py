@@ -1,14 +1,14 @@
-"""The verdict: what clients were told, held against the whole log and against what servers show at the end.
+"""The verdict: the answers that clients got are compared with the whole log, and with what servers show at the end.
 
-Invariant: every rule holds on a machine of any slowness, so what is reported is a defect. Rules, by number:
+Invariant: every rule holds on a machine of any speed, so each violation is a defect. Rules, by number:
 
- 1 the chain is unbroken and begins at nothing              7 an answer names the commit that holds its request
- 2 requests are decided in the order of the stream, once    8 what was stored before another was sent comes before it
- 3 `applied` is what is decided, and never goes back        9 a read shows the state after some commit, and no old one
- 4 `covers` never goes back, nor ahead of the log          10 nothing that was sent is in doubt or stranded at rest
- 5 a commit changes exactly what its requests ask for      11 a load by checkpoint is the fold of the whole log
- 6 nothing that was acknowledged is missing                12 derived values are those of a full recompute
-                                                           13 the dead letters are those that the log calls dead
+ 1 the chain of commits is unbroken and begins at nothing   7 an answer names the commit that holds its request
+ 2 requests are decided in the order of the stream, once    8 a request stored before another was sent precedes it
+ 3 `applied` is what is decided, and never decreases        9 a read shows the state after some commit, not too old
+ 4 `covers` never decreases, nor exceeds the log           10 at rest, every request has an outcome and none waits
+ 5 a commit changes exactly what its requests ask for      11 a load by checkpoint equals the fold of the whole log
+ 6 no acknowledged request is missing                      12 derived values equal those of a full recompute
+                                                           13 dead letters are the requests that the log calls dead
 """
 
 from bisect import bisect_left
@@ -23,12 +23,12 @@ from rebaser_core.updates import Update
 from tests.chaos.history import History, Operation, Read
 from tests.support.graphs import Book, expected, typed
 
-AROUND = 3  # commits that an excerpt shows before and after the one at fault
+AROUND = 3  # commits that an excerpt shows before and after the faulty one
 
 
 @dataclass(frozen=True)
 class Violation:
-    """Rule number, what is wrong, and where: a log sequence, or 0."""
+    """A broken rule: its number, a description, and a log sequence (0: none)."""
 
     rule: int
     change_set: str
@@ -38,8 +38,8 @@ class Violation:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One change set at rest. `shown`: its state as a client loads it; `queued`: sequences left in its queue;
-    `letters`: request id and sequence of each of its dead letters."""
+    """One change set at rest. `shown` is its state as a client loads it, `queued` the sequences left in its queue, and
+    `letters` the request id and the sequence of each of its dead letters."""
 
     change_set: str
     log: Sequence[Commit]
@@ -50,16 +50,19 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Expectations:
-    """`may_die`: a fault that servers cannot tell from a bad request was made, so one may be dead-lettered.
-    `fresh_reads`: a read that begins after an answer sees its commit. (A NATS leader that was paused and replaced may
-    answer once more from the past.)"""
+    """Which rules the faults of a round weaken.
+
+    `may_die`: there was a fault that servers cannot distinguish from a bad request, so requests may be dead.
+    `fresh_reads`: a read that begins after an answer sees the commit. (A NATS leader that was paused and replaced may
+    still answer with an older state.)
+    """
 
     may_die: bool = False
     fresh_reads: bool = True
 
 
 def check(history: History, evidence: Sequence[Evidence], expect: Expectations) -> list[Violation]:
-    """All violations of a round."""
+    """Return all violations of a round."""
     found = [Violation(6, "", trouble) for trouble in history.troubles]
     decided = {decision.request_id for one in evidence for _, decision in _decisions(one.log)}
     for one in evidence:
@@ -166,7 +169,7 @@ def _answers(log: Sequence[Commit], operations: Mapping[str, Operation]) -> Prob
     for operation in operations.values():
         for answer in operation.answers:
             if answer.kind == "stored" or operation.id not in decided:
-                continue  # what is missing is rule 6
+                continue  # a missing commit violates rule 6
             commit, decision = decided[RequestId(operation.id)]
             told = (answer.kind == "applied", answer.commit, answer.performed)
             true = (decision.outcome is Outcome.SUCCESS, commit.sequence, decision.performed)
@@ -175,7 +178,7 @@ def _answers(log: Sequence[Commit], operations: Mapping[str, Operation]) -> Prob
 
 
 def _real_time(log: Sequence[Commit], operations: Mapping[str, Operation]) -> Problems:
-    latest: Operation | None = None  # of those so far, the one that was sent last
+    latest: Operation | None = None  # of the operations so far, the one that was sent last
     for commit, decision in _decisions(log):
         operation = operations.get(decision.request_id)
         if operation is None:
@@ -234,7 +237,7 @@ def _shown(one: Evidence) -> Problems:
 
 def _derived(one: Evidence) -> Problems:
     if one.shown.owes:
-        return  # rule 10
+        return  # rule 10 reports this
     updates = list(one.shown.updates())
     found = typed(one.shown.values())
     again = Book(updates)
@@ -260,7 +263,7 @@ def _letters(one: Evidence) -> Problems:
 
 
 def folded(log: Sequence[Commit]) -> ChangeSetState:
-    """What the whole log adds up to, as far as its chain holds (rule 1 tells of the rest)."""
+    """Return the fold of the whole log, up to the first break of its chain, which rule 1 reports."""
     state = ChangeSetState()
     for commit in log:
         if commit.previous != state.last:
@@ -278,11 +281,11 @@ def _differences(told: Mapping[str, object], true: Mapping[str, object]) -> str:
     return ", ".join(f"{id_}={told.get(id_)} for {true.get(id_)}" for id_ in ids[:5]) or "another `covers`"
 
 
-# -- for people --------------------------------------------------------------------------------------------------------
+# -- reports -----------------------------------------------------------------------------------------------------------
 
 
 def excerpt(violation: Violation, evidence: Sequence[Evidence], history: History) -> str:
-    """The violation with the part of the log around it, and what the clients of those requests saw."""
+    """Return the violation with the part of the log around it, and what the clients of the requests there observed."""
     lines = [f"rule {violation.rule}, change set {violation.change_set or '-'}: {violation.text}"]
     log = next((one.log for one in evidence if one.change_set == violation.change_set), ())
     at = next((index for index, commit in enumerate(log) if commit.sequence >= violation.at), len(log))

@@ -1,8 +1,8 @@
-"""A client process: workers that edit and read the same change sets at once, and write down what they saw.
+"""A client process, whose workers edit and read the same change sets concurrently, and record what they observe.
 
 python -m tests.chaos.client '{"url": …, "name": …, "workspace": …, "change_sets": […], "seed": …, "history": PATH, …}'
 
-SIGTERM: each worker makes one last request, which has to succeed, and the process ends.
+After SIGTERM, each worker makes one last request, which has to succeed, and the process ends.
 """
 
 import json
@@ -35,8 +35,8 @@ from rebaser_core.updates import Derive
 from tests.chaos.history import LAX, Book
 from tests.support.editors import EDITORS, IDS, Edits
 
-SILENCE = 45  # seconds beyond that, awake, after which a client that was told nothing complains
-LAST_TRIES = 40  # of the request at the end, when nothing is broken any more
+SILENCE = 45  # seconds beyond the timeout, while awake, after which a call without any result is a violation
+LAST_TRIES = 40  # attempts of the last request, after all faults have ended
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class Plan:
     seed: int
     history: str
     workers: int = 4
-    timeout: float = 8.0  # seconds that a request is given
-    pause: float = 0.06  # seconds between two requests of a worker, at most
-    derived: bool = True  # whether anything is derived; that takes Spark
+    timeout: float = 8.0  # seconds until a request times out
+    pause: float = 0.06  # maximum seconds between two requests of a worker
+    derived: bool = True  # whether there are derived values, which need Spark
     large: float = 0.003  # share of requests that are too large for a message
-    wrong: float = 0.01  # share of requests that are to be refused
+    wrong: float = 0.01  # share of requests that have to be refused
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,16 @@ class Request:
     id: str
     change_set: str
     updates: list[Update]
-    origin: str | None  # the change set that it says it comes from
+    origin: str | None  # the change set that it claims to come from
 
 
 class Silent(Exception):  # noqa: N818 - what it is
-    """A call came to no end, not even to a timeout."""
+    """A call ended neither with a result nor with a timeout."""
 
 
 class Worker:
-    """Sends one request at a time. Its marker in a change set counts them, and nobody else writes there."""
+    """Sends one request at a time. In each change set, only this worker writes its marker, which counts its
+    requests."""
 
     def __init__(self, client: RebaserClient, book: Book, plan: Plan, number: int) -> None:
         self.name = f"{plan.name}-{number}"
@@ -109,7 +110,7 @@ class Worker:
                     await anyio.sleep(rng.uniform(0, 0.5))
 
     def _request(self, change_set: str) -> Request:
-        """A new request, written down."""
+        """Draw a request, and record it."""
         self._count += 1
         rng = self._random
         updates: list[Update] = [Set(f"seen/{self.name}", self._count)]
@@ -129,7 +130,7 @@ class Worker:
         if rng.random() < self._plan.wrong:
             due = rng.choice((Outcome.CONFLICTS, Outcome.DEAD))
             updates.append(Remove("never") if due is Outcome.CONFLICTS else Unset("x" * LAX.max_id_length))
-        # One that is dead comes in a blob, so that what can be read of it, its id, stands in the log.
+        # A request that will be dead has its updates in a blob, so that the message with its id is readable.
         if due is Outcome.DEAD or rng.random() < self._plan.large:
             updates += [Set(f"large/{part}", rng.choice("abc") * 200_000) for part in range(4)]
         id_ = f"{self.name}-{self._count}"
@@ -137,7 +138,7 @@ class Worker:
         return Request(id_, change_set, updates, "elsewhere" if due is Outcome.CONFLICTS else None)
 
     async def _send(self, request: Request, how: str) -> bool:
-        """Send a request; whether it was answered."""
+        """Send a request, and return whether it was answered."""
         try:
             await self._heard(lambda: self._try(request, how))
         except RequestRejected as error:
@@ -187,7 +188,8 @@ class Worker:
         self._book.note("read", cs=change_set, sent=sent, last=state.last, covers=state.covers, seen=seen, owed=owed)
 
     async def _last(self, change_set: str) -> None:
-        """Nothing is broken any more: one request that has to come through, on the connection that saw it all."""
+        """Send the last request, when all faults have ended. It has to succeed, on the connection that went through all
+        faults."""
         request = self._request(change_set)
         for _ in range(LAST_TRIES):
             if await self._send(request, "applied"):
@@ -196,8 +198,10 @@ class Worker:
         self._book.note("trouble", what=f"{self.name} could not reach anybody when all was well again")
 
     async def _heard(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Raise `Silent` if `call` takes much longer than its own timeout. Counted in naps: a process that is stopped
-        meanwhile sleeps through one of them, not through all."""
+        """Raise `Silent` if `call` takes much longer than its own timeout.
+
+        The time is counted in short sleeps: if the process is paused meanwhile, only one of them is prolonged.
+        """
         over = False
         async with anyio.create_task_group() as group:
 

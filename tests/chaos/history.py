@@ -1,7 +1,7 @@
-"""What client processes did, in their own words: one JSON object a line, written before and after each request.
+"""What client processes did, as they recorded it: one JSON object per line, written before and after each request.
 
-A line is one write, so it survives SIGKILL whole or was never written. Times are seconds of the clock that all
-processes of a machine share (CLOCK_MONOTONIC).
+Each line is one write, so a SIGKILL never leaves a part of a line. Times are seconds of the clock that all processes of
+a machine share (CLOCK_MONOTONIC).
 """
 
 import json
@@ -19,11 +19,11 @@ from rebaser_core.updates import Update, parse_update
 
 LAX = replace(
     DEFAULT_LIMITS, max_id_length=2 * DEFAULT_LIMITS.max_id_length
-)  # so that clients send what servers refuse
+)  # These limits allow clients to send what servers refuse.
 
 
 class Book:
-    """Where a client writes. `note` returns when the line is in the kernel's hands."""
+    """The file to which a client writes. `note` returns when the kernel has the line."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -34,7 +34,7 @@ class Book:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a client was told. `kind`: `stored` (enqueue returned), `applied`, `rejected`."""
+    """An answer to a request. `kind` is `stored` (enqueue has returned), `applied` or `rejected`."""
 
     kind: str
     at: float
@@ -45,7 +45,7 @@ class Answer:
 
 @dataclass
 class Operation:
-    """One request, with all answers that its client got to it. `due`: what it asks for."""
+    """One request, with all answers that its client got. `due` is the expected outcome."""
 
     id: str
     change_set: str
@@ -57,14 +57,14 @@ class Operation:
 
     @property
     def done(self) -> float | None:
-        """When the client first knew that it was stored."""
+        """Return when the client first knew that the request was stored."""
         return min((answer.at for answer in self.answers), default=None)
 
 
 @dataclass(frozen=True)
 class Read:
-    """What a client saw of a change set. `seen`: the marker of each worker; `owed`: a log sequence that has to be
-    covered, because the client was told so before it read."""
+    """A read of a change set. `seen` has the marker of each worker; `owed` is a log sequence that must be covered,
+    because an answer before the read said so."""
 
     change_set: str
     sent: float
@@ -78,7 +78,7 @@ class Read:
 class History:
     operations: dict[str, Operation] = field(default_factory=dict)
     reads: list[Read] = field(default_factory=list)
-    troubles: list[str] = field(default_factory=list)  # what no client may ever see
+    troubles: list[str] = field(default_factory=list)  # observations that no client may ever make
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, line: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""The faults. Each is made, held for a while, and taken back before its function returns, whatever happens.
+"""The faults. Each is caused, lasts for a while, and is ended before its function returns, even after an error.
 
-Which one, where and for how long is drawn from the seed; when it hits is up to the machine.
+The seed decides which fault strikes which process for how long, but not the exact moment.
 """
 
 import os
@@ -19,16 +19,16 @@ from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_core.errors import RebaserError
 from tests.chaos.system import ACK_WAIT, ENOUGH, SUBJECTS, Daemon, One, System, Three
 
-AT_ONCE = 2  # faults
+AT_ONCE = 2  # faults at the same time
 FILLER = "CHAOS_FILLER"
-FILLING = 900 * 1024  # bytes a message
-SQUEEZE = 24 * 1024 * 1024  # bytes that a squeezed server may still take
+FILLING = 900 * 1024  # bytes per message
+SQUEEZE = 24 * 1024 * 1024  # bytes that a server with limited memory may still allocate
 
-Fault = Callable[[System, random.Random], Coroutine[None, None, str]]  # returns what it did
+Fault = Callable[[System, random.Random], Coroutine[None, None, str]]  # returns a description of what it did
 
 
 async def kill(system: System, rng: random.Random) -> str:
-    """SIGKILL of a server."""
+    """Kill a server with SIGKILL."""
     daemon = rng.choice(system.servers)
     await daemon.running()
     daemon.signal(signal.SIGKILL)
@@ -37,7 +37,7 @@ async def kill(system: System, rng: random.Random) -> str:
 
 
 async def term(system: System, rng: random.Random) -> str:
-    """SIGTERM of a server: a deploy."""
+    """Stop a server with SIGTERM, as a deployment does."""
     daemon = rng.choice(system.servers)
     await daemon.running()
     daemon.signal(signal.SIGTERM)
@@ -46,14 +46,14 @@ async def term(system: System, rng: random.Random) -> str:
 
 
 async def pause(system: System, rng: random.Random) -> str:
-    """SIGSTOP of a server, mostly for longer than its lease."""
+    """Pause a server with SIGSTOP, mostly for longer than its lease."""
     daemon, seconds = rng.choice(system.servers), ACK_WAIT * rng.uniform(0.7, 3)
     await _stopped(daemon, seconds)
     return f"{daemon.name} {seconds:.1f} s"
 
 
 async def client(system: System, rng: random.Random) -> str:
-    """SIGKILL of a client, or SIGSTOP."""
+    """Kill a client with SIGKILL, or pause it with SIGSTOP."""
     daemon = rng.choice(system.clients)
     if rng.random() < 0.5:
         await daemon.running()
@@ -65,9 +65,9 @@ async def client(system: System, rng: random.Random) -> str:
 
 
 async def cut(system: System, rng: random.Random) -> str:
-    """The connection of one process breaks, several times."""
+    """Break the connection of one process several times."""
     daemon, times, broken = rng.choice([*system.servers, *system.clients]), rng.randint(1, 5), 0
-    while broken < times:  # who is just not connected comes back
+    while broken < times:  # a process that is not connected now will connect again
         for link in daemon.links:
             broken += await link.cut()
         await anyio.sleep(rng.uniform(0, 0.6))
@@ -75,7 +75,7 @@ async def cut(system: System, rng: random.Random) -> str:
 
 
 async def partition(system: System, rng: random.Random) -> str:
-    """One process reaches nobody: refused, or worse, bytes get lost on the way while connections stand."""
+    """Separate one process from all others: connections are refused, or they stay open while their bytes are lost."""
     daemon, seconds = rng.choice([*system.servers, *system.clients]), ACK_WAIT * rng.uniform(0.3, 3)
     silent = rng.random() < 0.5
     try:
@@ -87,7 +87,7 @@ async def partition(system: System, rng: random.Random) -> str:
                 await link.cut()
         await anyio.sleep(seconds)
         for link in daemon.links if silent and rng.random() < 0.5 else ():
-            await link.cut()  # what was on its way is lost, else it arrives late
+            await link.cut()  # otherwise, bytes that are on their way would arrive late
     finally:
         for link in daemon.links:
             link.heal()
@@ -95,7 +95,7 @@ async def partition(system: System, rng: random.Random) -> str:
 
 
 async def delay(system: System, rng: random.Random) -> str:
-    """A slow network, for everybody or for one process."""
+    """Slow the network down, for everybody or for one process."""
     daemon = rng.choice([None, *system.servers, *system.clients])
     links = system.links if daemon is None else daemon.links
     late, seconds = rng.uniform(0.002, 0.08), rng.uniform(1, 4)
@@ -110,7 +110,7 @@ async def delay(system: System, rng: random.Random) -> str:
 
 
 async def memory(system: System, rng: random.Random) -> str:
-    """A server gets no more memory, and then the OOM killer gets the server."""
+    """Limit a server's memory, and then kill the server, as the OOM killer does."""
     daemon, seconds = rng.choice(system.servers), rng.uniform(0.5, 2.5)
     await system.server_up(daemon)
     pid = await daemon.running()
@@ -127,7 +127,7 @@ async def memory(system: System, rng: random.Random) -> str:
 
 
 async def spark(system: System, rng: random.Random) -> str:
-    """SIGKILL of Spark, whatever it computes."""
+    """Kill Spark with SIGKILL, whatever it is computing."""
     await system.spark.restart()
     return "restarted"
 
@@ -136,7 +136,7 @@ async def spark(system: System, rng: random.Random) -> str:
 
 
 async def nats(system: System, rng: random.Random) -> str:
-    """SIGKILL of nats-server, and a new start on what it had stored."""
+    """Kill nats-server with SIGKILL, and start it again with its stored data."""
     assert isinstance(system.nats, One)
     seconds = rng.choice((0.0, rng.uniform(0, 3)))
     await system.nats.server.kill()
@@ -147,7 +147,7 @@ async def nats(system: System, rng: random.Random) -> str:
 
 
 async def freeze(system: System, rng: random.Random) -> str:
-    """SIGSTOP of nats-server."""
+    """Pause nats-server with SIGSTOP."""
     assert isinstance(system.nats, One)
     pid, seconds = system.nats.server.pid, rng.uniform(0.3, 4)
     os.kill(pid, signal.SIGSTOP)
@@ -159,7 +159,7 @@ async def freeze(system: System, rng: random.Random) -> str:
 
 
 async def disk(system: System, rng: random.Random) -> str:
-    """JetStream may store no more, until somebody makes room."""
+    """Fill JetStream's storage, and make room again."""
     seconds = rng.uniform(1, 4)
     async with system.jetstream() as js:
         try:
@@ -172,7 +172,7 @@ async def disk(system: System, rng: random.Random) -> str:
 
 
 async def fill(js: JetStream) -> int:
-    """Store until nothing more is taken; returns the bytes that fitted."""
+    """Store messages until no more are accepted, and return their bytes."""
     stored = 0
     await js.ensure_stream({"name": FILLER, "subjects": [FILLER], "storage": "file", "discard": "new"})
     while True:
@@ -186,7 +186,7 @@ async def fill(js: JetStream) -> int:
 
 
 async def free(js: JetStream) -> None:
-    """Make room again; tried until it is done."""
+    """Make room again; repeated until it succeeds."""
     while True:
         try:
             await js.call(f"STREAM.DELETE.{FILLER}")
@@ -202,7 +202,7 @@ async def free(js: JetStream) -> None:
 
 
 async def leader(system: System, rng: random.Random) -> str:
-    """SIGKILL of the node that leads a stream; it comes back."""
+    """Kill the node that leads a stream, and start it again."""
     assert isinstance(system.nats, Three)
     cluster, stream = system.nats.cluster, _any_stream(rng)
     node = await cluster.leader_of(stream)
@@ -214,14 +214,14 @@ async def leader(system: System, rng: random.Random) -> str:
 
 
 async def stepdown(system: System, rng: random.Random) -> str:
-    """A stream gets another leader."""
+    """Make another node the leader of a stream."""
     assert isinstance(system.nats, Three)
     stream = _any_stream(rng)
     return f"{stream} to {await system.nats.cluster.stepdown(stream)}"
 
 
 async def node(system: System, rng: random.Random) -> str:
-    """SIGSTOP of the node that leads a stream: long enough for another to be elected, sometimes."""
+    """Pause the node that leads a stream with SIGSTOP, sometimes for long enough that another one is elected."""
     assert isinstance(system.nats, Three)
     cluster, stream, seconds = system.nats.cluster, _any_stream(rng), rng.uniform(1, 8)
     name = await cluster.leader_of(stream)
@@ -239,7 +239,7 @@ def _any_stream(rng: random.Random) -> str:
 
 # ----------------------------------------------------------------------------------------------------------------------
 
-# Name, function, and what it takes for itself while it lasts.
+# Name, function, and the part of the system that no other fault may use at the same time.
 _ANYWHERE: dict[str, tuple[Fault, str]] = {
     "kill": (kill, "server"),
     "term": (term, "server"),
@@ -261,12 +261,12 @@ _THREE: dict[str, tuple[Fault, str]] = {
 
 
 def kinds(clustered: bool) -> dict[str, tuple[Fault, str]]:
-    """What can be done to a cluster, or to a single nats-server, and to what is around it."""
+    """Return the faults for a cluster or for a single nats-server, with those of the parts around it."""
     return _ANYWHERE | (_THREE if clustered else _ONE)
 
 
 class Nemesis:
-    """Makes faults for some time, each kind at least once, a few at a time."""
+    """Causes faults for some time, each kind at least once, and a few at the same time."""
 
     def __init__(self, system: System, rng: random.Random, names: list[str]) -> None:
         self.counts: Counter[str] = Counter()
@@ -278,7 +278,7 @@ class Nemesis:
         self._began = time.monotonic()
 
     async def run(self, seconds: float) -> None:
-        """Returns when the last fault is over."""
+        """Cause faults, and return when the last one is over."""
         missing = set(self._kinds)
         deck: list[str] = []
         async with anyio.create_task_group() as group:

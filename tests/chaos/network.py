@@ -1,6 +1,6 @@
-"""The network between processes: each process reaches what it needs through links of its own, and links can be broken.
+"""The network between processes: each process reaches the others through its own links, which tests can break.
 
-Bytes are passed on as they are, so that a link carries NATS and gRPC alike.
+Links forward bytes without reading them, so they carry NATS and gRPC alike.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -12,7 +12,8 @@ from anyio.abc import SocketAttribute, SocketStream
 
 
 class Link:
-    """A port on loopback that leads to another one. `delay` (seconds) is added to each chunk, both ways."""
+    """A port on loopback that forwards to another port. `delay` (seconds) is added to each chunk, in both
+    directions."""
 
     def __init__(self, port: int, target: Callable[[], int]) -> None:
         self.port = port
@@ -24,14 +25,14 @@ class Link:
         self._open: set[SocketStream] = set()
 
     async def cut(self) -> int:
-        """Break what is connected; who comes again is let in, unless `refusing`. Returns how many connections broke."""
+        """Break all connections, and return their number. New ones are accepted, unless `refusing`."""
         broken = list(self._open)
         for stream in broken:
             await anyio.aclose_forcefully(stream)
         return len(broken) // 2
 
     def stall(self) -> None:
-        """Connections stay and carry nothing any more."""
+        """Keep connections open, but forward nothing any more."""
         self._flows = anyio.Event()
 
     def heal(self) -> None:
@@ -46,7 +47,7 @@ class Link:
             try:
                 server = await anyio.connect_tcp("127.0.0.1", self.target())
             except OSError:
-                return  # nobody is there just now
+                return  # no process listens there at present
             pair = {client, server}
             self._open |= pair
             try:
@@ -69,13 +70,13 @@ class Link:
 
 
 class Network:
-    """Makes links. Use `network`."""
+    """Makes links. Use `network` to create one."""
 
     def __init__(self, group: anyio.abc.TaskGroup) -> None:
         self._group = group
 
     async def link(self, target: Callable[[], int]) -> Link:
-        """A link to what listens on port `target()` of loopback at the time of a connection."""
+        """Make a link to the port `target()` on loopback, which is asked for each connection."""
         link: Link = await self._group.start(self._listen, target)
         return link
 

@@ -1,4 +1,4 @@
-"""Waits until nothing moves any more, and then collects what the checker wants to see."""
+"""Waits until all work is done, and then collects the evidence for the checker."""
 
 from collections.abc import Sequence
 
@@ -21,8 +21,8 @@ NAPS = 480
 async def at_rest(
     system: System, keys: Sequence[ChangeSetKey], *, owned: bool = False
 ) -> tuple[list[Evidence], list[Violation]]:
-    """Evidence about every change set that has a log, and complaints about those that do not come to rest. `owned`:
-    owners keep what is quiet, so there may be tasks."""
+    """Return evidence about every change set that has a log, and violations for those whose work does not end. With
+    `owned`, owners keep idle change sets, so there may be tasks."""
     complaints: list[Violation] = []
     async with system.jetstream() as js, system.client() as client:
         reader = StateLoader(js, SUBJECTS, open_blobs(None, js, SUBJECTS.blobs_bucket))
@@ -43,7 +43,7 @@ async def at_rest(
 
 
 async def _why_not_quiet(js: JetStream, reader: StateLoader, key: ChangeSetKey, owned: bool) -> str:
-    """What `key` still waits for, or nothing."""
+    """Return what `key` still waits for; empty if nothing."""
     try:
         last = await reader.last(key)
         applied = last.applied.sequence if last is not None and last.applied is not None else 0

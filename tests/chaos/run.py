@@ -1,4 +1,4 @@
-"""Rounds of chaos: clients write, faults are made, faults stop, everything comes to rest, the checker looks."""
+"""Rounds of chaos: clients write, faults strike, the faults end, all work is done, and the checker checks."""
 
 import random
 import time
@@ -14,12 +14,13 @@ from tests.chaos.rest import at_rest
 from tests.chaos.system import System, installation
 
 SHOWN = 8  # violations in a report
-ROUNDS = 3  # that an installation lives for
+ROUNDS = 3  # rounds for which an installation is used
 
 
 @dataclass(frozen=True)
 class Options:
-    """`seconds` of faults; a round has `round_seconds` of them. `nemeses`: none given are all."""
+    """The options of a run. `seconds` is the total time of faults, `round_seconds` that of one round. No `nemeses`
+    means all."""
 
     seed: int
     seconds: float
@@ -41,7 +42,8 @@ class Report:
     seed: int
     faults: Counter[str] = field(default_factory=Counter)
     operations: Counter[str] = field(default_factory=Counter)
-    told: Counter[str] = field(default_factory=Counter)  # by servers: what followed from the faults
+    # Warnings and errors in the logs of servers, which show the effects of faults.
+    told: Counter[str] = field(default_factory=Counter)
     rounds: int = 0
     violations: int = 0
     text: str = ""
@@ -58,7 +60,7 @@ class Report:
 
 
 async def run(options: Options, folder: Path) -> Report:
-    """As many rounds as the time asks for; the first that finds something is the last."""
+    """Run rounds until the time is over, or until the first violation."""
     rng = random.Random(options.seed)
     report = Report(options.seed)
     left = options.seconds
@@ -81,7 +83,7 @@ def _counts(counted: Counter[str]) -> str:
 
 
 async def play(system: System, options: Options, seconds: float, rng: random.Random, report: Report) -> None:
-    """One round, on a workspace of its own."""
+    """Run one round in a workspace of its own."""
     report.rounds += 1
     began = time.monotonic()
     workspace = f"round{report.rounds}"

@@ -1,5 +1,7 @@
-"""The installation under test: nats-server (one, or a cluster of three), servers, clients and Spark, all of them
-processes, and between them links that can be broken. What ends is started again, as an operator's supervisor would.
+"""The installation under test: nats-server (one, or a cluster of three), servers, clients and Spark.
+
+All of them are processes, connected by links that can be broken. A process that has ended is started again, as a
+supervisor does.
 """
 
 import json
@@ -34,15 +36,15 @@ from tests.support.commands import ROOT, environment
 from tests.support.fleet import NO_SPARK, ServerProcess, launched
 
 ACK_WAIT = 2.0  # seconds
-STORE = 160 * 1024 * 1024  # bytes that the single nats-server may store
-ENOUGH = 240.0  # seconds; only against hanging
+STORE = 160 * 1024 * 1024  # storage limit of the single nats-server in bytes
+ENOUGH = 240.0  # seconds; a bound against hanging
 TOLD = ("warning", "error", "critical")
-RESTART = 0.2  # seconds until what ended is started again
+RESTART = 0.2  # seconds until a process that has ended is started again
 SUBJECTS = Subjects("")
 
 
 class Nats(Protocol):
-    """The nats-server, or the cluster."""
+    """A single nats-server, or a cluster."""
 
     @property
     def ports(self) -> list[int]: ...
@@ -60,7 +62,7 @@ class One:
 
 
 class Three:
-    """A cluster of three."""
+    """A cluster of three nats-servers."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -71,7 +73,7 @@ class Three:
 
 
 class Spark:
-    """A Spark Connect server that is always found at the same address, however often it dies."""
+    """A Spark Connect server that keeps its address when it is restarted."""
 
     def __init__(self, folder: Path) -> None:
         self.url = NO_SPARK
@@ -86,7 +88,7 @@ class Spark:
         self.url = f"sc://localhost:{link.port}/;token={self._token}"
 
     async def restart(self) -> None:
-        """SIGKILL in the middle of whatever it does, and another one in its place."""
+        """Kill Spark with SIGKILL, whatever it is doing, and start another one."""
         await self.stop()
         await self._launch()
 
@@ -104,13 +106,13 @@ class Spark:
 
 @dataclass
 class Daemon:
-    """One place in the fleet, whichever process fills it. `wanted`: whether one should."""
+    """A server of the fleet, which is restarted as a new process. `wanted` says whether it should run."""
 
     name: str
     links: list[Link]
     process: ServerProcess | None = None
     client: anyio.abc.Process | None = None
-    killed: set[int] = field(default_factory=set)  # pids that were made to end
+    killed: set[int] = field(default_factory=set)  # process ids that a fault has killed
     lives: int = 0
 
     @property
@@ -119,7 +121,7 @@ class Daemon:
         return running.pid if running is not None and running.returncode is None else None
 
     async def running(self) -> int:
-        """The pid of whoever fills the place, as soon as somebody does."""
+        """Return the process id once the server runs."""
         while True:
             pid = self.pid
             if pid is not None:
@@ -127,7 +129,7 @@ class Daemon:
             await anyio.sleep(RESTART / 2)
 
     def signal(self, number: signal.Signals) -> None:
-        """To whoever fills the place, if anybody does."""
+        """Send a signal to the process, if it runs."""
         pid = self.pid
         if pid is not None:
             if number in (signal.SIGKILL, signal.SIGTERM):
@@ -140,16 +142,16 @@ class Daemon:
 
 
 class System:
-    """Make one with `installation`."""
+    """The whole installation; `installation` makes it."""
 
     def __init__(self, nats: Nats, spark: Spark, net: Network, folder: Path, group: anyio.abc.TaskGroup) -> None:
         self.nats = nats
         self.spark = spark
         self.folder = folder
-        self.histories = folder  # where clients write
+        self.histories = folder  # the folder to which clients write their histories
         self.servers: list[Daemon] = []
         self.clients: list[Daemon] = []
-        self.ended: list[str] = []  # processes that ended and nobody had made them
+        self.ended: list[str] = []  # processes that ended although no fault ended them
         self._processes: list[ServerProcess] = []
         self._net = net
         self._group = group
@@ -157,7 +159,7 @@ class System:
 
     @property
     def direct(self) -> str:
-        """Nats, with no link between."""
+        """Return the URL of NATS without a link in between."""
         return ",".join(f"nats://127.0.0.1:{port}" for port in self.nats.ports)
 
     @property
@@ -167,13 +169,14 @@ class System:
     # -- servers ---------------------------------------------------------------------------------------------------
 
     async def start_servers(self, count: int, settings: dict[str, object]) -> None:
-        """Start them side by side; returns when all are ready, and derive if Spark is there."""
+        """Start servers at the same time, and return when all are ready, and can compute derived values if there is
+        Spark."""
         given: dict[str, object] = {
             "spark": self.spark.url,
             "ack_wait": ACK_WAIT,
             "quiescent_period": 1,
             "sweep_interval": 2,
-            "checkpoint_bytes": 8192,  # so that those who take over load one, and fold what came after it
+            "checkpoint_bytes": 8192,  # small, so that a new owner loads a checkpoint and folds the log after it
             "replicas": min(len(self.nats.ports), 3),
             "scratch": self.folder / "spark",
         } | settings
@@ -188,7 +191,7 @@ class System:
                 await daemon.process.wait_for("dvu_ready", limit=ENOUGH)
 
     async def server_up(self, daemon: Daemon) -> ServerProcess:
-        """Return when whoever fills the place takes tasks."""
+        """Return when the server accepts tasks."""
         with anyio.fail_after(ENOUGH):
             while True:
                 server = daemon.process
@@ -208,14 +211,14 @@ class System:
             await anyio.sleep(RESTART)
 
     def told(self) -> Counter[str]:
-        """What servers had to say so far, warnings and worse, by event: it shows which faults took hold."""
+        """Return how often servers have logged each warning and error so far, which shows the effects of faults."""
         events = (event for process in self._processes for event in process.events)
         return Counter(str(event["event"]) for event in events if event.get("level") in TOLD)
 
     # -- clients ---------------------------------------------------------------------------------------------------
 
     async def start_clients(self, count: int, plan: dict[str, Any], rng: random.Random) -> None:
-        """Start them on a workspace; each life of a client writes a history of its own."""
+        """Start clients on a workspace. After each start, a client writes a new history."""
         self._clients_wanted = True
         for daemon in self.clients:
             daemon.lives = 0
@@ -225,7 +228,7 @@ class System:
             self._group.start_soon(self._keep_client, daemon, plan, random.Random(rng.random()))
 
     async def stop_clients(self) -> list[str]:
-        """Let them finish; returns complaints about those that did not."""
+        """Let the clients finish, and return complaints about those that did not."""
         self._clients_wanted = False
         complaints: list[str] = []
         async with anyio.create_task_group() as group:
@@ -236,7 +239,7 @@ class System:
     async def _stop_client(self, daemon: Daemon, complaints: list[str]) -> None:
         with anyio.move_on_after(ENOUGH):
             while daemon.client is not None:
-                # Before it says so, the signal would end it as SIGKILL does.
+                # Before the client has said that it runs, SIGTERM would end it as SIGKILL does.
                 if daemon.pid not in (None, *daemon.killed) and self.history_of(daemon).stat().st_size:
                     daemon.signal(signal.SIGTERM)
                 await anyio.sleep(0.05)
@@ -245,7 +248,7 @@ class System:
         daemon.signal(signal.SIGKILL)
 
     def start_histories(self, name: str) -> None:
-        """From now on clients write into a folder of this name."""
+        """Let clients write to a folder of this name from now on."""
         self.histories = self.folder / name
         self.histories.mkdir()
 
@@ -303,7 +306,8 @@ class System:
 async def installation(
     folder: Path, *, clustered: bool = False, spark: bool = True, **nats_options: Any
 ) -> AsyncIterator[System]:
-    """Nats and Spark are up when this is entered; servers and clients are not. `nats_options`: see `embedded_nats`."""
+    """Start NATS and Spark, and yield the system without servers and clients. `nats_options` are those of
+    `embedded_nats`."""
     async with AsyncExitStack() as stack:
         nats: One | Three
         if clustered:
@@ -324,8 +328,8 @@ async def installation(
 
 
 async def _keep_whole_log(system: System) -> None:
-    """Make the log's stream refuse purges, so that the checker sees all of it. Checkpoints are written and read all the
-    same; what a purge does to a reader is tested where the log is followed as it grows (test_nothing_stale)."""
+    """Make the stream of logs refuse purges, so that the checker sees whole logs. Checkpoints are still written and
+    read. How purges affect readers is tested where the log is followed as it grows (test_nothing_stale)."""
     replicas = min(len(system.nats.ports), 3)
     configs = streams(SUBJECTS, TopologyOptions(replicas=replicas, ack_wait=ACK_WAIT))
     [config] = [one for one in configs if one["name"] == SUBJECTS.commits_stream]

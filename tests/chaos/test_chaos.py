@@ -1,4 +1,4 @@
-"""Chaos, in the short form that the suite can afford; `python -m tests.chaos` has the long one."""
+"""A short form of the chaos tests; `python -m tests.chaos` runs the long form."""
 
 import os
 import random
@@ -25,14 +25,14 @@ def judge(report: Report, *events: str) -> None:
 async def test_a_quarter_of_the_faults_around_one_nats_server(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """Which quarter is drawn anew in each run, and told at the end of it."""
+    """The quarter is drawn anew in each run, and printed at its end."""
     known = Options(SEED, seconds=5).names()
     drawn = sorted(random.SystemRandom().sample(known, -(-len(known) // 4)))
     record_property("told", f"chaos: {' '.join(drawn)}")
     await under_faults(tmp_path, tuple(drawn))
 
 
-@pytest.mark.long  # a minute; the short form makes a quarter of them, drawn anew in each run
+@pytest.mark.long  # a minute; the short form draws a quarter of the faults in each run
 @pytest.mark.spark
 async def test_every_fault_around_one_nats_server(tmp_path: Path) -> None:
     report = await under_faults(tmp_path, ())
@@ -42,7 +42,7 @@ async def test_every_fault_around_one_nats_server(tmp_path: Path) -> None:
 async def under_faults(folder: Path, nemeses: tuple[str, ...]) -> Report:
     options = Options(
         SEED, seconds=5, nemeses=nemeses, servers=2, clients=2
-    )  # longer: each fault is made once at least
+    )  # long enough that each fault strikes at least once
     report = await run(options, folder)
     judge(report, "applied", "stored", "dvu")
     assert set(report.faults) == set(options.names())
@@ -60,9 +60,9 @@ async def test_branches_are_what_plain_dictionaries_say_while_servers_die(
     print(await branches.run(seed, seconds, tmp_path))
 
 
-@pytest.mark.long  # half a minute; the acceptance test of a cluster kills a leader as well
+@pytest.mark.long  # half a minute; the acceptance test of a cluster kills a leader, too
 async def test_leaders_of_a_cluster_die(tmp_path: Path) -> None:
-    """Three copies of each stream; the nodes that lead them are killed, paused and relieved, and servers die, too."""
+    """Each stream has three copies. The nodes that lead them are killed, paused and replaced, and servers die, too."""
     nemeses = ("leader", "stepdown", "node", "kill")
     options = Options(SEED, seconds=10, clustered=True, nemeses=nemeses, servers=2, clients=2, spark=False)
     report = await run(options, tmp_path)

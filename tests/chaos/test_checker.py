@@ -1,4 +1,4 @@
-"""The checker itself: it finds nothing in a good history, and each kind of lie in one that was tampered with."""
+"""The checker finds no violation in a correct history, and each kind of violation in one that was falsified."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -34,7 +34,8 @@ class Case:
 
 
 def good() -> Case:
-    """Two workers on one change set: three requests in two commits, a DVU, a checkpoint, and one more request."""
+    """Return a correct case: two workers on one change set, three requests in two commits, a DVU, a checkpoint, and one
+    more request."""
     history = History()
     for id_, sent, updates in (
         ("a-1", 1.0, (Set("seen/a", 1), Set("n", 2), Derive("twice", "sum", {"of": ["n", "n"]}))),
@@ -165,7 +166,7 @@ def innocent_dead(case: Case) -> None:
 
 
 def refused(case: Case) -> None:
-    """As it should be: the last request asks for something that cannot be."""
+    """Falsify nothing yet: the last request asks for something impossible, and is refused."""
     innocent_dead(case)
     case.operation("b-2").due = Outcome.DEAD
 

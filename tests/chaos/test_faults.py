@@ -1,4 +1,4 @@
-"""One fault at a time, made on purpose, with what has to follow from it."""
+"""Causes one fault at a time, and checks its consequences."""
 
 import os
 import random
@@ -28,8 +28,8 @@ from tests.support.history import check_history, check_replies, commit_of, commi
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
 
-ENOUGH = 240.0  # seconds; only against hanging
-SOME = 20  # events that a test waits for before it goes on
+ENOUGH = 240.0  # seconds; a bound against hanging
+SOME = 20  # events that a test waits for before it continues
 KEYS = [ChangeSetKey.of("faults", f"cs{number}") for number in range(3)]
 
 
@@ -43,12 +43,12 @@ class Load:
         return read_history(self.system.histories.glob("*.jsonl"))
 
     async def more(self, *events: str) -> None:
-        """Return when `SOME` more of each of these events stand in the histories."""
+        """Return when the histories have `SOME` more of each of these events."""
         before = self.history().counts
         await until(lambda: all(self.history().counts[event] >= before[event] + SOME for event in events))
 
     async def finish(self, *, owned: bool = False) -> list[Evidence]:
-        """Stop, come to rest, and check everything."""
+        """Stop the clients, wait until all work is done, and check everything."""
         complaints = await self.system.stop_clients()
         evidence, restless = await at_rest(self.system, KEYS, owned=owned)
         history = self.history()
@@ -62,7 +62,7 @@ class Load:
 async def under_load(
     folder: Path, settings: Mapping[str, object] = MappingProxyType({}), **options: Any
 ) -> AsyncIterator[tuple[System, Load]]:
-    """Two servers, no Spark, two clients that have had answers."""
+    """Start two servers without Spark, and two clients, and yield when the clients have got answers."""
     async with installation(folder, spark=False, **options) as system:
         await system.start_servers(2, dict(settings))
         load = Load(system)
@@ -93,7 +93,7 @@ async def last_owner(system: System, key: ChangeSetKey) -> Daemon:
 
 
 def terms(log: Sequence[Commit]) -> list[Commit]:
-    """The first commit of each owner's term."""
+    """Return the first commit of each owner's term."""
     return [
         commit
         for before, commit in zip((None, *log), log, strict=False)
@@ -102,8 +102,8 @@ def terms(log: Sequence[Commit]) -> list[Commit]:
 
 
 async def test_a_server_that_slept_three_leases_is_fenced_and_works_again(tmp_path: Path) -> None:
-    """SIGSTOP for three ack waits, then SIGCONT. What it had in hand lands nowhere: each of its terms begins where it
-    has loaded the log. Then the other server leaves, and the sleeper takes everything up again."""
+    """The server is paused for three ack waits. None of its pending writes succeeds: each of its terms begins after it
+    has loaded the log. Then the other server leaves, and this one takes everything over again."""
     async with under_load(tmp_path, {"quiescent_period": 600}) as (system, load):
         sleeper = await last_owner(system, KEYS[0])
         [other] = [daemon for daemon in system.servers if daemon is not sleeper]
@@ -114,7 +114,7 @@ async def test_a_server_that_slept_three_leases_is_fenced_and_works_again(tmp_pa
         sleeper.signal(signal.SIGCONT)
         assert (await process.wait_for("lease_lost"))["owned"] > 0
         await load.more("applied", "stored")
-        other.signal(signal.SIGSTOP)  # so that it takes part no more
+        other.signal(signal.SIGSTOP)  # takes no further part
         await until_owned_by(system, sleeper)
         await load.more("applied")
         other.signal(signal.SIGCONT)
@@ -133,7 +133,7 @@ async def test_a_server_that_slept_three_leases_is_fenced_and_works_again(tmp_pa
 
 
 async def until_owned_by(system: System, daemon: Daemon) -> None:
-    """Return when it has written the last commit of every change set."""
+    """Return when the server has written the last commit of every change set."""
     with anyio.fail_after(ENOUGH):
         while True:
             if {(await last_owner(system, key)).name for key in KEYS} == {daemon.name}:
@@ -141,10 +141,10 @@ async def until_owned_by(system: System, daemon: Daemon) -> None:
             await anyio.sleep(0.2)
 
 
-@pytest.mark.long  # a full disk is as good, and in the suite
+@pytest.mark.long  # the test of a full disk is similar, and not long
 async def test_nats_may_store_no_more_and_then_may_again(tmp_path: Path) -> None:
-    """The limit of nats-server is reached: clients get errors, or answers to what was stored before; and when there is
-    room, everything goes on by itself."""
+    """nats-server reaches its storage limit. Clients get errors, or answers about what was stored before. When there is
+    room again, all work continues automatically."""
     async with under_load(tmp_path) as (system, load), system.jetstream() as js:
         await fill(js)
         await load.more("failed")
@@ -167,8 +167,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_the_disk_is_full_and_then_it_is_not(tmp_path: Path, small_disk: Path) -> None:
-    """Writes of nats-server fail. It gives up JetStream, and is started again when there is room: clients got errors or
-    answers, nothing that was acknowledged is lost, and no server or client had to be started again."""
+    """Writes of nats-server fail, it disables JetStream, and it is restarted when there is room. Clients got errors or
+    answers, nothing that was acknowledged is lost, and no server or client had to be restarted."""
     async with under_load(tmp_path, data_dir=small_disk / "nats", sync_interval="always") as (system, load):
         assert isinstance(system.nats, One)
         ballast = small_disk / "ballast"
@@ -183,7 +183,7 @@ async def test_the_disk_is_full_and_then_it_is_not(tmp_path: Path, small_disk: P
 
 
 def fill_up(ballast: Path) -> None:
-    """Take all that is left of a disk."""
+    """Fill the rest of a disk."""
     with ballast.open("wb", buffering=0) as file:
         for size in (2**20, 2**12, 1):
             try:
@@ -206,8 +206,8 @@ def gate(inputs, params):
 
 @pytest.fixture
 def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder, and a function `gate` for processes started from now on: it says there that it runs, and returns its
-    input when it may."""
+    """Install a function `gate` for processes started from now on, and return the folder through which it communicates.
+    It reports there that it runs, and returns its input when a test allows it."""
     folder = tmp_path / "gate"
     info = folder / "chaos_gate-1.0.dist-info"
     info.mkdir(parents=True)
@@ -218,10 +218,11 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.long  # half a minute; `test_chaos` kills Spark as well, though not for certain inside an update
+@pytest.mark.long  # half a minute; `test_chaos` kills Spark, too, but not certainly during an update
 @pytest.mark.spark
 async def test_spark_dies_in_the_middle_of_a_dvu(own_nats: EmbeddedNats, gate: Path, tmp_path: Path) -> None:
-    """The JVM is killed while a worker computes: requests go on, the server has another JVM, and the DVU is done."""
+    """The JVM is killed while a worker computes: requests are applied, the server starts another JVM, and the DVU is
+    completed."""
     async with (
         servers(own_nats.url, "alone", quiescent_period=600, scratch=tmp_path / "spark") as [server],
         RebaserClient.connect(own_nats.url) as client,
@@ -244,7 +245,7 @@ async def test_spark_dies_in_the_middle_of_a_dvu(own_nats: EmbeddedNats, gate: P
 
 
 async def jvm_of(pid: int) -> int:
-    """The embedded Spark of a server."""
+    """Return the process id of a server's embedded Spark."""
     done = await anyio.run_process(["ps", "-o", "pid=,comm=", "--ppid", str(pid)])
     [jvm] = [line.split()[0] for line in done.stdout.decode().splitlines() if "java" in line]
     return int(jvm)

@@ -1,5 +1,5 @@
-"""The links of all pages have targets, named files and functions exist, and the README of a folder lists its contents.
-"""
+"""The links of all pages have targets, named files and functions exist, and the README of a folder lists its
+contents."""
 
 import importlib.util
 import re
@@ -106,8 +106,8 @@ def test_the_map_of_a_folder_lists_what_is_in_it(page: Path) -> None:
 
 
 def test_each_package_with_a_guide_has_a_map() -> None:
-    """The page of the JetStream layer has tables of rules instead, which `tests/unit/test_jetstream_readme.py` checks.
-    """
+    """The page of the JetStream layer has tables of rules instead, which `tests/unit/test_jetstream_readme.py`
+    checks."""
     without = {name(page) for page in MAPS if not map_of(page)}
     assert without == {"rebaser_client/jetstream/README.md"}
 

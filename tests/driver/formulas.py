@@ -1,5 +1,5 @@
-"""Draws formulas with their expected results, which follow from the rules of the language and from no other evaluator.
-"""
+"""Draws formulas with their expected results, which follow from the rules of the language and from no other
+evaluator."""
 
 import math
 import random

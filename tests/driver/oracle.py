@@ -18,8 +18,8 @@ Book: TypeAlias = dict[str, Wire]  # the edit that last defined each id
 
 
 class Found(NamedTuple):
-    """The expected value of an id, or why it has none. `message` is given only where its text follows from the graph.
-    """
+    """The expected value of an id, or why it has none. `message` is given only where its text follows from the
+    graph."""
 
     state: str
     value: Any = None

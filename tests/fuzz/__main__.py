@@ -1,4 +1,4 @@
-"""Fuzzing by hand.
+"""Runs fuzzing for any time.
 
 python -m tests.fuzz readers --seconds 3600 --seed 1       damaged inputs for each reader, in turn
 python -m tests.fuzz messages --count 1000000 --seed 1     damaged messages through a real server
@@ -18,7 +18,7 @@ from tests.fuzz.messages import fuzz_messages
 from tests.fuzz.run import Found, Stats, keep, run
 from tests.fuzz.targets import TARGETS
 
-TURN = 10.0  # seconds for one target, until the next has its turn
+TURN = 10.0  # seconds for one target before the next
 
 
 def main() -> int:
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def fuzz_targets(names: list[str], seconds: float, seed: int) -> int:
-    """All of `names`, in turns, each turn with a seed of its own; 1 if anything was found."""
+    """Fuzz all of `names` in turns, each with a new seed. Return 1 if a defect was found."""
     began = time.monotonic()
     totals = {name: Stats() for name in names}
     used = dict.fromkeys(names, 0.0)

@@ -1,4 +1,4 @@
-"""Messages: a header block, then the payload."""
+"""Fuzz targets for messages: a header block, then the payload."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -43,7 +43,7 @@ def unframed(data: bytes) -> tuple[dict[str, str] | None, bytes]:
 
 
 def messages(kind: str) -> list[tuple[dict[str, str], bytes]]:
-    """The golden files of messages of type `kind`: headers and payload."""
+    """Return headers and payload of the golden files of messages of type `kind`."""
     found = [one for one in examples() if one.name.startswith(f"{kind}.") and one.headers_path.exists()]
     return [(json.loads(one.headers_path.read_bytes()), one.path.read_bytes()) for one in found]
 
@@ -75,7 +75,8 @@ def damaged_tree(mutator: Mutator, payload: bytes, *, as_json: bool) -> bytes:
 
 
 def check_request(data: bytes) -> None:
-    """The whole way of a request through an owner, whatever it is: it is decided, logged, answered, or set aside."""
+    """Pass a request through all steps of an owner: whatever it is, it is decided, logged and answered, or put into the
+    dead letters."""
     headers, payload = unframed(data)
     state = ChangeSetState()
     request_id, updates, error = "@1", (), None

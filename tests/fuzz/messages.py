@@ -1,9 +1,10 @@
-"""Damaged messages through a real server, as any client could send them, between honest ones.
+"""Sends damaged messages to a real server, as any client could, between valid ones.
 
-Each change set has a sender of its own: some damaged messages, then an honest request, whose answer must come within
-`LIMIT`. In the end the server is the process that was started and had no error of its own; each honest request is in
-the log once, as a success, in the order it was sent; no request waits; no task is left but of those who owe a DVU
-(there is no Spark here); and the dead letters are just what the logs call dead, and what named no change set.
+Each change set has a sender of its own: it sends some damaged messages, then a valid request, whose answer must come
+within `LIMIT`. At the end, the server is still the same process and has logged no error of its own. Each valid request
+is in the log once, as a success, in the order of sending. No request waits, and no task is left except those of change
+sets that owe a DVU (there is no Spark here). The dead letters are exactly the requests that the logs call dead, and
+messages that named no change set.
 """
 
 import math
@@ -38,10 +39,10 @@ from tests.support.fleet import NO_SPARK, ServerProcess, launched
 from tests.support.history import check_history, commits_of
 
 WORKSPACE = "fuzz"
-CHANGE_SETS = 128  # at most; one for each 250 messages
-HONEST_EVERY = 25  # damaged messages between two honest requests of a change set
+CHANGE_SETS = 128  # maximum; there is one for each 250 messages
+HONEST_EVERY = 25  # damaged messages between two valid requests of a change set
 MAX_PAYLOAD = 16 * 1024
-LIMIT = 240.0  # seconds without an answer until something counts as blocked
+LIMIT = 240.0  # seconds without an answer until a sender counts as blocked
 SUBJECTS = Subjects()
 INBOXES = (
     "rebaser.commits.fuzz.c0", "rebaser.requests.fuzz.c1", "rebaser.tasks.fuzz.c1.process", "rebaser.dlq.fuzz.c0",
@@ -53,14 +54,14 @@ HEADERS = (
     "X-Redrive", "X-Applied", "X-Debt", "X-Payload-Address", "X-Ä",
 )  # fmt: skip
 ADDRESSES = ("sha256:" + "0" * 64, "sha256:" + "f" * 64, "../../etc/passwd", "", "file:///dev/zero", "x" * 5000)
-TOKENS = (  # none can name a change set
+TOKENS = (  # none of these can name a change set
     b"*", b">", b"x*", b"\xff", b"a\xffb", "é".encode(), b"x" * 65, b"x" * 900, b"$JS", b"a\x0bb", b"\x00", b"\x7f",
     b"a.b",
 )  # fmt: skip
 
 
 class Fuzz:
-    """Sends, and keeps count."""
+    """Sends messages, and counts them."""
 
     def __init__(
         self, connection: Connection, raw: RawPublisher, client: RebaserClient, seed: int, change_sets: int
@@ -78,7 +79,7 @@ class Fuzz:
         self._end = 0.0
 
     async def send(self, total: int, seconds: float) -> None:
-        """All senders side by side, until `total` are sent or time is up."""
+        """Run all senders concurrently until `total` messages are sent or the time is over."""
         self._end = time.monotonic() + seconds
         async with anyio.create_task_group() as group:
             for change_set in self.honest:
@@ -105,13 +106,13 @@ class Fuzz:
             if self._mutator.often(0.02):
                 strange = self._strange_subject(change_set)
                 await self.raw.publish(strange, payload, headers, inbox)
-                if b"a.b" in strange:  # one token too many: no stream takes it, so nothing answers
+                if b"a.b" in strange:  # With one token too many, no stream accepts the subject, so nothing answers.
                     self.connection.close_reply(inbox)
                     self.counts["of no stream"] += 1
                     return
             else:
                 await self.connection.publish(subject, payload, headers, reply=inbox)
-        except RebaserError:  # a header that the wire cannot carry
+        except RebaserError:  # a header that the protocol of NATS cannot carry
             self.connection.close_reply(inbox)
             self.counts["not sendable"] += 1
             return
@@ -148,11 +149,13 @@ class Fuzz:
         headers = dict(headers)
         as_json = headers["X-CONTENT-TYPE"] == "application/json"
         match chance.randrange(20):
-            case 0:  # a value that is too much of something
+            case 0:  # a value that exceeds some limit
                 payload = cbor2.dumps({"v2": self._body(number, change_set, updates=[self._excessive()])})
             case 1 if mutator.often(
                 0.02
-            ):  # what it names is not there; it is waited for, and the owner loads the log anew
+                # The blob that it names does not exist. The owner waits for it, gives up, and the next owner
+                # loads the log again.
+            ):
                 address = chance.choice(ADDRESSES)
                 payload = cbor2.dumps({"v2": self._body(number, change_set, updatesAddress=address)})
             case case if case < 14:
@@ -179,7 +182,8 @@ class Fuzz:
         return {"op": "set", "id": "x" * self._chance.choice((1, 512, 513)), "value": value}
 
     def _strange_subject(self, change_set: str) -> bytes:
-        """One that a stream takes all the same, of a task or of a request, or that none takes."""
+        """Return a subject that a stream accepts although it names no change set, or a subject that no stream
+        accepts."""
         workspace, name = self._chance.choice(TOKENS), self._chance.choice((*TOKENS, WORKSPACE.encode()))
         kinds = (b"rebaser.requests.%s.%s", b"rebaser.tasks.%s.%s.process", b"rebaser.tasks.fuzz.%s.process")
         kind = self._chance.choice(kinds)
@@ -188,9 +192,9 @@ class Fuzz:
 
 @asynccontextmanager
 async def installation() -> AsyncIterator[tuple[str, ServerProcess]]:
-    """A NATS server and one daemon, which holds what it cannot decide for a moment only."""
+    """Run a NATS server and one Rebaser server, which holds undecidable requests only for a moment."""
     settings = {"spark": NO_SPARK, "retry_for": 0, "log_level": "error", "quiescent_period": 1}
-    settings |= {"sweep_interval": 1, "checkpoint_bytes": 1 << 40}  # the whole log is read in the end
+    settings |= {"sweep_interval": 1, "checkpoint_bytes": 1 << 40}  # keeps the whole log, which is read at the end
     with tempfile.TemporaryDirectory() as folder:
         async with embedded_nats(Path(folder)) as nats, launched(nats.url, "fuzzed", **settings) as server:  # type: ignore[arg-type]
             with anyio.fail_after(LIMIT):
@@ -199,10 +203,10 @@ async def installation() -> AsyncIterator[tuple[str, ServerProcess]]:
 
 
 async def fuzz_messages(total: int, seed: int, seconds: float = math.inf, every: float = 60.0) -> str:
-    """Send `total` damaged messages, or what `seconds` allow; returns a report.
+    """Send `total` damaged messages, or as many as `seconds` allow, and return a report.
 
-    Raises `AssertionError` for what must not be, `TimeoutError` for what stands still. Prints how it goes `every` so
-    many seconds.
+    Raises `AssertionError` for violations, and `TimeoutError` if nothing makes progress. Prints the progress every
+    `every` seconds.
     """
     began = time.monotonic()
     async with AsyncExitStack() as stack:
@@ -222,10 +226,10 @@ async def fuzz_messages(total: int, seed: int, seconds: float = math.inf, every:
         outcomes = await _outcomes(fuzz)
         await _left(js, fuzz)
         strays, letters = await _letters(js)
-        # A copy of a decided request, with other content, is not decided: it is answered, and has a dead letter.
+        # A copy of a decided request with other content is not decided: it is answered, and goes to the dead letters.
         reused = [letter async for letter in client.dead_letters.find(code="request_id_reused")]
         assert server.process.returncode is None, "the server ended"
-        # A busy machine may hold up its loop, or NATS: that is no error of its own.
+        # A busy machine may block the event loop or NATS, which is no error of the server.
         errors = [event for event in server.events if "exception" in event or event["event"] == "requests_skipped"]
         assert not errors, errors[:3]
     undecided = letters - outcomes["dead"]
@@ -240,7 +244,7 @@ async def fuzz_messages(total: int, seed: int, seconds: float = math.inf, every:
 
 
 def memory_of(server: ServerProcess) -> int:
-    """Resident memory in MiB."""
+    """Return the resident memory in MiB."""
     command = ["ps", "-o", "rss=", "-p", str(server.process.pid)]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout) // 1024
 
@@ -255,16 +259,17 @@ async def _tell(fuzz: Fuzz, server: ServerProcess, every: float) -> None:
 
 
 async def _drained(js: JetStream) -> None:
-    """Return when no request is left: deletes follow the answers, and the sweeper finds what named no change set."""
+    """Return when no request is left: deletes follow the answers, and the sweeper moves requests that named no change
+    set."""
     with anyio.fail_after(LIMIT):
         while (await js.stream_info(SUBJECTS.requests_stream)).messages:  # noqa: ASYNC110 - servers change it
             await anyio.sleep(0.1)
 
 
 async def _left(js: JetStream, fuzz: Fuzz) -> None:
-    """Return when only those have a task that owe a DVU: with Spark away they are kept for it.
+    """Return when no change set has a task except those that owe a DVU and therefore wait for Spark.
 
-    And those with a token `>`, which NATS stores and gives to no consumer: they are nobody's, and in nobody's way.
+    Tasks with a token `>` also stay: NATS stores them, but delivers them to no consumer, and they do no harm.
     """
     owing = {name for name in fuzz.honest if (await fuzz.client.state(WORKSPACE, name)).owes}
     expected = {SUBJECTS.task(ChangeSetKey(WORKSPACE, name)) for name in owing}
@@ -276,14 +281,14 @@ async def _left(js: JetStream, fuzz: Fuzz) -> None:
 
 
 async def _letters(js: JetStream) -> tuple[int, int]:
-    """Dead letters of requests that named no change set, and of all others."""
+    """Return the number of dead letters of requests that named no change set, and of all others."""
     counts = await js.subject_counts(SUBJECTS.dlq_stream, ">")
     strays = counts.pop(SUBJECTS.dlq(UNROUTABLE_KEY), 0)
     return strays, sum(counts.values())
 
 
 async def _outcomes(fuzz: Fuzz) -> Counter[str]:
-    """What the logs say became of the requests; checks the honest ones, one by one."""
+    """Count the outcomes in the logs, and check each valid request."""
     found: Counter[str] = Counter()
     for change_set, honest in fuzz.honest.items():
         commits = await commits_of(fuzz.client, WORKSPACE, change_set)

@@ -1,4 +1,4 @@
-"""Valid examples, damaged: bytes, text, and trees of JSON values. The same seed gives the same damage."""
+"""Damages valid examples: bytes, texts, and trees of JSON values. The same seed gives the same damage."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ MAX_BYTES = 200_000
 
 
 class Mutator:
-    """All choices come from `chance`."""
+    """Damages examples. All its choices come from `chance`."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -58,7 +58,7 @@ class Mutator:
     # -- bytes -----------------------------------------------------------------------------------------------------
 
     def damaged(self, data: bytes, others: Sequence[bytes] = ()) -> bytes:
-        """`data` with a few of its bytes changed, moved, doubled, put in or taken out."""
+        """Return `data` with a few bytes changed, moved, doubled, inserted or removed."""
         out = bytearray(data)
         for _ in range(self.chance.choice((1, 1, 1, 2, 3, 8))):
             self._damage(out, others)
@@ -93,8 +93,9 @@ class Mutator:
     # -- trees -----------------------------------------------------------------------------------------------------
 
     def tree(self, value: Any) -> Any:
-        """`value` with one or a few of its nodes replaced, doubled, renamed or taken out. `value` is left as it is."""
-        self._many = 300  # once: four times, each inside the next, it would be thousands of millions
+        """Return a copy of `value` with one or a few nodes replaced, doubled, renamed or removed."""
+        # Only once for each tree: four nested repetitions would give thousands of millions of elements.
+        self._many = 300
         for _ in range(self.chance.choice((1, 1, 2, 4))):
             value = self._node(value)
         return value
@@ -192,7 +193,7 @@ class Mutator:
 
 
 def as_cbor(value: Any) -> bytes:
-    """`value` as CBOR; what cannot be written at all becomes null."""
+    """Return `value` as CBOR; what cannot be encoded becomes null."""
     return _tried(lambda: cbor2.dumps(value))
 
 

@@ -1,4 +1,4 @@
-"""Payloads: blobs, parts of checkpoints, single values, columns."""
+"""Fuzz targets for payloads: blobs, parts of checkpoints, single values, columns."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ INPUTS: dict[str, Any] = {
 
 
 def sequence(data: bytes) -> list[Any]:
-    """The items of a CBOR sequence: a checkpoint has several."""
+    """Return the items of a CBOR sequence; some blobs are such sequences."""
     source, items = BytesIO(data), []
     while source.tell() < len(data):
         items.append(cbor2.load(source))
@@ -64,10 +64,10 @@ PARTS = {
 
 
 def make_part(mutator: Mutator) -> bytes:
-    """A part of a checkpoint with other rows, other metadata, other bytes."""
+    """Return a part of a checkpoint with other rows, other metadata or other bytes."""
     data = mutator.chance.choice(list(PARTS.values()))
     if mutator.often(0.6):
-        with suppress(pa.ArrowException, ValueError, TypeError, OverflowError):  # what cannot even be written
+        with suppress(pa.ArrowException, ValueError, TypeError, OverflowError):  # not every damaged part can be written
             data = rewritten(mutator, pa.ipc.open_file(data))
     return mutator.damaged(data, list(PARTS.values())) if mutator.often(0.5) else data
 
@@ -90,7 +90,7 @@ def rewritten(mutator: Mutator, part: pa.ipc.RecordBatchFileReader) -> bytes:
 
 
 def of_codes(states: pa.DictionaryArray) -> pa.DictionaryArray:
-    """With the dictionary that all parts have, unless other words are in there."""
+    """Return the column with the dictionary that all parts have, unless the damage added other words."""
     words, known = states.to_pylist(), schema.STATES.to_pylist()
     if not {*words} <= {None, *known}:
         return states
@@ -106,7 +106,7 @@ def noted(mutator: Mutator, metadata: Mapping[bytes, bytes]) -> dict[bytes, byte
 
 
 def read_part(data: bytes) -> ChangeSetState:
-    """The state in the newest part `data`; those before are as they were stored, if there are any."""
+    """Return the state whose newest part is `data`. Earlier parts, if any, are undamaged."""
     reader = open_checkpoint(data)
     for part in reader.before:
         if part.address not in PARTS:
@@ -130,7 +130,7 @@ def check_blob(data: bytes) -> None:
 
 
 def check_value(data: bytes) -> None:
-    """JSON and CBOR alike: a value that comes out the same again, or a refusal."""
+    """Check JSON and CBOR: the value is read and written back unchanged, or refused."""
     for content_type in (JSON, CBOR):
         value = refused(lambda content_type=content_type: loads(content_type, data))  # type: ignore[misc]
         if not isinstance(value, RebaserError):
@@ -145,7 +145,7 @@ COLUMNS = pack(
 
 
 def make_columns(mutator: Mutator) -> bytes:
-    """What travels between a server and Spark's workers, with another head or other bytes."""
+    """Return data between a server and Spark's workers with another head or other bytes."""
     data = COLUMNS
     if mutator.often(0.6):
         head = as_cbor(mutator.tree(cbor2.loads(COLUMNS[8:])))

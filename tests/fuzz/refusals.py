@@ -1,4 +1,4 @@
-"""What a check makes of errors: ours are right if they say what they should."""
+"""Checks errors: an error of Rebaser is right if it has a code and a message."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from rebaser_core.errors import RebaserError
 
 
 def refused(call: Callable[[], object]) -> object:
-    """What `call` returns; the error, if it is one of ours and says what it should."""
+    """Return the result of `call`, or its error if that is a well-formed error of Rebaser."""
     try:
         return call()
     except RebaserError as error:

@@ -1,4 +1,4 @@
-"""Runs a target on made inputs, and says what went wrong, so that it can be seen again."""
+"""Runs a target on generated inputs, and reports each defect with the input that shows it."""
 
 import hashlib
 import random
@@ -12,9 +12,9 @@ from tests.fuzz.mutate import MAX_BYTES, Mutator
 from tests.fuzz.targets import TARGETS, Target
 
 CORPUS = Path(__file__).parent / "corpus"
-SLOW = 5.0  # seconds of processor time for one input, which has at most some 200 kB
-GROWTH = 1024 * 1024  # KiB of memory that a run may add to what the process once had
-MINIMISE = 2000  # tries
+SLOW = 5.0  # seconds of processor time for one input of at most about 200 kB
+GROWTH = 1024 * 1024  # KiB of memory that a run may need beyond the peak before it
+MINIMISE = 2000  # attempts to make a failing input smaller
 
 
 class Found(Exception):  # noqa: N818 - what a run is for
@@ -34,7 +34,7 @@ class Stats:
 
 
 def check(name: str, data: bytes) -> float:
-    """Check one input; returns its processor time, raises `Found`."""
+    """Check one input, and return its processor time. Raises `Found` for a defect."""
     began = time.thread_time()
     try:
         TARGETS[name].check(data)
@@ -47,7 +47,7 @@ def check(name: str, data: bytes) -> float:
 
 
 def made(target: Target, name: str, seed: int, start: int = 0) -> Iterator[bytes]:
-    """Inputs for ever. Each depends on the seed and its number alone."""
+    """Yield inputs without end. Each depends only on the seed and its number."""
     number = start
     while True:
         yield target.make(Mutator(random.Random(f"{seed} {name} {number}")))[:MAX_BYTES]
@@ -55,7 +55,7 @@ def made(target: Target, name: str, seed: int, start: int = 0) -> Iterator[bytes
 
 
 def run(name: str, seed: int, *, count: int | None = None, seconds: float | None = None) -> Stats:
-    """Check `count` inputs, or as many as fit into `seconds`; raises `Found` with the smallest input that fails."""
+    """Check `count` inputs, or as many as `seconds` allow. Raises `Found` with the smallest failing input."""
     stats = Stats()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     end = None if seconds is None else time.monotonic() + seconds
@@ -73,7 +73,7 @@ def run(name: str, seed: int, *, count: int | None = None, seconds: float | None
 
 
 def minimised(found: Found) -> Found:
-    """The same defect from fewer bytes: pieces are left out as long as the same kind of error is raised."""
+    """Return the same defect with fewer bytes: pieces are removed as long as the same kind of error is raised."""
     best, tries = found, 0
     size = max(len(best.data) // 2, 1)
     while size and tries < MINIMISE and not isinstance(found.error, (TimeoutError, MemoryError)):
@@ -93,12 +93,12 @@ def minimised(found: Found) -> Found:
 
 
 def corpus() -> list[tuple[str, Path]]:
-    """Inputs that once failed: `TARGET-what.hex`."""
+    """Return the inputs that failed once, in files `TARGET-what.hex`."""
     return [(path.name.partition("-")[0], path) for path in sorted(CORPUS.glob("*.hex"))]
 
 
 def keep(found: Found) -> Path:
-    """Put an input into the corpus."""
+    """Write an input into the corpus, and return its path."""
     CORPUS.mkdir(exist_ok=True)
     path = CORPUS / f"{found.target}-{hashlib.sha256(found.data).hexdigest()[:10]}.hex"
     path.write_text(found.data.hex() + "\n")

@@ -1,4 +1,4 @@
-"""The byte stream of NATS."""
+"""A fuzz target for the byte stream of NATS."""
 
 from contextlib import suppress
 from typing import Any
@@ -19,7 +19,7 @@ STREAM = (
 
 
 class ControlHandler:
-    """Stands for nats-py's client, whose handlers the reader calls."""
+    """Stands in for nats-py's client, whose handlers the reader calls."""
 
     async def on_ping(self) -> None: ...
 
@@ -36,7 +36,7 @@ def make_stream(mutator: Mutator) -> bytes:
 
 
 def check_stream(data: bytes) -> None:
-    """However it is cut into pieces, the same messages come out."""
+    """Check that the same messages are read from the stream however it is cut into pieces."""
     found = []
     for size in (len(data) or 1, max(11, len(data) // 200)):
         got: list[object] = []
@@ -63,7 +63,7 @@ def check_stream(data: bytes) -> None:
 
 
 def _run(work: Any) -> None:
-    """Run a coroutine that waits for nothing."""
+    """Run a coroutine that never suspends."""
     try:
         work.send(None)
     except StopIteration:

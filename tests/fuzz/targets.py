@@ -1,7 +1,7 @@
-"""What is fuzzed: for each target valid examples, how they are damaged, and what must hold for any bytes.
+"""The fuzz targets: for each, valid examples, how they are damaged, and what must hold for any bytes.
 
-A check takes bytes and nothing else, so that a failing input can be kept as it is. It may raise what the code it tests
-says it raises; it returns for everything else that is right.
+A check takes only bytes, so that a failing input can be kept as a file. It may raise the errors that the tested code
+documents, and returns otherwise.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ from tests.fuzz.text_targets import (
 
 @dataclass(frozen=True)
 class Target:
-    """`make` gives an input; `check` raises for one that shows a defect."""
+    """A target. `make` returns an input; `check` raises for an input that shows a defect."""
 
     make: Callable[[Mutator], bytes]
     check: Callable[[bytes], object]

@@ -1,4 +1,5 @@
-"""Short forms of the fuzzing: a fixed seed, and whatever once failed. By hand: `python -m tests.fuzz --help`."""
+"""Short forms of fuzzing, with a fixed seed, and the inputs that failed once. For longer runs: `python -m tests.fuzz
+--help`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Text: subjects and ids, lines of updates, formulas, and what functions are given."""
+"""Fuzz targets for text: subjects and ids, lines of updates, formulas, and arguments of functions."""
 
 import json
 from typing import Any
@@ -71,7 +71,7 @@ def make_lines(mutator: Mutator) -> bytes:
 
 
 def check_lines(data: bytes) -> None:
-    """However the file is cut into chunks, the same updates or the same error comes out."""
+    """Check that a file gives the same updates or the same error however it is cut into chunks."""
     found = []
     for size in (len(data) or 1, max(7, len(data) // 200)):
         lines = JsonLinesParser()
@@ -128,14 +128,14 @@ def check_formula(data: bytes) -> None:
 
 
 def make_call(mutator: Mutator) -> bytes:
-    """A built-in function and what it is given, as JSON."""
+    """Return a built-in function and its arguments, as JSON."""
     name = mutator.chance.choice(sorted(builtins()))
     params = {"format": "{a:>10} {b!r:.2f}", "separator": ", ", "digits": 2, "default": 0, "key": "k", "expr": "a + b"}
     return as_cbor([name, mutator.tree(INPUTS), mutator.tree(params)])
 
 
 def check_call(data: bytes) -> None:
-    """Only values that a request may bring are given to functions, so only these are tried."""
+    """Check a call. Functions get only values that a request may have, so other values are skipped."""
     call = refused(lambda: loads(CBOR, data))
     match call:
         case [str(name), dict(inputs), dict(params)] if name in builtins():
@@ -146,4 +146,4 @@ def check_call(data: bytes) -> None:
             except (FunctionError, evaluate.FormulaError):
                 pass
             except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError):
-                pass  # a fault of the value, as what any plug-in raises
+                pass  # becomes the fault of the value, as for any plug-in

@@ -1,4 +1,4 @@
-"""A publisher that checks nothing: whatever bytes a subject has, the server gets to see them."""
+"""A publisher that checks nothing, so that a server receives any bytes as a subject."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -12,7 +12,7 @@ from rebaser_client.nats.link import _header_line, translate_errors
 
 
 class RawPublisher:
-    """Speaks just enough of NATS. Answers go to whoever listens on the reply subject."""
+    """Speaks the necessary part of the NATS protocol. Answers go to the subscriber of the reply subject."""
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
@@ -26,7 +26,7 @@ class RawPublisher:
             await anyio.connect_tcp(address.hostname or "", address.port or 0) as stream,
             anyio.create_task_group() as group,
         ):
-            await stream.receive()  # INFO
+            await stream.receive()  # the INFO line
             await stream.send(b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true}\r\n')
             publisher = cls(stream)
             group.start_soon(publisher._read)
@@ -34,7 +34,7 @@ class RawPublisher:
             group.cancel_scope.cancel()
 
     async def publish(self, subject: bytes, payload: bytes, headers: Mapping[str, str], reply: str) -> None:
-        """Send one message; raises `UnprocessableError` for a header name that ends the connection."""
+        """Send one message. Raises `UnprocessableError` for a header name that would end the connection."""
         with translate_errors():
             block = b"".join([b"NATS/1.0\r\n", *[_header_line(pair) for pair in headers.items()], b"\r\n"])
         size = len(block)
@@ -43,7 +43,7 @@ class RawPublisher:
             await self._stream.send(line + block + payload + b"\r\n")
 
     async def _read(self) -> None:
-        """Answer pings; complaints about subjects are what is wanted."""
+        """Answer pings, and ignore the errors about subjects that the server sends."""
         async for data in self._stream:
             if b"PING" in data:
                 async with self._sending:

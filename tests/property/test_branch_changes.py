@@ -1,4 +1,5 @@
-"""What commits say that a branch changed is what its state says, at each position, however few updates a step takes."""
+"""The changes of a branch, read from its commits, equal those in its state, at each position and in steps of any
+size."""
 
 import random
 from collections.abc import AsyncIterator, Sequence
@@ -26,7 +27,7 @@ BIRTH, BASE = 10, 5
 
 
 class Log:
-    """The commits of a branch, as a `CommitReader` gives them, and its changes as its state has them after each."""
+    """The commits of a branch, as a `CommitReader` returns them, and the changes in its state after each."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -47,7 +48,7 @@ class Log:
         self.changes[sequence] = self.now()
 
     def now(self) -> dict[str, Changed]:
-        """The changes that the state has, without those that are as at the base again."""
+        """Return the changes in the state, without those that equal the base again."""
         branch, here = self.state.branch, self.state.cells.edit_of
         assert branch is not None
         changed = {id_: Changed(base, here(id_), branch.conflicts.get(id_)) for id_, base in branch.changes.items()}
@@ -100,7 +101,7 @@ class Log:
         stood = [self.state.cells.edit_of(id_) for id_ in dict.fromkeys([update.id for update in delta])]
         return tuple([one for one in stood if one is not None])
 
-    # -- what a reader of commits has ----------------------------------------------------------------------------------
+    # -- how a reader of commits sees them -----------------------------------------------------------------------------
 
     async def commit_at(self, _: ChangeSetKey, at: int) -> Commit | None:
         return max((one for one in self.commits if one.sequence <= at), key=lambda one: one.sequence, default=None)
@@ -131,7 +132,7 @@ async def test_changes_read_from_commits_are_those_of_the_state(seed: int, monke
         expected = log.changes[commit.sequence]
         try:
             found = await read_changes(log, KEY, commit.sequence)  # type: ignore[arg-type]
-        except UnknownEdit:  # the callers load the state
+        except UnknownEdit:  # in this case, callers load the state
             assert commit.checkpoint is not None, "without a checkpoint, commits suffice"
             continue
         assert {id_: one for id_, one in found.items() if not one.is_level or one.contested} == expected

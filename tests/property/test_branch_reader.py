@@ -1,4 +1,5 @@
-"""What the target of a branch has now, read from its commits, is what its state has, wherever its log begins."""
+"""The present definitions of a branch's target, read from its commits, equal those in its state, wherever its log
+begins."""
 
 import random
 from collections.abc import AsyncIterator, Iterable
@@ -23,7 +24,7 @@ IDS = [f"v{number}" for number in range(6)]
 
 
 class Log:
-    """The commits of a change set, of which the oldest may be gone. A state can be loaded at any position."""
+    """The commits of a change set, of which the oldest may be purged. A state can be loaded at any position."""
 
     def __init__(self, rng: random.Random) -> None:
         self.commits: list[Commit] = []
@@ -47,7 +48,7 @@ class Log:
                 state.fold(one.sequence, one)
             self.states[sequence] = state
         self.last = sequence
-        self.kept = rng.randint(0, len(self.commits) - 1)  # so many are purged
+        self.kept = rng.randint(0, len(self.commits) - 1)  # the number of purged commits
 
     async def back(self, _: ChangeSetKey, at: int | None = None) -> AsyncIterator[Commit]:
         for commit in reversed(self.commits[self.kept :]):

@@ -1,4 +1,4 @@
-"""Random requests to the model of branches: what users expect holds, and breaks when one of its rules is left out."""
+"""Random requests to the model of branches: its checks hold, and each check fails when one of its rules is broken."""
 
 import random
 from typing import Any
@@ -12,7 +12,7 @@ NAMES = ("main", "a", "b", "c")
 IDS = ("x", "y", "z")
 STEPS = 120
 SEEDS_UNTIL_BROKEN = 4_000
-FIRST_SEEDS = {  # of rules that few runs need
+FIRST_SEEDS = {  # for rules that only few runs need
     "a conflict ends when its sides agree": 527,
     "conflicts outlive replays": 276,
     "theirs takes conflicts": 137,
@@ -25,7 +25,7 @@ FIRST_SEEDS = {  # of rules that few runs need
 
 
 def random_request(rng: random.Random, world: World) -> tuple[str, dict[str, Any]]:
-    """A request that is refused in about one case of three."""
+    """Draw a request. About one of three is refused."""
     name, other = rng.choice(NAMES), rng.choice(NAMES)
     position = None if rng.random() < 0.6 else rng.randint(max(0, world.last - 12), world.last)
     match rng.choices(
@@ -57,7 +57,7 @@ def random_request(rng: random.Random, world: World) -> tuple[str, dict[str, Any
 
 
 def run(seed: int, broken: frozenset[str] = frozenset()) -> None:
-    """One run, beside the same one without checkpoints, which has to give the same results."""
+    """Run the seed with and without checkpoints, and check that both give the same results."""
     rng = random.Random(seed)
     world, twin = World(broken), World(broken, checkpoints=False)
     checks = Checks(world)
@@ -100,5 +100,6 @@ def test_each_rule_is_needed(rule: str) -> None:
 
 
 def test_an_older_position_is_applied_after_a_later_replay_told_a_conflict() -> None:
-    """The target took what stood at that position, so an edit behind it is an edit, and no conflict of before."""
+    """The target took the definition of the applied position. So a later edit is a new edit, and the earlier conflict
+    is over."""
     run(1000672)

@@ -1,4 +1,4 @@
-"""Columns, what is laid over them, and the way back, against a map of cells."""
+"""The columns and the overlay of a state, compared with a dictionary of cells."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,10 +17,10 @@ from rebaser_core.values import Fault, Json, State, canonical
 from tests.support.forcing import forcing
 from tests.support.random_input import examples
 
-IDS = "abc"  # few, so that much happens to each
+IDS = "abc"  # few, so that each is edited often
 ids = st.sampled_from(IDS)
 values = st.sampled_from([None, True, False, 0, 1, -5, 2**62, 0.0, -0.0, 1.5, "x", [1, "y"], {"k": 1}])
-many = st.lists(ids, max_size=30)  # so many that arrays are used, repeats included
+many = st.lists(ids, max_size=30)  # so many that array operations are used, with repeated ids
 matches = st.sampled_from(["*", "a*", "b", "**", "x/*"]).map(Match)
 updates: st.SearchStrategy[Update] = st.one_of(
     st.builds(Set, ids, values),
@@ -57,7 +57,7 @@ def names(definition: Derive, id_: str) -> bool:
 
 
 def check_matches(cells: Cells, model: Model) -> None:
-    """What each pattern matches, and that there are no others."""
+    """Check the matches of each pattern, and that there are no other patterns."""
     columns = cells.columns
     keys = {
         one for _, _, how, _ in model.values() if how is not None for one in how.input_ids() if one[0] == PATTERN_PREFIX
@@ -72,7 +72,7 @@ def check_matches(cells: Cells, model: Model) -> None:
 
 
 def check_ways(columns: Columns) -> None:
-    """What leads from each row to patterns."""
+    """Check the links from rows to patterns."""
     assert columns.patterns is not None
     links = columns.patterns.links()
     keys = {columns.index[key]: matcher(key[1:]) for key in columns.index if key[0] == PATTERN_PREFIX}
@@ -205,6 +205,6 @@ def test_a_table_is_what_its_items_are(script: list[Any], found: list[tuple[str,
     all_.store_results(table)
     moved.store_results(
         replace(table, rows=np.arange(count, dtype=np.int32), columns=made)
-    )  # other columns, other rows
+    )  # with other columns, the rows differ
     assert dict(one) == dict(all_) == dict(moved)
     assert [canonical(cell.value) for cell in one.values()] == [canonical(cell.value) for cell in all_.values()]

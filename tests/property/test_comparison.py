@@ -1,6 +1,6 @@
-"""Two states compared by columns give what a comparison of each pair of definitions gives.
+"""Comparing two states by columns gives the same result as comparing each pair of definitions.
 
-Overlays, removed ids, changes of the branch and results of formulas hide what the columns have; each is there in some
+Overlays, removed ids, changes of the branch and results of formulas hide contents of the columns. Each occurs in some
 runs.
 """
 
@@ -18,7 +18,7 @@ IDS = [f"v{number}" for number in range(12)]
 
 
 def definition(rng: random.Random, id_: str) -> Definition:
-    """Often one of few, so that many are the same on both sides; some differ in their type or their sign only."""
+    """Draw a definition, often one of a few, so that many are equal on both sides; some differ only in type or sign."""
     values = (0, 1, 1.0, 0.0, -0.0, False, True, None, "", "text", [1], {"a": 1})
     kind = rng.choice(("value", "value", "value", "unset", "derived", "none"))
     if kind == "value":
@@ -34,7 +34,7 @@ def fold(state: ChangeSetState, definitions: dict[str, Definition]) -> None:
 
 
 def compute(rng: random.Random, state: ChangeSetState) -> None:
-    """Store results that may be the same as plain values."""
+    """Store results, some of which equal plain values."""
     formulas = [id_ for id_ in IDS if type(state.cells.edit_of(id_)) is Derive]
     computed = tuple([Computed(id_, rng.choice((0, 1, 0.0, None))) for id_ in formulas])
     state.fold(state.last + 1, Commit("c", state.last, Kind.DVU, 0, "o", None, state.last, delta=computed))
@@ -58,10 +58,10 @@ def test_states_compared_by_columns_differ_where_their_definitions_do(
     fold(branch, more)
     compute(rng, branch)
     base = {id_: branch.cells.edit_of(id_) for id_ in IDS}
-    view = branch.view() if rng.random() < 0.5 else None  # what is folded now goes to the overlay
+    view = branch.view() if rng.random() < 0.5 else None  # while a view is open, edits are folded into the overlay
     later = some(rng, rng.choice((0.0, 0.3, 0.8)))
     fold(branch, later)
-    # The branch changed some of them; the others it took over, and they are those of the base.
+    # The branch changed some of them; the others are those of the base, taken over by a rebase.
     changes = {id_: base[id_] for id_ in later if rng.random() < 0.5} | some(rng, 0.1)
     stood = {id_: changes[id_] if id_ in changes else branch.cells.edit_of(id_) for id_ in IDS}
     goes_back = rng.random() < 0.5

@@ -1,4 +1,4 @@
-"""Compiled code, groups and Python one by one give the same results, to the byte: values, faults, what changed."""
+"""Compiled code, groups, and Python value by value give the same results, to the byte: values, faults, what changed."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -81,12 +81,12 @@ ODD = ["'text'", "size([a])", "[a, b][0]", "1u", "a in [1, 2]", "{'k': a}.k", "s
 
 
 def _shifted(inputs: Any, params: Any) -> Any:
-    """A plug-in with a vector form only, which cannot do with text."""
+    """A plug-in that has only a vector form, which fails for texts."""
     return np.asarray(inputs["x"], np.float64) * 2 + params.get("by", 0)
 
 
 def _moody(columns: list[Any], params: Any) -> Any:
-    """One that gives whatever it likes, though never anything else than its scalar form."""
+    """A plug-in whose results vary, but are the same in vector and scalar form."""
     found = [_mood(list(row)) for row in zip(*map(list, columns), strict=True)]
     if any(isinstance(one, str) for one in found):
         raise ValueError("not today")
@@ -147,7 +147,8 @@ def value(rng: random.Random) -> Item:
             [
                 rng.uniform(-10, 10),
                 round(rng.uniform(-10, 10), 2),
-                rng.randrange(-1999, 2000, 2) * 5 / 1000,  # to two digits: halves in decimals, near halves in bits
+                # Rounded to two digits: halves as decimals, and almost halves as binary numbers.
+                rng.randrange(-1999, 2000, 2) * 5 / 1000,
                 rng.gauss(0, 1) * 10.0 ** rng.randrange(30),
             ]
         )
@@ -194,7 +195,7 @@ def text_shape(rng: random.Random) -> Template:
 
 
 def graph(rng: random.Random, nodes: int) -> PacketBuilder:
-    """A packet as at a first update: all dirty, nothing known yet."""
+    """Draw a packet of a first update: everything is dirty, and there are no previous values."""
     wanted, instead = rng.choice(
         [((float,), DOUBLES), ((int,), WHOLE), ((float, int), DOUBLES), ((object,), []), ((), TEXTS)]
     )
@@ -218,7 +219,8 @@ FRAIL = ["a / b", "a + b", "a - b", "2 * a + b", "a > b ? a / b : b", "math.grea
 
 
 def frail(rng: random.Random, nodes: int) -> PacketBuilder:
-    """As `graph`, but each formula fails for some numbers, by a zero, and another edit mends it."""
+    """Draw a packet like `graph`, in which each formula fails for some numbers because of a zero, and another edit
+    repairs it."""
     kind = rng.choice([float, float, int])
     constants: list[Item] = [kind(one) for one in rng.sample([-1, 1, 2, 3, 0], 3)]
     packet = PacketBuilder(1, fingerprint.code(), constants=constants)
@@ -242,7 +244,7 @@ def zero_or_not(rng: random.Random) -> Item:
 def edited(
     rng: random.Random, packet: PacketBuilder, first: list[bytes], value: Callable[[random.Random], Item] = value
 ) -> PacketBuilder:
-    """The update after: what stood there known, some constants other, some nodes dirty."""
+    """Return the packet of the next update: with previous values, some other constants, and some dirty nodes."""
     old: list[Item] = [NEVER_COMPUTED] * len(packet.template)
     for data in first:
         found = Results.decode(data)
@@ -269,7 +271,7 @@ def edited(
 
 
 def every_way(packet: PacketBuilder, patch: pytest.MonkeyPatch, rng: random.Random) -> list[bytes]:
-    """Results of a packet, having seen that they are the same however it is computed."""
+    """Compute a packet in every way, check that the results are equal, and return them."""
     data = packet.encode()
     found = evaluate_packet(data, PLUG_INS)
     with patch.context() as way:
@@ -290,7 +292,7 @@ def every_way(packet: PacketBuilder, patch: pytest.MonkeyPatch, rng: random.Rand
 
 
 def shown(results: list[bytes]) -> tuple[list[Any], list[Any]]:
-    """Changed nodes with their values, and faults, in however many parts they come."""
+    """Return changed nodes with their values, and faults, from any number of parts."""
     parts = [Results.decode(data) for data in results]
     assert [(part.part, part.last) for part in parts] == [(at, at == len(parts) - 1) for at in range(len(parts))]
     values = [(node, repr(item)) for part in parts for node, item in zip(part.nodes.tolist(), part.values, strict=True)]
@@ -308,7 +310,7 @@ ALWAYS = Thresholds(
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """Compiled code wherever it can, also where that does not pay."""
+    """Use compiled code wherever it can compute, even where it is slower."""
     monkeypatch.setattr(thresholds, "now", ALWAYS)
     assert loader.load()
     return monkeypatch  # type: ignore[return-value]
@@ -327,7 +329,7 @@ def test_compiled_code_and_python_agree(always: pytest.MonkeyPatch, seed: int, n
 def test_what_fails_and_what_is_mended_is_the_same_for_compiled_code(
     always: pytest.MonkeyPatch, seed: int, nodes: int
 ) -> None:
-    """Nobody goes on with the number that stood where there is an error now."""
+    """No later result uses the number that was stored before a value became an error."""
     rng = random.Random(seed)
     packet = frail(rng, nodes)
     every_way(edited(rng, packet, every_way(packet, always, rng), zero_or_not), always, rng)
@@ -343,7 +345,8 @@ OF_TWO = [
 
 
 def test_any_two_numbers_give_what_they_give_in_python(always: pytest.MonkeyPatch) -> None:
-    """Every operator and function of two or three numbers, where they overflow, vanish, come out even or do not."""
+    """Checks every operator and function of two or three numbers where they overflow, vanish, come out even, or do
+    not."""
     shapes = [Template("cel", (("a", -1), ("b", -1)), {"expr": expr}) for expr in OF_TWO]
     shapes += [Template(name, (("x", count),), {}) for name in FOR_NUMBERS for count in (2, 3)]
     pairs = [(~left, ~right) for left in range(len(NUMBERS)) for right in range(len(NUMBERS))]
@@ -359,7 +362,7 @@ def test_any_two_numbers_give_what_they_give_in_python(always: pytest.MonkeyPatc
 
 
 def test_halves_are_rounded_as_their_decimals_say(always: pytest.MonkeyPatch) -> None:
-    """1.005 is a little less than its decimals say, and 1.01 with two digits all the same."""
+    """1.005 as a double is a little less than its decimals, and is nevertheless rounded to 1.01."""
     halves = [
         sign * (whole + 5) / 10**digits for digits in (1, 2, 3) for whole in range(0, 3000, 10) for sign in (1, -1)
     ]

@@ -1,4 +1,5 @@
-"""Requests that share a commit are decided as one by one, and a commit that names a blob names its own."""
+"""Requests that share a commit are decided as if each had its own, and each commit names the blob of its own
+request."""
 
 from dataclasses import replace
 
@@ -14,9 +15,9 @@ from rebaser_core.updates import Derive, Recompute, Remove, Set, Update
 from rebaser_core.values import canonical
 from tests.support.random_input import examples
 
-FLOOR = 2  # what is decided when the first of them are read
+FLOOR = 2  # the sequence up to which requests are decided at the start
 
-# Few of everything, so that they meet: most are about one value.
+# Few of everything, so that requests concern the same values.
 ids = st.sampled_from("xxxy")
 updates: st.SearchStrategy[Update] = st.one_of(
     st.builds(Set, ids, st.integers(0, 1)),
@@ -45,7 +46,7 @@ requests = st.one_of(good, good, good, bad, redriven, asking)
 
 
 def one_by_one(batches: list[list[QueuedRequest]], stood: list[Update]) -> tuple[ChangeSetState, list[Decision]]:
-    """What the log adds up to where each batch is a commit, and the answers."""
+    """Return the state that the log gives if each batch is a commit, and the decisions."""
     state, answers, epoch = ChangeSetState(), [], Applied("created", FLOOR)
     blobs = {one.blob: one.updates for batch in batches for one in batch}
     state.fold(1, Commit("c", 0, Kind.REBASE, 0, "o", epoch, None, delta=tuple(stood)))
@@ -85,7 +86,8 @@ def test_requests_of_one_commit_are_decided_as_one_by_one(
     apart, expected = one_by_one([[one] for one in asked], stood)
     assert answers == expected
     assert together.applied == apart.applied
-    assert set(together.recompute) - {Recompute("sum")} == set(apart.recompute) - {Recompute("sum")}  # all includes it
+    # A recompute of everything includes it.
+    assert set(together.recompute) - {Recompute("sum")} == set(apart.recompute) - {Recompute("sum")}
     assert together.roots.keys() == apart.roots.keys()
     assert {id_: (canonical(cell.value), cell.state, cell.definition) for id_, cell in together.cells.items()} == {
         id_: (canonical(cell.value), cell.state, cell.definition) for id_, cell in apart.cells.items()

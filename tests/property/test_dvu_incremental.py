@@ -1,4 +1,4 @@
-"""At rest, what updates have made step by step is what a full recompute makes, and what a naive evaluator makes."""
+"""The values that incremental updates give equal those of a full recompute, and those of a simple evaluator."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ from tests.support.forcing import Logged
 from tests.support.graphs import Book, run_here
 from tests.support.incremental import FIRST, LIMITS, Step, check_at_rest, edit_book, edits
 
-# Few and close to each other, so that results are often the same, and often nearly the same.
+# Few values close to each other, so that results are often equal or almost equal.
 
 
 @given(st.lists(edits, min_size=1, max_size=8), LIMITS)

@@ -1,5 +1,5 @@
-"""Inputs by pattern: at rest, what updates have made step by step is what a full recompute makes, and what a naive
-evaluator makes, whatever came and went."""
+"""With patterns as inputs and values that are added and removed, incremental updates give the values of a full
+recompute, and of a simple evaluator."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ from tests.support.incremental import check_at_rest
 from tests.support.random_input import examples
 
 IDS = ["s/1", "s/2", "s/t/1", "t/1", "d/1", "d/2", "d/e/1", "e/1", "top"]
-# By level: who matches only what stands above in no cycle.
+# By level: a value whose patterns match only values of the levels above is in no cycle.
 GLOBS = ["s/*", "s/**", "*/1", "**1", "s/*/1", "d/*", "d/**", "**/e/*", "t/1", "z/*", "t*", "*"]
 
 LIMITS = forcing(
@@ -31,9 +31,10 @@ functions = st.sampled_from(["count", "list", "sum", "coalesce", "max", "by_id",
 
 
 def derived(owners: list[str], some: list[str]) -> st.SearchStrategy[Update]:
-    """Definitions of `owners` with inputs among which are patterns."""
+    """Draw definitions of `owners` whose inputs include patterns."""
     inputs = st.lists(ids | st.sampled_from(some).map(Match), max_size=3).map(tuple)
-    inputs = inputs.filter(lambda some: list(map(type, some)) != [Match])  # else it reads back as that match alone
+    # Otherwise it would be read back as a single pattern.
+    inputs = inputs.filter(lambda some: list(map(type, some)) != [Match])
     named: st.SearchStrategy[dict[str, Input | tuple[Input, ...]]] = st.fixed_dictionaries(
         {"all": st.sampled_from(some).map(Match)}, optional={"more": inputs, "one": ids}
     )
@@ -88,7 +89,7 @@ def test_edit_and_update_gives_what_a_full_recompute_gives(script: list[list[Upd
             owed, before = book.state.stale(), book.values()
             book.update()
             check_at_rest(book)
-            for id_, value in book.values().items():  # what nobody called stale has not changed
+            for id_, value in book.values().items():  # a value that no commit marked as stale has not changed
                 assert id_ in owed or before[id_] == value
 
 

@@ -1,4 +1,5 @@
-"""Random forks, edits and applies, folded from messages alone: each state is that of the model, and the law holds."""
+"""Random forks, edits and applies, folded from messages alone: each state equals that of the model, and changes undone
+give the target at the base."""
 
 import random
 from collections import Counter
@@ -63,7 +64,7 @@ class Message:
 
 @dataclass
 class Store:
-    """What NATS holds, and the states of owners that never die."""
+    """The content of NATS, and the states of owners that never die."""
 
     logs: dict[str, list[Message]] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)
@@ -90,13 +91,13 @@ class Store:
         return Commit("c", state.last, kind, 0, "o", None, **(known | fields))  # type: ignore[arg-type]
 
     def edit(self, name: str, sequence: int, delta: Definitions, at: int | None = None) -> str:
-        """Return the code of the refusal, empty if it is applied."""
+        """Return the code of the refusal; empty if the edit is applied."""
         self.live.setdefault(name, ChangeSetState())
         updates: list[Update] = [Remove(id_) if one is None else Set(id_, one) for id_, one in delta.items()]
         return self.decide(name, sequence, QueuedRequest(1, RequestId("r"), tuple(updates), expect_at=at))
 
     def decide(self, name: str, sequence: int, request: QueuedRequest) -> str:
-        """What the owner does with a request; the code of the refusal, empty if there is none."""
+        """Decide a request as the owner does. Return the code of the refusal, empty if there is none."""
         state, merged = self.live[name], Merged()
         merged.add(state.cells.edit_of, request.patch)
         request = replace(request, merged=merged if request.offer is not None else None)
@@ -137,14 +138,14 @@ class Store:
         return replace(commit, replay=replace(commit.replay, blob=self.put(encode_replay(commit.replay))))
 
     def whole(self, commit: Commit) -> Commit:
-        """The commit with what folding needs."""
+        """Return the commit with everything that folding needs."""
         replay = commit.replay
         if replay is None or replay.blob is None:
             return commit
         return replace(commit, replay=decode_replay(self.blobs[replay.blob.address], replay.strategy))
 
     def rebase(self, name: str, sequence: int, asked: Rebase) -> str:
-        """What the owner of the branch does, from the log or the state of the target."""
+        """Rebase as the owner of the branch does, from the log or the state of the target."""
         state = self.live[name]
         refusal = refuse_rebase(state)
         if refusal is not None:
@@ -180,7 +181,7 @@ class Store:
         return self.decide(name, sequence, QueuedRequest(1, RequestId("r"), action=asked, theirs=theirs))
 
     def apply(self, name: str, sequence: int, asked: Apply) -> str:
-        """What the owner of the target does, without the state that the owner of the branch has."""
+        """Apply as the owner of the target does, without the state in the memory of the branch's owner."""
         log = [one for one in self.logs[asked.source] if asked.at is None or one.sequence <= asked.at]
         if not log:
             return "no_such_change_set"
@@ -211,7 +212,7 @@ class Store:
         state.fold(sequence, self.append(name, sequence, commit))
 
     def create(self, name: str, sequence: int, parent: str, at: int, *, sibling: bool) -> None:
-        """What the owner of the new change set does, without any state."""
+        """Create as the owner of the new change set does, without any state."""
         log = [one for one in self.logs[parent] if one.sequence <= at]
         newest = decode_commit(log[-1].headers, log[-1].data)
         rows: tuple[TailRow, ...] = ()
@@ -274,7 +275,7 @@ class Store:
 
 
 def seen(state: ChangeSetState) -> tuple[Any, ...]:
-    """What a user sees of a state."""
+    """Return everything of a state that a user can see."""
     cells, branch = state.cells, state.branch
     definitions = {update.id: (update, cells.edited(update.id)) for update in cells.updates()}
     changed = None if branch is None else {one.id: one for one in differing(branch.changes.items(), cells.edit_of)}
@@ -287,7 +288,7 @@ def seen(state: ChangeSetState) -> tuple[Any, ...]:
 
 
 def expected(world: World, name: str, at: int | None = None) -> tuple[Any, ...]:
-    """The same of the model."""
+    """Return the same of the model."""
     book = world.book(name, at)
     cells = {id_: (Set(id_, one), book.edited[id_]) for id_, one in book.cells.items()}
     changed = {id_: base for id_, base in book.changes.items() if base != book.cells.get(id_)}
@@ -310,7 +311,7 @@ def compare(store: Store, world: World, name: str, at: int | None = None) -> Non
 
 
 def check_law(store: Store, branch_state: ChangeSetState) -> None:
-    """To undo the changes of a branch gives its target at the base."""
+    """Check that undoing the changes of a branch gives its target at the base."""
     branch = branch_state.branch
     assert branch is not None
     target = store.load(branch.target, branch.base)[0]
@@ -324,7 +325,7 @@ def check_law(store: Store, branch_state: ChangeSetState) -> None:
 
 
 def asked(world: World, method: str, **arguments: Any) -> tuple[int, str]:
-    """What the model says: the sequence of its commit, or the code of its refusal."""
+    """Return the decision of the model: the sequence of its commit, or the code of its refusal."""
     try:
         return getattr(world, method)(**arguments).sequence, ""
     except RefusedError as refused:
@@ -408,7 +409,7 @@ def run(seed: int, found: Counter[str]) -> None:
                     store.create(name, commit.sequence, *commit.source, sibling=sibling)
                     names.append(name)
                 case "checkpoint":
-                    world.last += 1  # a commit that the model does not know
+                    world.last += 1  # a commit that the model does not have
                     store.checkpoint(name, world.last)
             compare(store, world, name)
         for name in names:

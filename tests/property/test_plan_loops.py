@@ -1,4 +1,4 @@
-"""The loops of planning give the same packets, compiled and run by Python."""
+"""The loops of planning give the same packets when they are compiled and when Python runs them."""
 
 from dataclasses import replace
 

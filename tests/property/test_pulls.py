@@ -1,4 +1,4 @@
-"""Whatever servers, connections and readers do: nothing is lost, nothing is asked for twice, and nothing stalls."""
+"""Whatever servers, connections and readers do, the pulls lose nothing, request nothing twice, and do not stall."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream.pull.actions import Action, EndPulling, PullWarning, RenewInbox, ResumeAfter, SendPull
 from rebaser_client.jetstream.pull.state import MAX_STEP, PullState
 
-SIZE = 7  # bytes of a message, where bytes are counted
+SIZE = 7  # bytes of each message, where bytes are counted
 HEARTBEAT = 2.0  # seconds
 KINDS = ["consume", "all", "none", "one", "bytes", "credits"]
 GOES_ON = [
@@ -30,17 +30,17 @@ def made(kind: str) -> PullState:
 
 
 class Model:
-    """A server that serves its pulls in any order and tells the truth when one ends, and a reader with a buffer."""
+    """A server that serves its pulls in any order and reports their ends correctly, and a reader with a buffer."""
 
     def __init__(self, kind: str) -> None:
         self.state = state = made(kind)
         self.unit = SIZE if kind == "bytes" else 1
         self.limit = state.free
-        self.server: dict[int, int] = {}  # token -> what it may still bring
+        self.server: dict[int, int] = {}  # by token: how many messages the pull may still deliver
         self.buffer = self.came = self.granted = 0
         self.now = 0.0
         self.connected = True
-        self.too_large = False  # the server has said so since the last message
+        self.too_large = False  # whether the server has reported a too large message since the last message
         self.act(state.start(0.0))
         if kind == "credits":
             self.granted = self.limit = 20
@@ -117,10 +117,10 @@ def test_no_credit_is_lost_or_made_up(steps: list[tuple[str, int]], kind: str) -
         model.step(step, number)
         assert state.free + state.outstanding + model.came == model.limit + model.granted
         assert state.outstanding == sum(model.server.values())
-        # The pending counts are never negative, and what is asked for and what waits never exceed the limit.
+        # The pending counts are never negative, and requested and waiting messages together never exceed the limit.
         assert min(state.free, state.outstanding) >= 0
         assert state.outstanding + model.buffer * model.unit <= model.limit
-        # At the threshold a pull is out, unless there is no connection, or the next message would not fit.
+        # At the threshold, a pull is open unless there is no connection or the next message would not fit.
         assert state.free < (state.min_free or max(state.outstanding, 1)) or not model.connected or model.too_large
     model.step("back", 0)
     while model.buffer:
@@ -164,12 +164,13 @@ LIES = st.tuples(
 def test_whatever_comes_in_whatever_order_the_counts_hold(
     steps: list[tuple[str, int, int]], told: tuple[str, str], counted: bool, by_bytes: bool
 ) -> None:
-    """A server that lies, repeats itself and loses what it likes: still nothing is negative, and nothing stalls."""
+    """The server reports wrong counts, repeats itself and loses messages: still no count is negative, and nothing
+    stalls."""
     state = PullState(limit=10, threshold=5, by_bytes=by_bytes, heartbeat=1.0)
     state.start(0.0)
     came = taken = 0
     for step, number, left in steps:
-        token = state._floor + number  # the oldest that counts, or about that
+        token = state._floor + number  # about the oldest token that counts
         if step == "message":
             came += 1
             state.message()
@@ -197,7 +198,7 @@ def test_whatever_comes_in_whatever_order_the_counts_hold(
         assert state.outstanding == sum(sent.remaining for sent in state._sent)
         assert all(sent.remaining > 0 for sent in state._sent)
         assert state.free + state.outstanding + came - taken == 10
-    # Silence, a connection, and a reader who takes all: then it is pulled for all.
+    # After a long silence, with a connection and a reader that takes everything, pulls ask for the full limit.
     state.disconnected()
     state.resume()
     state.renewed()

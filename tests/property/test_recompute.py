@@ -1,4 +1,4 @@
-"""After a function changed, what is recomputed is what a full evaluation makes, whatever is edited in between."""
+"""After a function has changed, a recompute gives the values of a full evaluation, whatever is edited in between."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ from tests.support.random_input import examples
 
 
 class Drift:
-    """A function `drift` whose code is another one from release to release: it lists its inputs and the release."""
+    """A function `drift` whose code differs from release to release: its result lists its inputs and the release."""
 
     def __init__(self) -> None:
         self.release = self.calls = 0
@@ -36,7 +36,7 @@ class Drift:
 
 @contextmanager
 def drifting() -> Iterator[Drift]:
-    """`drift` is installed."""
+    """Install `drift`."""
     drift = Drift()
     function = Function(name="drift", call=drift, fingerprint="drift")
     found = FunctionRegistry(MappingProxyType({**registry().functions, "drift": function}), MappingProxyType({}))
@@ -70,7 +70,7 @@ EVERYTHING, THOSE = Recompute(), Recompute("drift")
 def test_what_is_recomputed_is_what_a_full_evaluation_makes(
     before: list[Step], along: Step, asked: Recompute, later: Step, limits: Thresholds
 ) -> None:
-    """Asked for along with edits, with more edits before the update, and once more while one is under way."""
+    """The recompute is requested together with edits, before further edits, and once more during an update."""
     with drifting() as drift, forced(limits):
         book = Logged([*FIRST, *DRIFTING])
         book.update()
@@ -144,7 +144,7 @@ def test_a_value_of_another_function_is_left_alone() -> None:
 
 
 def test_all_is_edited_and_recomputed_at_once() -> None:
-    """In a change set that is small enough for Python, where both together are more than that."""
+    """The change set is small enough for Python, but the edits and the recompute together are not."""
     graph: list[Update] = [Set(f"a{at}", at) for at in range(150)]
     graph += [Derive(f"b{at}", "sum", {"x": f"a{at}"}) for at in range(140)]
     assert len(graph) < Thresholds().interpreted_max < len(graph) + 140

@@ -1,4 +1,4 @@
-"""What is written is read back the same; whatever else comes in is a `RebaserError` and nothing else."""
+"""Written messages are read back unchanged, and reading any other bytes raises only `RebaserError`."""
 
 from collections.abc import Callable
 from functools import partial
@@ -40,13 +40,13 @@ GOLDEN = {example.name: example.path.read_bytes() for example in examples()}
 
 
 def for_all(*strategies: st.SearchStrategy[Any], times: float = 1.0) -> Callable[[Any], Any]:
-    """`given`, with so many times the usual number of examples."""
+    """Return `given` with `times` the usual number of examples."""
     return lambda test: random_input.examples(times)(given(*strategies)(test))
 
 
 def assert_same(left: object, right: object) -> None:
     assert left == right
-    assert repr(left) == repr(right)  # 1, 1.0 and true are equal but not the same
+    assert repr(left) == repr(right)  # 1, 1.0 and true are equal, but not identical
 
 
 # -- round trips -------------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_an_update_comes_back_the_same_from_its_wire_form(update: Any) -> None:
 def test_an_old_request_is_the_same_request_after_its_upgrade(
     request: EnqueueUpdatesRequest, content_type: ContentType
 ) -> None:
-    """Every field of version 1 arrives in the current message."""
+    """Every field of version 1 is in the upgraded request."""
     headers, payload = encode(request, content_type, version=1)
     assert headers[MESSAGE_VERSION] == "1"
     assert_same(decode(headers, payload), request)
@@ -102,7 +102,7 @@ def test_no_upgrade_drops_a_field() -> None:
             assert old.model_fields.keys() <= new.model_fields.keys(), kind.name
 
 
-# -- anything else -----------------------------------------------------------------------------------------------------
+# -- other bytes -------------------------------------------------------------------------------------------------------
 
 known_headers = st.fixed_dictionaries(
     {
@@ -166,7 +166,7 @@ almost_payloads = st.builds(
 
 @st.composite
 def damaged(draw: st.DrawFn, names: list[str]) -> bytes:
-    """A golden file with a few bytes changed, put in, taken out or cut off."""
+    """Draw a golden file with a few bytes changed, inserted or removed, or with its end cut off."""
     data = bytearray(GOLDEN[draw(st.sampled_from(names))])
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(data)))
@@ -190,7 +190,7 @@ any_payload = st.binary(max_size=64) | almost_payloads | damaged(sorted(GOLDEN))
 
 
 def outcome(read: Callable[[], object]) -> object:
-    """What `read` returns, or the `RebaserError` it raises; anything else it raises fails the test."""
+    """Return the result of `read`, or the `RebaserError` that it raises. Any other exception fails the test."""
     try:
         return read()
     except RebaserError as error:
@@ -224,7 +224,7 @@ def test_a_payload_behind_good_headers_is_a_message_or_an_error(headers: dict[st
 
 @for_all(any_headers)
 def test_headers_alone_decide(headers: dict[str, str] | None) -> None:
-    """What `peek` refuses, `decode` refuses in the same way: the payload has no say."""
+    """`decode` refuses what `peek` refuses, in the same way, whatever the payload is."""
     refused = outcome(lambda: peek(headers))
     if isinstance(refused, RebaserError):
         for payload in (b"", GOLDEN["EnqueueUpdatesRequest.v2.inline.cbor"]):

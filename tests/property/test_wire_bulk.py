@@ -1,4 +1,4 @@
-"""Updates read many at once are those that are read one by one, and so are the errors, to the letter."""
+"""Updates that are read in bulk, and their errors, equal those that are read one by one."""
 
 import hashlib
 import json
@@ -94,7 +94,7 @@ raws = st.recursive(
 @example(["[" * 5000 + "]" * 5000])
 @example(["1e-400", "5e-324", "-0", "-0.0", "0.1", "123456789012345678e-25", "9007199254740993.0"])
 def test_json_texts(lines: list[str]) -> None:
-    """What is decoded at once is what `loads` decodes; integers beyond 64 bits and depth are left to `parse_update`."""
+    """Bulk decoding gives the same as `loads`; integers beyond 64 bits and deep nesting are left to `parse_update`."""
     data = [line.encode(errors="surrogatepass") for line in lines]
     found = loads_each(data)
     if found is None:
@@ -117,7 +117,7 @@ def blob_outcome(data: bytes) -> object:
 
 @given(st.lists(update_tuples, max_size=4), st.integers(0, 2**32), st.integers(1, 9))
 def test_blobs(updates: list[tuple[Update, ...]], seed: int, size: int) -> None:
-    """Whatever number of items is encoded and decoded in one call; `damaged` bytes give the same error."""
+    """Any number of items may be encoded or decoded in one call, and `damaged` bytes give the same error."""
     every = sum(updates, ())
     blob = encode_updates_blob(every)
     damaged = Mutator(random.Random(seed)).damaged(blob)

@@ -1,4 +1,5 @@
-"""A checkpoint is the state at one commit, whatever happens while it is written, and folds on as the original does."""
+"""A checkpoint has the state after one commit, whatever happens while it is written, and later commits fold onto it as
+onto the original."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -26,7 +27,7 @@ from tests.support.forcing import forcing
 from tests.support.random_input import examples
 from tests.wire.strategies import json_values
 
-few_ids = st.sampled_from(["a1", "a2", "a3", "a4", "a5", "a6", "a7"])  # few, so that edits meet
+few_ids = st.sampled_from(["a1", "a2", "a3", "a4", "a5", "a6", "a7"])  # few, so that edits concern the same ids
 matches = st.sampled_from(["a*", "**", "b/*", "a1"]).map(Match)
 some_inputs = st.lists(few_ids | matches, max_size=3).map(tuple).filter(lambda some: list(map(type, some)) != [Match])
 edits: st.SearchStrategy[Update] = st.one_of(
@@ -42,7 +43,7 @@ edits: st.SearchStrategy[Update] = st.one_of(
     st.builds(Remove, few_ids),
 )
 outcomes = st.sampled_from(Outcome)
-# One entry of a history: edits with the id of their request, or what a DVU found, or an attempt.
+# A step of a history: edits with the id of their request, the results of a DVU, or an attempt.
 steps = st.one_of(
     st.tuples(
         *(st.just(Kind.REBASE), st.lists(edits, max_size=4), st.sampled_from(["r1", "r2", "r3", ""]), outcomes),
@@ -54,7 +55,7 @@ steps = st.one_of(
 
 
 def next_commit(state: ChangeSetState, step: tuple[Any, ...]) -> Commit:
-    """The commit that an owner at `state` would append for `step`."""
+    """Return the commit that an owner with `state` would append for `step`."""
     at = state.last + 1
     if step[0] is Kind.DVU:
         found = step[1]
@@ -66,7 +67,8 @@ def next_commit(state: ChangeSetState, step: tuple[Any, ...]) -> Commit:
         return Commit("a", state.last, Kind.ATTEMPT, at, "o", None, state.covers, attempt=attempt)
     _, updates, request_id, outcome, recompute = step
     owes = state.owes or state.wakes(updates) or bool(recompute)
-    redrive = 1 if request_id in state.redriven else at % 2  # what came back once is not decided as if it had not
+    # A request that was redriven once has a redrive number from then on.
+    redrive = 1 if request_id in state.redriven else at % 2
     decision = Decision(at, request_id, outcome, len(updates), "", "why" if outcome is Outcome.DEAD else "", redrive)
     return Commit(
         "r",
@@ -102,7 +104,7 @@ def test_all_rows_are_the_values_in_the_order_of_their_ids(history: list[Any]) -
     assert repr(list(all_rows(state))) == repr(expected)
 
 
-# Several of everything, and else.
+# Several of everything, and further fields.
 some_limits = forcing(
     Thresholds(part_rows=5, batch_outcomes=2, batch_rows=3, batch_inputs=4, batch_bytes=16, copy_step_objects=2)
 )
@@ -118,7 +120,8 @@ def never_compacted() -> Iterator[None]:
 def test_a_checkpoint_is_the_state_when_it_was_begun(
     before: list[Any], meanwhile: list[Any], copied: list[Any], limits: Thresholds
 ) -> None:
-    """Commits folded while it is written are not in it, and fold onto what is read back with the same result."""
+    """Commits that are folded while the checkpoint is written are not in it, and fold onto the restored state with the
+    same result."""
     with forced(limits):
         state, expected = folded(before), folded(before)
         late: list[tuple[int, Commit]] = []
@@ -132,7 +135,7 @@ def test_a_checkpoint_is_the_state_when_it_was_begun(
         for step in copied:
             late.append((state.last + 1, next_commit(state, step)))
             state.fold(*late[-1])
-        state.cells.columns.edges.dead_edges = 1 << 20  # as after many edits, so that inputs are brought together
+        state.cells.columns.edges.dead_edges = 1 << 20  # as after many edits, so that the inputs are compacted
         state.cells.columns.compact()
         stored.put(draft.write())
         again = stored.read()
@@ -155,7 +158,7 @@ def test_a_checkpoint_is_the_state_when_it_was_begun(
     some_limits,
 )
 def test_a_base_and_its_deltas_are_the_state(script: list[Any], compacted: bool, limits: Thresholds) -> None:
-    """Whoever goes on from it, the writer or who loaded it; and if a checkpoint in between came to nothing."""
+    """Both the writer and a loader continue from each checkpoint, and some checkpoints in between fail."""
     state, stored = ChangeSetState(), Stored()
     with forced(limits), nullcontext() if compacted else never_compacted():
         for entry in script:
@@ -185,7 +188,7 @@ def test_a_base_and_its_deltas_are_the_state(script: list[Any], compacted: bool,
 def test_a_chain_of_both_formats_says_when_a_value_was_defined_or_no_later_than_when(
     script: list[tuple[list[Any], bool, bool]], compacted: bool, limits: Thresholds
 ) -> None:
-    """Each entry is a server: what it folds, whether it keeps history, and whether it stays to write the next part."""
+    """Each entry is a server: what it folds, whether it keeps history, and whether it also writes the next part."""
     state, stored, defined = ChangeSetState(), Stored(), dict[str, int]()
     all_tracked = True
     with forced(limits), nullcontext() if compacted else never_compacted():
@@ -199,7 +202,7 @@ def test_a_chain_of_both_formats_says_when_a_value_was_defined_or_no_later_than_
                 continue
             stored.write(state, tracked=tracked)
             all_tracked &= tracked
-            if not (stays and tracked):  # a server whose setting changed has loaded the change set
+            if not (stays and tracked):  # a server with changed settings has to load the change set
                 state = stored.read()
             for id_, sequence in defined.items():
                 assert sequence <= state.defined_by(id_) <= state.last
@@ -216,7 +219,7 @@ few_edits = st.lists(edits, max_size=3)
 def test_a_checkpoint_that_failed_leaves_its_changes_to_the_next(
     first: list[Update], before: list[Update], copied: list[Update], written: list[Update], after: list[Update]
 ) -> None:
-    """Also those that nothing else tells of any more, because an update has covered them."""
+    """The changes include those that only the failed checkpoint had, because an update has covered them."""
     state, stored = ChangeSetState(), Stored()
 
     def edit(updates: list[Update]) -> None:
@@ -279,7 +282,7 @@ def assert_selected(found: ChangeSetState, whole: ChangeSetState, ids: frozenset
 def test_a_few_values_of_a_checkpoint_are_those_of_the_state_and_fold_on_as_they_do(
     script: list[tuple[list[Any], bool]], later: list[Any], ids: frozenset[str], compacted: bool, limits: Thresholds
 ) -> None:
-    """Whatever layers the checkpoint has, of whatever format; commits after it are folded for these values only."""
+    """The checkpoint may have any layers and formats. Later commits are folded for the selected values only."""
     state, stored = ChangeSetState(), Stored()
     with forced(limits), nullcontext() if compacted else never_compacted():
         for history, tracked in script:

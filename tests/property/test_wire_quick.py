@@ -1,4 +1,4 @@
-"""Reading a body the quick way gives what its model gives, or leaves it to the model."""
+"""The fast reader of a body gives the same as the model of the body, or leaves the body to the model."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One embedded Spark for all tests that need one: it takes seconds to start and a gigabyte to run."""
+"""One embedded Spark for all tests that need one: it takes seconds to start, and a gigabyte of memory."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ from rebaser.dvu.spark.engine import Engine, EngineSettings
 
 @pytest.fixture(scope="session")
 async def engine(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engine]:
-    """The shared engine, warm."""
+    """The shared engine, after its first job."""
     folder = tmp_path_factory.mktemp("spark")
     before = set(Path.cwd().iterdir())
     async with Engine("local[*]", EngineSettings(scratch=folder, parallelism=2)) as engine:
@@ -26,7 +26,7 @@ async def engine(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def url(engine: Engine) -> str:
-    """Where the shared Spark listens, for engines of a test's own."""
+    """The URL of the shared Spark, for tests with an engine of their own."""
     jvm = engine._sessions._jvm
     assert jvm is not None
     return jvm.url
@@ -45,7 +45,7 @@ Down: TypeAlias = Callable[[str], Awaitable[str]]
 
 @pytest.fixture
 def down() -> Down:
-    """Tells why an engine cannot use the Spark at a url."""
+    """A function that returns why an engine cannot use the Spark at a URL."""
 
     async def reason(url: str) -> str:
         with anyio.fail_after(240):

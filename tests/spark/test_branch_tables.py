@@ -1,4 +1,5 @@
-"""Branches as DataFrames, on a real Spark: change sets, what they changed and their conflicts, now and before."""
+"""Branches as DataFrames on a real Spark: change sets, their changes and their conflicts, now and at earlier
+positions."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.spark, pytest.mark.usefixtures("top
 
 @pytest.fixture(scope="module")
 def spark(engine: Engine) -> Iterator[Any]:
-    """A session that knows the data source."""
+    """A Spark session in which the data source is registered."""
     from pyspark.sql.connect.session import SparkSession
 
     jvm = engine._sessions._jvm

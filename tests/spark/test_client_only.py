@@ -1,4 +1,5 @@
-"""A server installed with the extra `spark-client`, as PyPI has it: Spark is elsewhere, and newer or older."""
+"""A server that is installed with the extra `spark-client` from PyPI uses a Spark elsewhere, of a newer or older
+version."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The engine against a real Spark: what it gives, what it shares, and what it does when things go wrong."""
+"""The engine on a real Spark: its results, shared jobs, and failures."""
 
 import gc
 import os
@@ -51,7 +51,7 @@ async def test_an_update_on_spark_is_what_a_naive_evaluator_says(engine: Engine)
 
 
 async def test_a_large_packet_of_numbers_is_compiled_code_s_in_workers_too(engine: Engine, jvm_pid: int) -> None:
-    """And workers are forked from our daemon, which has loaded what they need."""
+    """Workers are forked from Rebaser's daemon, which has already loaded the compiled code."""
     data = graph("islands", Thresholds().kernel_load_min_elements + 10_000).encode()
     here = await to_thread.run_sync(evaluate_packet, data)
     assert await engine.evaluate([data], label="large") == [here]
@@ -67,7 +67,7 @@ async def test_much_of_a_large_change_set_is_swept_over_a_structure_that_workers
         with book.state.view() as view:
             made = plan(view)
             assert isinstance(made, FullGraphPlan)
-            assert (made.unsent_structure is not None) == (more == 0)  # with the first update only
+            assert (made.unsent_structure is not None) == (more == 0)  # only with the first update
             book.commit(await update(view, engine, label="ws/cs"), view.sequence)
         cells = book.state.cells
         assert [cells[f"y{at}"].value for at in range(count)] == [at + at // 2 + 2 * more for at in range(count)]
@@ -162,7 +162,7 @@ async def test_a_job_that_takes_long_says_how_far_it_is(engine: Engine) -> None:
 
 
 async def test_a_late_job_is_ended_and_its_worker_too(engine: Engine, jvm_pid: int) -> None:
-    await one(engine, 1)  # so that there is a worker, which the next job will use
+    await one(engine, 1)  # starts a worker, which the next job will use
     idle = workers(jvm_pid)
     with pytest.raises(DvuError, match="longer than 2 s") as caught:
         await engine.evaluate(slow(30), label="slow", timeout=2)
@@ -174,7 +174,8 @@ async def test_a_late_job_is_ended_and_its_worker_too(engine: Engine, jvm_pid: i
 
 
 async def test_a_late_job_with_several_callers_is_split(engine: Engine, events: Events) -> None:
-    """Whoever shares a job with a slow packet gets its results, and the slow one its error."""
+    """Every caller that shares a job with a slow packet gets its results, and the caller of the slow packet gets an
+    error."""
     outcomes: list[str] = []
 
     async def late() -> None:
@@ -193,7 +194,7 @@ async def test_a_late_job_with_several_callers_is_split(engine: Engine, events: 
 
 
 async def test_a_job_that_nobody_waits_for_is_interrupted(engine: Engine, events: Events) -> None:
-    """Its caller waits until it is, and both lanes are free then."""
+    """The caller waits until the job is interrupted; then both lanes are free."""
     for _ in range(3):
         async with anyio.create_task_group() as tasks:
 
@@ -224,7 +225,7 @@ async def test_a_caller_that_leaves_takes_no_other_with_it(engine: Engine, event
 
 
 async def test_a_server_that_hangs_holds_nobody(engine: Engine, jvm_pid: int, events: Events) -> None:
-    """The connection is cut, the caller leaves, and no thread stays behind."""
+    """The connection is broken, the caller returns, and no thread remains."""
     async with anyio.create_task_group() as tasks:
 
         async def watch() -> None:
@@ -260,7 +261,7 @@ async def test_workers_without_this_package_are_named(engine: Engine, monkeypatc
 
 
 async def test_a_call_that_was_answered_is_in_no_circle(engine: Engine) -> None:
-    """Its results may be files that are gone, and what is in a circle stays until garbage is collected."""
+    """Results may refer to files that are deleted, and objects in a reference cycle live until a garbage collection."""
     gc.collect()
     gc.disable()
     try:
@@ -282,7 +283,7 @@ async def test_a_worker_that_dies_fails_its_job_only(engine: Engine, monkeypatch
 
 
 def die(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a worker does that runs out of memory."""
+    """End the worker, as the OOM killer does."""
     os.kill(os.getpid(), signal.SIGKILL)
     yield from batches
 
@@ -305,7 +306,7 @@ def die_unless_apart(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 async def test_a_session_is_renewed_after_so_many_bytes_and_nobody_notices(url: str) -> None:
     sessions = set()
-    # So that all that is sent is kept by the Spark server.
+    # The Spark server then stores all data that is sent to it.
     with forced(Thresholds(local_relation_max_bytes=0)):
         async with Engine(url, EngineSettings(renew_after_bytes=1, parallelism=1)) as engine:
             for value in range(3):

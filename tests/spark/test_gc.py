@@ -1,4 +1,4 @@
-"""Garbage is found on Spark, with the tables `blobs` and `references`, and is the same that is found without Spark."""
+"""Garbage that is found on Spark, with the tables `blobs` and `references`, is the same as without Spark."""
 
 from typing import Any
 

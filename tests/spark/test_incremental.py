@@ -1,4 +1,5 @@
-"""The property of `tests/property/test_dvu_incremental.py`, through a real Spark and with many change sets at once."""
+"""The property of `tests/property/test_dvu_incremental.py`, on a real Spark and with many change sets at the same
+time."""
 
 import random
 
@@ -32,7 +33,8 @@ def random_update(dice: random.Random) -> Update:
 
 
 async def live(engine: Engine, seed: int) -> None:
-    """One change set: random edits, some of them while an update runs; right whenever it is at rest."""
+    """Run one change set: random edits, some of them during an update. Its values are checked whenever it is up to
+    date."""
     dice = random.Random(seed)
     book = Book(Set(id_, at) for at, id_ in enumerate(IDS[:4]))
     for _ in range(8):

@@ -1,4 +1,4 @@
-"""Large and slow updates beside small ones; and that Spark really lets go of what is cancelled, whoever cancels it."""
+"""Large and slow updates do not delay small ones, and Spark frees the resources of a job that is cancelled."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,7 +35,7 @@ async def client(nats_url: str, subjects: Subjects, topology: object) -> AsyncIt
 
 
 async def test_small_updates_wait_for_no_large_nor_slow_one(engine: Engine, tmp_path: Path) -> None:
-    """More large ones than have a place, and two small ones that take for ever."""
+    """There are more large updates than slots for them, and two small ones that never end."""
     done: list[int] = []
 
     async def hold(name: str, packets: int) -> None:
@@ -69,7 +69,7 @@ async def test_small_updates_wait_for_no_large_nor_slow_one(engine: Engine, tmp_
 async def test_spark_lets_go_of_a_late_job(engine: Engine, tmp_path: Path) -> None:
     place = tmp_path / "late"
     with anyio.fail_after(240):
-        while not await anyio.Path(place).exists():  # its time may be over before a worker begins
+        while not await anyio.Path(place).exists():  # The time may be over before a worker begins.
             with pytest.raises(DvuError, match="longer than"):
                 await engine.evaluate([held_packet(place)], label="late", timeout=5)
         await ended(await holder(place))
@@ -79,7 +79,7 @@ async def test_spark_lets_go_of_a_late_job(engine: Engine, tmp_path: Path) -> No
 async def test_spark_lets_go_of_an_owner_s_update(
     engine: Engine, tmp_path: Path, js: JetStream, subjects: Subjects, client: RebaserClient, reason: str
 ) -> None:
-    """One whose log moved on or whose lease is lost, whose server stops, or whose time is over."""
+    """The update belongs to an owner that was fenced or lost its lease, whose server stops, or whose time is over."""
     place = tmp_path / "held"
     limits = {"dvu_timeout": 5.0} if reason == "late" else {}
     with anyio.fail_after(240):

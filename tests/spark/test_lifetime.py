@@ -1,4 +1,4 @@
-"""The embedded JVM: it comes back when it dies, goes when we go, however we go, and is quiet."""
+"""The embedded JVM: it is restarted when it dies, it ends with its program however that ends, and it prints nothing."""
 
 import os
 import signal
@@ -58,7 +58,7 @@ with prestarted_spark(load_settings(spark="local[1]", scratch=Path(sys.argv[1]))
 
 @pytest.fixture
 def short_folder() -> Iterator[Path]:
-    """With a name short enough for sockets, so that all files of a Spark are in it, also after a kill."""
+    """A folder whose name is short enough for sockets, so that all files of a Spark are in it, even after a kill."""
     with tempfile.TemporaryDirectory(prefix="rb", dir="/tmp") as folder:
         yield Path(folder)
 
@@ -69,7 +69,7 @@ def short_folder() -> Iterator[Path]:
 async def test_the_jvm_ends_with_its_program_and_shares_nothing_with_another(
     engine: Engine, tmp_path: Path, short_folder: Path, end: signal.Signals
 ) -> None:
-    """It runs beside the shared engine, says nothing on stderr, and leaves no file if it could clean up."""
+    """The JVM runs beside the shared engine, prints nothing to stderr, and leaves no file if it could clean up."""
     scratch = short_folder
     command = [sys.executable, "-c", PROGRAM, str(scratch)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -87,12 +87,12 @@ async def test_the_jvm_ends_with_its_program_and_shares_nothing_with_another(
     if end is signal.SIGINT:
         assert os.listdir(scratch) == []  # noqa: PTH208
     else:
-        _remove_abandoned(scratch)  # as the next one does
+        _remove_abandoned(scratch)  # as the next one does at its start
         assert os.listdir(scratch) == []  # noqa: PTH208
 
 
 async def _jvm(program: Process) -> int:
-    """The process id that the program prints once its engine is ready."""
+    """Return the process id that the program prints once its engine is ready."""
     assert program.stdout is not None
     lines = BufferedByteReceiveStream(program.stdout)
     while not (line := await lines.receive_until(b"\n", 10_000)).startswith(b"pid="):
@@ -114,7 +114,7 @@ async def test_an_engine_that_is_left_while_it_starts_leaves_nothing(short_folde
     assert os.listdir(short_folder) == []  # type: ignore[unreachable] # noqa: PTH208
 
 
-@pytest.mark.long  # half a minute, and the chaos of the suite kills Spark as well
+@pytest.mark.long  # half a minute, and the chaos tests kill Spark, too
 @pytest.mark.anyio
 @pytest.mark.spark
 async def test_a_jvm_that_dies_is_started_again_under_its_callers(engine: Engine, jvm_pid: int) -> None:
@@ -136,7 +136,7 @@ async def test_a_jvm_that_was_begun_is_the_one_that_is_used(tmp_path: Path) -> N
         assert jvm.mailboxes is not None
         assert (jvm.mailboxes.parent.parent, jvm.task_slots) == (tmp_path, 2)
     assert not jvm.alive
-    jvm.stop()  # type: ignore[unreachable] # once more
+    jvm.stop()  # type: ignore[unreachable]  # type: ignore[unreachable] # a second time
 
 
 @pytest.mark.spark
@@ -221,7 +221,7 @@ FakeJava = Callable[[str], Path]
 
 @pytest.fixture
 def fake_java(tmp_path: Path) -> FakeJava:
-    """A program called java that answers as told; returns the folder above its `bin`."""
+    """Return a function that makes a program `java` that answers as told, and returns the folder above its `bin`."""
 
     def make(body: str) -> Path:
         program = tmp_path / "bin" / "java"

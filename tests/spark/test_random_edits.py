@@ -1,6 +1,6 @@
-"""Random edits beside updates, on a real server and Spark, leave exactly what their definitions amount to.
+"""Random edits beside updates, on a real server and Spark, give exactly the values that follow from the definitions.
 
-`python -m tests.driver` runs any number of seeds; a few that nobody ran before are run here each time, and told.
+`python -m tests.driver` runs any number of seeds. Each run of the tests takes a few new ones, and prints them.
 """
 
 import random
@@ -15,7 +15,7 @@ from tests.driver.story import Story, run_seed
 pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 
 FRESH = random.SystemRandom().randrange(10_000, 10_000_000)
-ENOUGH = 12.0  # seconds after which no further fresh seed begins
+ENOUGH = 12.0  # seconds after which no further seed is begun
 LONG = 200
 
 

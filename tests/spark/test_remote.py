@@ -1,4 +1,4 @@
-"""A server whose Spark is remote has no use for Java, nor for more of PySpark than its Connect client."""
+"""A server with a remote Spark needs no Java, and of PySpark only its Connect client."""
 
 import sys
 from dataclasses import replace
@@ -63,7 +63,7 @@ async def test_a_remote_spark_needs_neither_java_nor_the_whole_of_pyspark(url: s
 async def test_a_plug_in_that_the_workers_have_not_is_named(
     url: str, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All else is computed."""
+    """All other values are computed."""
     found = builtins()
     found["tax"] = replace(found["sum"], name="tax", fingerprint="of a plug-in that is only here")
     monkeypatch.setattr(session_manager, "registry", lambda: FunctionRegistry(found, {}))
@@ -98,7 +98,8 @@ async def test_a_store_that_workers_do_not_reach_is_named(
     unknown = Structure.make(
         2, session_manager._PROBE_STRUCTURE.templates, np.zeros(1, np.int32), np.array([1, 0], np.int32)
     )
-    monkeypatch.setattr(session_manager, "_PROBE_STRUCTURE", unknown)  # no test before had the workers keep it
+    # A structure that workers cannot have cached in an earlier test.
+    monkeypatch.setattr(session_manager, "_PROBE_STRUCTURE", unknown)
     blobs = ObjectStoreBlobs(f"file://{tmp_path}/here")
     for where, told in ((f"file://{tmp_path}/elsewhere", 1), (f"file://{tmp_path}/here", 1)):
         settings = EngineSettings(parallelism=1, blobs=blobs, blobs_url=where)
@@ -109,7 +110,7 @@ async def test_a_store_that_workers_do_not_reach_is_named(
 
 
 def test_an_embedded_spark_needs_the_whole_of_pyspark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package pyspark-client has no Spark to start."""
+    """The package pyspark-client has no Spark that could be started."""
     check_java()
     monkeypatch.setattr(spark, "find_spec", lambda name: ModuleSpec(name, None, origin=str(tmp_path / "__init__.py")))
     with pytest.raises(ConfigError) as refused:

@@ -1,4 +1,4 @@
-"""Change sets as DataFrames, on a real Spark: values and commits as tables, and commits as a stream."""
+"""Change sets as DataFrames on a real Spark: values and commits as tables, and commits as a stream."""
 
 import itertools
 from collections.abc import Iterator
@@ -56,13 +56,13 @@ def writer(js: JetStream, subjects: Subjects) -> Writer:
 
 @pytest.fixture(scope="module")
 def spark(engine: Engine) -> Iterator[Any]:
-    """A session that knows the data source."""
+    """A Spark session in which the data source is registered."""
     from pyspark.sql.connect.session import SparkSession
 
     jvm = engine._sessions._jvm
     assert jvm is not None
     spark = SparkSession(connection=jvm.url)
-    spark.conf.set("spark.sql.shuffle.partitions", "1")  # 200 tasks of nothing take seconds
+    spark.conf.set("spark.sql.shuffle.partitions", "1")  # 200 tasks without data would take seconds
     spark.dataSource.register(RebaserDataSource)
     yield spark
     spark.stop()
@@ -74,7 +74,8 @@ def options(nats_url: str, subjects: Subjects) -> dict[str, str]:
 
 
 async def test_values_are_queried_and_joined(spark: Any, options: dict[str, str], writer: Writer) -> None:
-    """Each change set is read at one log sequence; a value is there exactly, and as what one computes with."""
+    """Each change set is read at one log sequence. A value is there exactly, and as a number or text to compute
+    with."""
     await writer.append("main", Kind.REBASE, Set("price", 9.5), Set("qty", 3), Set("name", "tea"), Unset("note"))
     total = Derive("total", "product", {"values": ("price", "qty")})
     at = await writer.append("main", Kind.REBASE, total, Derive("bad", "sum", {"values": ("gone",)}))

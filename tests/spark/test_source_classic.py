@@ -1,4 +1,4 @@
-"""The data source in a Spark that a program starts itself, without Connect."""
+"""The data source in a Spark that a program starts by itself, without Connect."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A server on a cluster: a master, two workers and a Connect server of their own."""
+"""A server with a Spark cluster: a master, two workers and a Connect server."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +33,7 @@ def gate(inputs, params):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    """One whose workers have nothing of ours, and of others' only what is said to be needed."""
+    """A cluster whose workers have no code of Rebaser, and only the packages that the guide names."""
     folder = tmp_path_factory.mktemp("standalone")
     packages = [name.replace("-", "_") for name in requirements.REQUIRED_PACKAGES + requirements.STORE_PACKAGES]
     python = bare_python(folder / "python", only=[*packages, "google"])
@@ -43,7 +43,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Path:
-    """A folder with the plug-in `gate`, installed."""
+    """A folder in which the plug-in `gate` is installed."""
     info = tmp_path / "plugin" / "gate_plugin-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gate-plugin\nVersion: 1.0\n")
@@ -53,7 +53,7 @@ def plugin(tmp_path: Path) -> Path:
 
 
 async def one_that_began(folder: Path) -> str:
-    """Where the first worker that computes `gate` runs."""
+    """Return the folder of the worker that first computes `gate`."""
 
     def places() -> list[str]:
         return [text for path in folder.glob("began-*") if (text := path.read_text())]
@@ -63,13 +63,13 @@ async def one_that_began(folder: Path) -> str:
     return places()[0]
 
 
-@pytest.mark.long  # a minute; `test_remote` computes without Java, and `test_engine` loses workers
+@pytest.mark.long  # a minute; `test_remote` computes without Java, and `test_engine` kills workers
 @pytest.mark.timeout(600)
 async def test_a_server_without_java_uses_a_cluster_and_a_worker_is_killed(
     cluster: Standalone, own_nats: EmbeddedNats, plugin: Path, tmp_path: Path
 ) -> None:
-    """The workers get our code and the plug-in from the server; what the dead one had is computed again, and lands
-    once."""
+    """The workers get the code of Rebaser and the plug-in from the server. The work of the dead worker is repeated, and
+    its results are committed once."""
     python = bare_python(tmp_path / "python", without=("py4j",), extra=(plugin,), java=False)
     blobs = f"file://{tmp_path}/shared"
     sums = [Derive(f"sum/{at}", "sum", {"values": ("a", f"b/{at}")}) for at in range(LARGE)]
@@ -99,7 +99,8 @@ async def test_a_server_without_java_uses_a_cluster_and_a_worker_is_killed(
                 commits = [entry.content async for entry in client.entries("commits", "shop", change_set)]
                 assert [commit.kind for commit in commits if isinstance(commit, Commit)] == ["rebase", "dvu"]
 
-            await derive("large", *large)  # type: ignore[arg-type] # through the store: its structure travels once, and is there the next time
+            # The structure goes through the blob store once, and is still there for the second update.
+            await derive("large", *large)  # type: ignore[arg-type]
             await derive("large", Set("a", 2))
             values = await client.values("shop", "large")
             assert [values[f"sum/{at}"].value for at in range(LARGE)] == [at + 2 for at in range(LARGE)]

@@ -24,8 +24,8 @@ def password(user: str) -> str:
 
 
 def settings_of(user: str, **more: str) -> dict[str, str]:
-    """Return the settings of a user as environment variables, as the guide gives them, together with those in `more`.
-    """
+    """Return the settings of a user as environment variables, as the guide gives them, together with those in
+    `more`."""
     role = user.removeprefix(WITHOUT_PERMISSIONS)
     given = more | {"nats_user": user, "nats_password": password(user)}
     if role == "server":

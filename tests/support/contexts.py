@@ -1,5 +1,5 @@
-"""The objects that all owners of a server share, for tests that run parts of a server in this process, with any engine.
-"""
+"""The objects that all owners of a server share, for tests that run parts of a server in this process, with any
+engine."""
 
 import itertools
 import time

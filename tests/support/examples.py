@@ -116,8 +116,8 @@ DECISIONS = (
 
 @dataclass(frozen=True)
 class Example:
-    """One golden file: the value that it must decode to. If `current`, that value must also encode to the same bytes.
-    """
+    """One golden file: the value that it must decode to. If `current`, that value must also encode to the same
+    bytes."""
 
     name: str
     message: Any
@@ -430,8 +430,8 @@ def read_part(_: dict[str, str], data: bytes) -> dict[str, Any]:
 
 
 def parts(folded: ChangeSetState) -> dict[str, Any]:
-    """Return what a checkpoint of the state must restore: `outcomes` in their order, everything else without an order.
-    """
+    """Return what a checkpoint of the state must restore: `outcomes` in their order, everything else without an
+    order."""
     cells = folded.cells
     named = {input_id for cell in cells.values() for input_id in cell.inputs}
     dependents = {id_: sorted(cells.dependents(id_)) for id_ in sorted(named)}

@@ -9,8 +9,8 @@ NOBODY = Snapshot("test", "connecting", 6.0, 5.0)
 
 
 def figures(server: Server | None = None) -> Figures:
-    """Return the metrics, without their prefix; for a histogram, the number of observations. Gauges need the `server`.
-    """
+    """Return the metrics, without their prefix; for a histogram, the number of observations. Gauges need the
+    `server`."""
     seen, census = (NOBODY, Census()) if server is None else (server.snapshot(), server.census())
     return {
         (family.name.removeprefix("rebaser_"), *sample.labels): sample.buckets[-1] if sample.buckets else sample.value

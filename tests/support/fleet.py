@@ -119,8 +119,8 @@ async def launched(
 
 @asynccontextmanager
 async def servers(url: str, *names: str, warm: bool = True, **settings: Any) -> AsyncIterator[list[ServerProcess]]:
-    """Start servers at the same time, and yield when all are ready; with `warm`, ready to compute derived values, too.
-    """
+    """Start servers at the same time, and yield when all are ready; with `warm`, ready to compute derived values,
+    too."""
     async with AsyncExitStack() as stack:
         running = [await stack.enter_async_context(launched(url, name, **settings)) for name in names]
         for one in running:

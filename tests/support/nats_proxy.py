@@ -1,5 +1,5 @@
-"""A proxy between a client and nats-server that loses and delays messages, statuses and connections as a test decides.
-"""
+"""A proxy between a client and nats-server that loses and delays messages, statuses and connections as a test
+decides."""
 
 import random
 from collections import Counter

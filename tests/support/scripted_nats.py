@@ -59,8 +59,8 @@ class Pulled:
 
 @dataclass
 class ScriptedNats:
-    """A server played by a test. `subscriptions` has all subjects of subscriptions; `published` all messages but pulls.
-    """
+    """A server played by a test. `subscriptions` has all subjects of subscriptions; `published` all messages but
+    pulls."""
 
     port: int
     subscriptions: list[str] = field(default_factory=list)

@@ -1,5 +1,5 @@
-"""A Spark cluster on loopback, of a master, workers and a Connect server, which are started as the image starts them.
-"""
+"""A Spark cluster on loopback, of a master, workers and a Connect server, which are started as the image starts
+them."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""A program as a user writes it, checked by `mypy --strict`: `tests/unit/test_typing.py`. Nobody runs it."""
+"""A program as a user writes it. `tests/unit/test_typing.py` checks it with `mypy --strict`; it is never run."""
 
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What drives the lifecycle of an owner: its timer, its work, the slot that it reports, and how it ends."""
+"""The driver of an owner's life cycle: its timer, its work, the slot that it reports, and its end."""
 
 import math
 import time
@@ -52,7 +52,7 @@ class Scripted(Actor):
 
 
 async def test_a_tick_that_comes_too_early_is_followed_by_another() -> None:
-    """Each commit moves the time of release, and the timer stays where it was."""
+    """Each commit moves the time of release, but the timer keeps its time."""
     looked = 0
 
     def now() -> float:
@@ -81,7 +81,7 @@ async def test_an_earlier_time_moves_the_timer() -> None:
     actor.on[Command.RUN_DVU] = fails_twice
     actor.on[Command.DECIDE] = lambda: actor.post(Decided(owes=True, more=False))
 
-    async def arrive() -> None:  # only now: the timer is set for the release
+    async def arrive() -> None:  # only now, because the timer is set for the release
         assert actor._timer is not None
         actor.post(Arrived())
 

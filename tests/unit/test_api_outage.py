@@ -1,4 +1,4 @@
-"""When a JetStream that answers nothing is told of, and how often."""
+"""When, and how often, a JetStream that does not answer is reported."""
 
 from rebaser_client.nats.api_outage import MIN_UNANSWERED, REPEAT_AFTER, ApiOutage
 from tests.conftest import Events
@@ -6,7 +6,7 @@ from tests.conftest import Events
 
 def test_it_takes_several_calls_in_a_row_and_is_told_again_after_a_while(events: Events) -> None:
     outage = ApiOutage()
-    for number in range(3 * MIN_UNANSWERED):  # never enough of them without an answer in between
+    for number in range(3 * MIN_UNANSWERED):  # never enough unanswered calls without an answer in between
         if number % MIN_UNANSWERED == MIN_UNANSWERED - 1:
             outage.answered(float(number))
         else:

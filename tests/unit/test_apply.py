@@ -1,4 +1,4 @@
-"""Which branches a target takes, and what a protected change set refuses."""
+"""Which branches can be applied to a target, and what a protected change set refuses."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def code_of(error: UnprocessableError | None) -> str:
         (OPEN, OPEN, ""),
         (CLOSED, OPEN, "closed"),
         (DELETED, OPEN, "deleted"),
-        (OPEN, DELETED, "deleted"),  # it was deleted then, and brought back
+        (OPEN, DELETED, "deleted"),  # the change set was deleted at that position, and restored later
         (OPEN, None, "not_its_target"),
         (None, None, "not_its_target"),
         (OPEN, ELSEWHERE, "not_its_target"),

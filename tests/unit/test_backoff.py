@@ -1,4 +1,4 @@
-"""Delays between retries double up to a cap, and spread by up to half."""
+"""Delays between retries double up to a maximum, with a random part of up to a half."""
 
 import random
 
@@ -38,7 +38,7 @@ def test_clients_that_failed_together_return_apart() -> None:
 
 
 def test_a_seed_decides_the_delays() -> None:
-    """The simulation seeds `random` to repeat a run."""
+    """The simulation seeds `random` so that it can repeat a run."""
     state = random.getstate()
     try:
         random.seed("a run")

@@ -1,4 +1,4 @@
-"""When a client says to try again."""
+"""The time after which a client is told to retry."""
 
 from rebaser_client.jetstream import ApiError
 from rebaser_client.requests.backpressure import FORGET, RETRY_MAX, Backpressure

@@ -1,4 +1,4 @@
-"""Many values of one definition at once: what a vector form is given, and what becomes of what it gives."""
+"""Many values of one definition in one call: the arguments of a vector form, and the use of its results."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ def run(
     old: list[Item] | None = None,
     dirty: list[int] = ALL,
 ) -> Results:
-    """A group: node i has item i of each of `columns`."""
+    """Compute a group in which node i has item i of each of `columns`."""
     count = len(columns[0])
     packet = PacketBuilder(1, fingerprint.code(), constants=[item for column in columns for item in column])
     packet.templates, packet.template = [Template(function.name, inputs, {"p": 1})], [0] * count
@@ -198,7 +198,7 @@ def test_who_is_not_dirty_is_not_asked_and_what_comes_out_the_same_is_no_result(
 
 
 def chained(length: int, width: int) -> tuple[PacketBuilder, list[int]]:
-    """`width` chains of `length` links, one link of each after another."""
+    """Return `width` chains of `length` nodes each. The nodes come in rows of one node per chain."""
     packet = PacketBuilder(1, fingerprint.code(), {"f": ""}, constants=["x"] * width)
     packet.templates, packet.template = [Template("f", (("x", -1),), {})], [0] * (length * width)
     packet.refs = [~at if at < width else at - width for at in range(length * width)]
@@ -221,7 +221,7 @@ def test_a_chain_is_no_call_a_link_and_many_beside_each_other_are_one(length: in
 
 
 def test_groups_of_two_definitions_come_each_as_one() -> None:
-    """Though they stand in turn, and need what is needed by both."""
+    """Their nodes alternate, and each needs the results of the nodes before it."""
     packet, seen = chained(2, 2 * COUNT)
     packet.templates.append(Template("f", (("x", -1),), {"p": 2}))
     packet.template = [at % 2 for at in range(4 * COUNT)]
@@ -249,7 +249,7 @@ def test_definitions_that_few_share_are_done_one_by_one() -> None:
 
 
 def test_definitions_that_just_enough_share_are_done_once() -> None:
-    """A second time nothing would come out as it was not before, and what did would be lost."""
+    """A second computation would find nothing changed, and the changes that the first one found would be lost."""
     few = thresholds.now.group_min_values
     packet, sizes = chained(1, 2 * few)
     packet.templates.append(Template("f", (("x", -1),), {"p": 1}))

@@ -1,4 +1,5 @@
-"""The loop thread of blocking clients: it is shared, its calls can be interrupted, and iterations end on it."""
+"""The event loop thread of blocking clients: clients share it, its calls can be interrupted, and it closes
+iterations."""
 
 import gc
 import inspect
@@ -17,7 +18,7 @@ from rebaser_client.blocking import BlockingIterator, BlockingRebaserClient
 from rebaser_client.blocking.client import BlockingDeadLetterBox
 from rebaser_client.blocking.portal import READ_AHEAD, Portal
 
-BOUND = 30  # seconds; only against hanging
+BOUND = 30  # seconds; a bound against hanging
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_an_interrupted_call_is_cancelled(portal: Portal) -> None:
 
 
 class Numbers:
-    """Yields numbers below `end`; knows how many were taken, and whether it was closed in the task that opened it."""
+    """Yields numbers below `end`. Records how many were taken, and whether it was closed in the task that opened it."""
 
     def __init__(self, end: int, error: Exception | None = None) -> None:
         self.end, self.error, self.taken, self.closed = end, error, 0, threading.Event()
@@ -139,7 +140,7 @@ def test_closing_the_portal_ends_an_iteration_that_nobody_reads() -> None:
     portal, numbers = Portal(), Numbers(10**9)
     iterator = BlockingIterator(portal, numbers)
     assert next(iterator) == 0
-    while numbers.taken < READ_AHEAD:  # from here on, it waits for its reader
+    while numbers.taken < READ_AHEAD:  # from here on, the iterator waits for its reader
         time.sleep(0.001)
     portal.close()
     assert numbers.closed.wait(BOUND)

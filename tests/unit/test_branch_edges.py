@@ -1,4 +1,5 @@
-"""Branches where two rules meet: an apply that was taken back, a conflict that an edit hid, a set without target."""
+"""Branches in which two rules meet: an apply that was taken back, a conflict that an edit hid, a change set without
+target."""
 
 import pytest
 
@@ -15,7 +16,7 @@ BASE, APPLIED, LATER = Set("a", 0), Set("a", 1), Set("a", 2)
 @pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("here", [BASE, APPLIED, LATER, None])
 def test_an_apply_that_the_target_took_back_is_taken_back_in_the_branch(here: Definition, strategy: Strategy) -> None:
-    """Compared with the base, the target has not changed: its state is read if its commits are gone."""
+    """The target equals its state at the base again. Its state is read if its commits are gone."""
     branch = Branch(5, "main", 40, "main", 40, changes={"a": BASE}, own=45)
     theirs = Theirs(Source("main", 55), 40, {}, Source("fix", 45), {"a": APPLIED})
     found = Replayed(branch, theirs, strategy)
@@ -33,7 +34,7 @@ def fold(state: ChangeSetState, *updates: Update) -> None:
 
 def test_a_change_set_without_a_target_records_no_changes() -> None:
     state = ChangeSetState()
-    state.branch = Branch(0)  # as it was closed and opened again, or as it began empty
+    state.branch = Branch(0)  # as if it was closed and reopened, or began empty
     fold(state, Set("a", 1))
     fold(state, Remove("a"), Set("b", 1))
     assert state.branch.changes == {}
@@ -41,7 +42,7 @@ def test_a_change_set_without_a_target_records_no_changes() -> None:
 
 
 def test_a_checkpoint_keeps_a_conflict_whose_value_is_that_of_the_base_again() -> None:
-    """Only a replay, or an edit that saw the conflict, ends it; else what a checkpoint holds would decide."""
+    """Only a replay, or an edit whose author saw the conflict, may end the conflict; a checkpoint must not."""
     branch = Branch(5, "main", 40, "main", 40)
     contested = Contested(BASE, 50)
     branch.set_changes({"a": Changed(APPLIED, APPLIED, contested), "b": Changed(Set("b", 0), Set("b", 1))})

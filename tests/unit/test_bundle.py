@@ -1,4 +1,4 @@
-"""What a Spark elsewhere is sent, and what its workers make of it: a Python without anything of ours."""
+"""The code that a remote Spark is sent, and how its workers use it in a Python without any of Rebaser's packages."""
 
 import importlib.metadata
 import subprocess
@@ -38,7 +38,7 @@ print(Results.decode(result.column("result")[0].as_py()).values.tolist(), sys.mo
 
 @pytest.fixture
 def fresh() -> Iterator[None]:
-    """What is found out once for a process is found out anew, in this test and after."""
+    """Clear results that are cached per process, before and after the test."""
     for kept in (registry, identity, shipping.bundle):
         kept.cache_clear()
     yield
@@ -48,12 +48,12 @@ def fresh() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python without our packages."""
+    """A Python without Rebaser's packages."""
     return bare_python(tmp_path_factory.mktemp("bare"), without=("rebaser",))
 
 
 def installed(folder: Path, files: dict[str, str], metadata: str = "") -> None:
-    """A plug-in `twice` in a folder on the path."""
+    """Install a plug-in `twice` in a folder on the path."""
     info = folder / "some_plugin-1.0.dist-info"
     described = {
         "METADATA": f"Metadata-Version: 2.1\nName: some-plugin\nVersion: 1.0\n{metadata}",
@@ -66,7 +66,8 @@ def installed(folder: Path, files: dict[str, str], metadata: str = "") -> None:
 
 
 def work(python: Path, folder: Path, home: Path, first: str = "") -> str:
-    """Have a worker compute 1 + 1 with nothing but what it was sent; where its Rebaser was."""
+    """Let a worker compute 1 + 1 with only the code that it was sent. Return the path from which it imported
+    Rebaser."""
     bundle = shipping.bundle()
     _, [packet] = small(1)
     folder.mkdir()
@@ -86,7 +87,7 @@ def test_a_worker_without_our_code_computes_with_what_it_was_sent(python: Path, 
     home = tmp_path / "home"
     stem = shipping.bundle().name.removesuffix(".zip")
     places = {work(python, tmp_path / name, home) for name in ("first", "second")}
-    assert places == {f"{home}/rebaser/{stem}/rebaser/__init__.py"}  # unpacked once
+    assert places == {f"{home}/rebaser/{stem}/rebaser/__init__.py"}  # the code was unpacked once
     assert [path.name for path in (home / "rebaser").iterdir() if not path.name.startswith("kernel")] == [stem]
 
 

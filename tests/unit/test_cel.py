@@ -1,4 +1,4 @@
-"""Formulas: numbers mix, faults say why, and nothing explodes."""
+"""Formulas: integers and doubles can be mixed, faults give reasons, and no formula takes unbounded time or memory."""
 
 import contextlib
 import sys
@@ -59,7 +59,7 @@ from rebaser_core.values import Json, same
         ("x[1]", {"x": [1.5, 2]}, 2),
         ("x[i]", {"x": [5, 6], "i": 1.0}, 6),
         ("x[4 / 2]", {"x": [5, 6, 7]}, 7),
-        # text, which looks like code
+        # text that looks like code
         ("'_/_' + a", {"a": "#/#"}, "_/_#/#"),
         ("'1 / 2' // 3 / 4", {}, "1 / 2"),
         (r"'it\'s 1/2'", {}, "it's 1/2"),
@@ -130,7 +130,7 @@ def test_what_comes_out(expression: str, inputs: dict[str, Json], result: Json) 
     ],
 )
 def test_a_fault_says_why(expression: Any, inputs: dict[str, Json], code: str, message: str) -> None:
-    for _ in range(2):  # the second time it comes from the cache
+    for _ in range(2):  # the second evaluation uses the cache
         with pytest.raises(FormulaError, match=message) as caught:
             evaluate(inputs, expression)
         assert caught.value.code == code
@@ -160,7 +160,8 @@ def test_nothing_explodes(expression: str, inputs: dict[str, Json], message: str
 
 
 def test_a_null_result_keeps_none_alive() -> None:
-    """`value()` of a null drops a reference to None in cel-expr-python 0.1.3; after some thousand the process ends."""
+    """In cel-expr-python 0.1.3, `value()` of a null drops a reference to None; after some thousand calls, the process
+    crashes."""
     formulas = ["a", "[a]", "{'x': a}", "[[a], {'y': [a]}]", "x.map(i, i)", "a == null"]
     inputs: dict[str, Json] = {"a": None, "x": [None]}
     for formula in formulas:
@@ -178,7 +179,7 @@ numbers = st.one_of(st.integers(-(2**40), 2**40), st.floats(-1e15, 1e15), st.sam
 @settings(deadline=None)
 @given(numbers, numbers, st.sampled_from("+-*/"))
 def test_arithmetic_is_that_of_python(left: float, right: float, operator: str) -> None:
-    """But for `/` of integers that comes out even, which stays an integer, and for integers beyond 64 bits."""
+    """Except that `/` of integers gives an integer if it comes out even, and that integers have at most 64 bits."""
     whole = isinstance(left, int) and isinstance(right, int)
     impossible = right == 0 if operator == "/" else whole and operator == "*" and not -(2**63) <= left * right < 2**63
     if impossible:

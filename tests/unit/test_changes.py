@@ -1,5 +1,5 @@
-"""What a log says about its past, from commits with several requests, refused ones, and ones that do not say what stood
-before them."""
+"""The history that is read from a log whose commits have several requests, refused requests, or no record of what they
+replaced."""
 
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
@@ -25,7 +25,7 @@ KEY = ChangeSetKey("ws", "cs")
 
 
 class Log:
-    """A log in memory, instead of a `CommitReader` and a `StateLoader`. Commits below `begins` are gone."""
+    """A log in memory, instead of a `CommitReader` and a `StateLoader`. Commits below `begins` are purged."""
 
     def __init__(self, *commits: Commit, begins: int = 1) -> None:
         self.commits = [commit for commit in commits if commit.sequence >= begins]
@@ -84,7 +84,7 @@ class Log:
 
 
 def rebase(sequence: int, *requests: tuple[Update, ...] | Outcome, before: tuple[Update, ...] | None = ()) -> Commit:
-    """A commit of requests named after their place: `r5.0` is the first of commit 5."""
+    """Return a commit whose requests are named after their places: `r5.0` is the first request of commit 5."""
     decisions: list[Decision] = []
     delta: list[Update] = []
     for place, request in enumerate(requests):
@@ -168,7 +168,7 @@ async def test_a_difference_is_found_by_commits_where_they_say_enough_and_else_b
             back = [Change(change.id, change.after, change.before) for change in changes]
             assert list((await log.history.diff(KEY, two, KEY, one)).changes) == back
     assert whole.states_read == 0
-    assert silent.states_read == 8  # two for each of the four that pass the commit 2
+    assert silent.states_read == 8  # two for each of the four entries before commit 2
 
 
 async def test_derived_values_that_moved_are_told_and_those_that_wait_for_an_update_are_stale() -> None:

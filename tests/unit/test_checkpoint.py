@@ -1,4 +1,4 @@
-"""Checkpoints: what they cost, who can read them, what is refused."""
+"""Checkpoints: their size, their readers, and which damaged ones are refused."""
 
 import json
 from collections.abc import Callable
@@ -53,7 +53,7 @@ def test_an_empty_state_comes_back_empty() -> None:
 
 
 def test_what_requests_asked_for_is_kept_beside_their_outcomes() -> None:
-    """Where a reader of the last release, which refuses rows that are longer, passes over it."""
+    """The digests are stored where a reader of the last release, which refuses longer rows, ignores them."""
     state, stored = ChangeSetState(), Stored()
     for at in range(1, 8):
         one = Decision(
@@ -99,7 +99,7 @@ def test_deltas_may_follow_an_empty_base() -> None:
 
 
 def test_any_tool_reads_the_values() -> None:
-    """Nothing but what Arrow knows is needed, for the base and for a delta."""
+    """A reader needs only Arrow, for a base and for a delta."""
     state, stored = ChangeSetState(), Stored()
     edit(state, Set("n", 3), Set("x", 2.5), Set("yes", True), Set("word", "a"), Set("list", [1]), Set("nothing", None))
     edit(
@@ -187,7 +187,7 @@ def test_a_definition_that_goes_with_its_own_input_is_gone() -> None:
 
 
 def test_an_update_of_many_values_is_in_the_delta() -> None:
-    """What a large update found is stored as arrays, on another way."""
+    """The results of a large update are stored as arrays by separate code."""
     state, stored = made(Set("a", 1), *(Derive(f"d{n}", "sum", {"values": ("a",)}) for n in range(100))), Stored()
     stored.write(state)
     columns = state.cells.columns
@@ -230,7 +230,8 @@ def test_a_new_base_is_written_when_most_has_changed() -> None:
 
 
 def test_what_was_not_stored_is_in_the_next_one() -> None:
-    """What changed before it failed and while it was written; no root that is still owed says it a second time."""
+    """These are changes from before the failure, and from while the checkpoint was written. Roots that are still owed
+    are not stored twice."""
     state, stored = made(*(Set(f"v{n}", n) for n in range(30))), Stored()
     stored.write(state)
     edit(state, Set("v1", -1), Set("v7", -7), Remove("v2"))
@@ -248,7 +249,7 @@ def test_what_was_not_stored_is_in_the_next_one() -> None:
 
 
 def test_a_root_that_no_edit_touched_is_in_the_delta() -> None:
-    """As where all is to be computed anew."""
+    """This happens after a recompute of everything."""
     state, stored = made(*(Set(f"v{n}", n) for n in range(10))), Stored()
     compute(state)
     stored.write(state)
@@ -298,7 +299,7 @@ def test_equal_formulas_are_one_object_in_memory() -> None:
 def rewritten(
     data: bytes, rows: Callable[[Rows], object] = len, about: dict[str, Any] | None = None, **words: object
 ) -> bytes:
-    """`data` with other rows, other metadata of the part, other words at its end."""
+    """Return `data` with other rows, other metadata of the part, and other metadata at its end."""
     sink = pa.BufferOutputStream()
     told = {"format": schema.FORMAT, "version": schema.VERSION, "layer": "base", "first": 0} | (about or {})
     changed = table(data)
@@ -314,7 +315,7 @@ def rewritten(
 
 
 def example() -> bytes:
-    """Rows: a = 1, sum of a and b, b (absent)."""
+    """Return a part with these rows: a = 1, the sum of a and b, b (missing)."""
     (data,) = written(made(Set("a", 1), Derive("sum", "sum", {"values": ("a", "b")}))).parts
     return data
 
@@ -391,7 +392,7 @@ def test_what_is_no_whole_checkpoint_is_refused(damaged: Callable[[bytes], bytes
 
 
 def test_what_was_added_and_removed_while_a_view_was_open_needs_no_row() -> None:
-    """Nothing else ever stood in the change set, so that there are no rows at all."""
+    """The change set has no other values, so there are no rows at all."""
     state = ChangeSetState()
     with state.view():
         delta = (Set("a", 1), Remove("a"))
@@ -408,7 +409,7 @@ def test_the_first_checkpoint_of_a_change_set_has_the_outcomes_it_carried_and_no
     origin = Origin("main", 5, "main", 5)
     carried = (CarriedOutcome(mine, 3, 0),)
     parent.fold(9, Commit("c", 3, Kind.CREATE, 0, "o", Applied("s", 2), None, origin=origin, carried=carried), 7)
-    assert parent.weight == 7  # that of its own log
+    assert parent.weight == 7  # the weight of its own log
     made = stored.write(parent)
     assert len(made.chain.deltas) == 1
     assert list(stored.read().outcomes) == ["mine"]

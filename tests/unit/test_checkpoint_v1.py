@@ -1,4 +1,4 @@
-"""Checkpoints of version 1: what is refused."""
+"""Checkpoints of version 1: which ones are refused."""
 
 import pytest
 
@@ -17,7 +17,8 @@ def sequence(*items: object) -> bytes:
 
 def test_edges_are_rebuilt_from_definitions() -> None:
     state = read_checkpoint(sequence(HEADER, CELLS, END))
-    assert state.defined_by(next(iter(state.cells))) == state.last > 0  # perhaps later than it was, never earlier
+    # May be later than the real definition, never earlier.
+    assert state.defined_by(next(iter(state.cells))) == state.last > 0
     assert state.cells.dependents("a") == state.cells.dependents("z") == ["b"]
     assert state.cells["b"].inputs == ("a", "z")
 

@@ -1,4 +1,5 @@
-"""A checkpoint that the log names is whole when the log below it is purged, and nothing else is purged."""
+"""Before the log is purged, the checkpoint that it names is complete; and only commits that no reader needs are
+purged."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -29,7 +30,7 @@ FOREVER = Retention(10**15, 1 << 60)
 
 
 class Place:
-    """What an owner of a change set sees of the outside. `purged`: the sequences of the purges that it asked for."""
+    """Everything outside that an owner uses. `purged` has the sequences of its purges."""
 
     def __init__(self, retention: Retention, *, max_bytes: int = -1, stored_bytes: int = 0) -> None:
         self.purged: list[int] = []
@@ -91,7 +92,7 @@ async def test_a_crowded_stream_keeps_no_history(max_bytes: int, stored_bytes: i
 
 
 async def test_a_checkpoint_names_all_that_its_reader_needs_and_what_is_owed() -> None:
-    """Its reader loads nothing that is older, and the sweeper reads no header that is older."""
+    """A reader of the checkpoint loads no older commit, and the sweeper reads no older header."""
     place = Place(FOREVER)
     state, commits = place.state, place.commits
     conflicts = (Decision(1, RequestId("r"), Outcome.CONFLICTS, result=RESULT),)
@@ -112,7 +113,7 @@ async def test_a_checkpoint_names_all_that_its_reader_needs_and_what_is_owed() -
 
 
 async def test_a_checkpoint_whose_parts_took_too_long_to_store_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first parts may be garbage by then."""
+    """Garbage collection may have deleted its first parts by then."""
     now, put = [0.0], KeptBlobs.put
     monkeypatch.setattr(freshness, "boot_time", lambda: now[0])
 

@@ -1,4 +1,4 @@
-"""A child process that dies leaves nothing of itself in the process that called it."""
+"""A child process that dies leaves nothing behind in the process that called it."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def test_children_that_die_leave_no_descriptors_open() -> None:
 
 
 def test_a_pipe_that_takes_a_few_bytes_at_a_time_takes_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal may interrupt a write that has begun."""
+    """A signal may interrupt a write after a few bytes."""
     data, write = bytes(range(256)), os.write
     receiving, sending = os.pipe()
     with monkeypatch.context() as patch:

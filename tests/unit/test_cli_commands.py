@@ -1,4 +1,4 @@
-"""The commands are listed without being imported, and the list agrees with them."""
+"""The commands are listed without being imported, and the list agrees with their modules."""
 
 import pytest
 from typer.main import get_group

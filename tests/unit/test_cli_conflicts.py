@@ -11,7 +11,7 @@ from rebaser_client import BranchConflict, BranchInfo, Set
 
 
 def test_how_to_settle_conflicts_is_told_after_they_were_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """They may be shown in a pager, which covers what was told before."""
+    """The conflicts may be shown in a pager, which hides earlier output."""
     shown = ""
 
     @contextmanager

@@ -1,4 +1,5 @@
-"""The demo's parts: what it reads, what it sends, which edits it picks, and the check that shares no code with them."""
+"""The parts of the demo: the packages that it reads, its updates, the edits that it chooses, and its separate
+evaluator."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,14 +38,14 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def fresh_console() -> Iterator[None]:
-    """A console of its own for each test: it holds on to the stream it was made for."""
+    """A new console for each test, because a console keeps the stream with which it was created."""
     console.out.cache_clear()
     yield
     console.out.cache_clear()
 
 
 def environment(requires: Mapping[str, str]) -> dict[str, Distribution]:
-    """`{"a": "b c"}`: a requires b and c; sizes are 1, 10, 100, ..."""
+    """Return distributions: `{"a": "b c"}` means that a requires b and c. The sizes are 1, 10, 100, ..."""
     return {
         name: Distribution(name, 10**number, tuple(sorted(names.split())))
         for number, (name, names) in enumerate(requires.items())
@@ -179,18 +180,18 @@ def test_a_set_value_is_what_was_read() -> None:
 
 
 class InProcess:
-    """Stands in for a client: the same fold, plan and evaluation as a server's, without NATS and Spark between."""
+    """Stands in for a client: it folds, plans and evaluates as a server does, without NATS and Spark."""
 
     def __init__(self, lie: str = "") -> None:
         self.state = ChangeSetState()
-        self.lie = lie  # an id whose value is told wrong
+        self.lie = lie  # an id whose value is reported wrong
 
     async def enqueue_updates_with_reply(
         self, workspace: str, change_set: str, updates: Sequence[Update], **_: object
     ) -> EnqueueUpdatesResponse:
         self._fold(Kind.REBASE, self.state.covers, tuple(updates))
         at = self.state.last
-        computed = await to_thread.run_sync(self._compute)  # the first time, it reads files
+        computed = await to_thread.run_sync(self._compute)  # The first call reads files.
         self._fold(Kind.DVU, at, computed)
         return EnqueueUpdatesResponse(RequestId("r"), workspace, change_set, Success(len(updates), at))
 
@@ -217,7 +218,7 @@ class InProcess:
 
 
 async def player_of(client: InProcess, monkeypatch: pytest.MonkeyPatch) -> Player:
-    """Without the scene of a branch, which needs a server: see integration/test_demo_branch.py."""
+    """Return a player without the scene of a branch, which needs a server: see integration/test_demo_branch.py."""
     monkeypatch.setattr(player, "most_required", lambda _: None)
     return Player(cast("RebaserClient", client), Screen(), anyio.Event(), *await run.read_inputs())
 

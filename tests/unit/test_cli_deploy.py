@@ -1,4 +1,4 @@
-"""What is deployed fits the program: configuration that NATS accepts, options and settings that exist."""
+"""The deployed files fit the program: NATS accepts its configuration, and all options and settings exist."""
 
 import json
 import os
@@ -90,7 +90,7 @@ def test_every_variable_is_a_setting(compose: dict[str, Any]) -> None:
 def test_the_composed_server_takes_its_settings_and_keeps_what_it_was_told(
     compose: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its nats-server syncs every write, so that one copy is `safe`."""
+    """Its nats-server syncs every write, so one copy is `safe`."""
     for name, value in compose["services"]["rebaser"]["environment"].items():
         monkeypatch.setenv(name, value)
     assert load_settings().topology().durability == "safe"
@@ -111,7 +111,7 @@ def test_only_nats_is_published_and_only_to_this_host(compose: dict[str, Any], c
 
 
 def test_the_cluster_takes_the_place_of_the_one_spark(compose: dict[str, Any], cluster: dict[str, Any]) -> None:
-    """Its services know each other by name, and the entrypoint knows what they are to run."""
+    """The services of the cluster use each other's names, and the entrypoint knows all their commands."""
     services = compose["services"] | cluster["services"]
     assert set(cluster["services"]) & set(compose["services"]) == {"spark"}
     verbs = re.findall(r"^  (spark-\w+)\)$", (DEPLOY / "entrypoint").read_text(), re.MULTILINE)
@@ -174,7 +174,7 @@ def test_the_entrypoint_names_the_server_after_its_host(tmp_path: Path) -> None:
     ],
 )
 def test_the_health_check_asks_the_server_at_its_address(answer: bytes, code: int, said: str) -> None:
-    """As the Dockerfile calls it: with nothing but the standard library."""
+    """The health check is called as in the Dockerfile, with only the standard library."""
     command = re.search(r'^  CMD (\["python", .+\])$', (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert command is not None
     python, *options, script = json.loads(command[1])
@@ -200,7 +200,7 @@ def test_the_health_check_fails_without_a_server(unused_port: int) -> None:
 
 
 def test_nats_runs_with_its_configuration_and_syncs_every_write(tmp_path: Path) -> None:
-    """The file itself but for its folder and addresses: loopback and free ports for the test."""
+    """The file is used unchanged except for its folder and its addresses, which become loopback with free ports."""
     text = (DEPLOY / "nats.conf").read_text()
     for ours, here in (("/data", f'"{tmp_path / "data"}"'), ('"0.0.0.0:4222"', "127.0.0.1:-1")):
         assert ours in text
@@ -215,7 +215,7 @@ def test_nats_runs_with_its_configuration_and_syncs_every_write(tmp_path: Path) 
         try:
             assert process.stderr is not None
             said = ""
-            for line in process.stderr:  # ends with the server, should it not start
+            for line in process.stderr:  # the stream ends with the server if the server does not start
                 said += line
                 if "Server is ready" in line:
                     break

@@ -1,4 +1,4 @@
-"""What `rebaser dlq` shows of dead letters."""
+"""The output of `rebaser dlq`."""
 
 import io
 import re

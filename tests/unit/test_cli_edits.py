@@ -1,4 +1,4 @@
-"""Command-line options become updates, or one clear complaint."""
+"""Options of the command line become updates, or one clear error."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""JSON Lines of updates: every line is in a batch, or in an error that names it."""
+"""JSON Lines of updates: every line is in a batch, or in an error that gives its number."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Log events go to stderr, and tell nothing that nobody put into them."""
+"""Log events go to stderr, and contain only the given fields."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def test_events_below_the_level_are_silent_and_json_is_one_object_a_line(capsys:
 
 @pytest.mark.parametrize("configured", [False, True])
 def test_an_error_of_the_client_is_shown_and_nothing_below(configured: bool) -> None:
-    """structlog is imported for the first error that is shown; an application may have configured it before."""
+    """structlog is imported when the first error is shown. An application may have configured it before."""
     program = f"""
 import sys
 from rebaser.cli import logs

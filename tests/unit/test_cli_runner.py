@@ -13,7 +13,7 @@ from rebaser.cli.runner import run_async
 
 @pytest.fixture(autouse=True)
 def _leaves_this_process_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command sets up logging and garbage collection for a process of its own."""
+    """A command configures logging and garbage collection for its own process."""
     monkeypatch.setattr(logs, "show_errors", lambda: None)
     monkeypatch.setattr(runner, "gc", SimpleNamespace(freeze=lambda: None, enable=lambda: None))
 
@@ -21,8 +21,8 @@ def _leaves_this_process_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("number", "daemon", "code"),
     [
-        (signal.SIGTERM, True, 0),  # it is the usual way to stop a server
-        (signal.SIGTERM, False, 143),  # but a command has not done its work
+        (signal.SIGTERM, True, 0),  # the usual way to stop a server
+        (signal.SIGTERM, False, 143),  # a command has not finished its work
         (signal.SIGINT, True, 130),
         (signal.SIGINT, False, 130),
     ],

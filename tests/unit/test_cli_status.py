@@ -1,4 +1,4 @@
-"""What `rebaser status` says: JSON for machines, tables and plain sentences for people."""
+"""The output of `rebaser status`: JSON for programs, tables and sentences for people."""
 
 import io
 import json
@@ -55,7 +55,7 @@ ACKS = TaskAcks(60.0, 50, 7, 2, 3, 0.004, 12.5, 6.0)
 
 
 class Told:
-    """Stands in for a client: what NATS would tell."""
+    """Stands in for a client, with the answers that NATS would give."""
 
     def __init__(self, overview: Overview, acks: TaskAcks) -> None:
         self._overview = overview
@@ -80,7 +80,7 @@ Show = Callable[..., tuple[str, str]]
 
 @pytest.fixture
 def show(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Show:
-    """Run the command; returns stdout and stderr."""
+    """A function that runs the command, and returns stdout and stderr."""
 
     def run(overview: Overview = OVERVIEW, *, task_acks: TaskAcks = ACKS, **options: Any) -> tuple[str, str]:
         @asynccontextmanager
@@ -88,7 +88,7 @@ def show(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
             yield Told(overview, task_acks)
 
         monkeypatch.setattr(connect, "connect_client", connect_client)
-        monkeypatch.setattr(logs, "configure", lambda *_: None)  # it would be for all tests that follow
+        monkeypatch.setattr(logs, "configure", lambda *_: None)  # the configuration would remain for all later tests
         assert status(**options) == 0
         captured = capsys.readouterr()
         return captured.out, captured.err
@@ -215,7 +215,7 @@ def test_machines_get_the_figures_of_acks_beside_it(show: Show) -> None:
 
 
 def rows(out: str) -> list[list[str]]:
-    """Rows and sentences: all but a title, headings and the empty line of each table."""
+    """Return rows and sentences: everything except the title, the headings and the empty line of each table."""
     parts = [part.splitlines() for part in out.split("\n\n")]
     return [line.split("\t") for part in parts[:-1] for line in part[2:]] + [[line] for line in parts[-1]]
 

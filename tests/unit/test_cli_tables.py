@@ -1,4 +1,4 @@
-"""A long table on a terminal looks as a short one does."""
+"""A long table looks like a short one on a terminal."""
 
 import io
 import random

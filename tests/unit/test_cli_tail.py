@@ -1,4 +1,5 @@
-"""Lines and objects of `rebaser tail`: bounded, without values, without anything a terminal would obey."""
+"""The lines and objects of `rebaser tail`: they are bounded, contain no values, and no control sequences of
+terminals."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a client puts into its requests: an id of their own, and what the caller said."""
+"""What a client puts into its requests: an id for each, and the arguments of the caller."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from rebaser_core.updates import Recompute
 
 
 class Noting(RebaserClient):
-    """Sends nothing."""
+    """Records requests, and sends nothing."""
 
     def __init__(self) -> None:
         self._id_time = self._id_random = 0

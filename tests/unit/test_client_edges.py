@@ -1,4 +1,4 @@
-"""A client that waits or sends where two things meet: the next commit of all, a denial, an answer in between."""
+"""A client that waits or sends while two events meet: the next commit, a denial, an answer in between."""
 
 import asyncio
 from collections import deque
@@ -32,7 +32,7 @@ KEY = ChangeSetKey("ws", "cs")
 
 
 class Log:
-    """A log whose commits have consecutive sequences, as if no other change set had any."""
+    """A log whose commits have consecutive sequences, as if there were no other change sets."""
 
     def __init__(self, *commits: Commit, then: NotAllowed | None = None) -> None:
         self.commits = list(commits)
@@ -100,7 +100,7 @@ async def test_a_branch_is_woken_once_though_its_log_has_to_be_followed_again(
 
 
 async def test_who_was_covered_before_the_log_was_denied_is_not_refused() -> None:
-    """Both may be known before the waiting task runs again."""
+    """Both may happen before the waiting task runs again."""
     log = Log(commit(7, 5), commit(8, 7, Kind.DVU), then=NotAllowed("publish", "subject"))
     ended: dict[int, str] = {}
 
@@ -122,7 +122,7 @@ async def test_who_was_covered_before_the_log_was_denied_is_not_refused() -> Non
 
 
 class Outgoing:
-    """An outgoing request, as far as the resender asks."""
+    """An outgoing request, with the parts that the resender uses."""
 
     def __init__(self, sequence: int) -> None:
         self.key, self.sequence, self.repeat_until, self.copies = KEY, sequence, 1e18, 0
@@ -136,11 +136,11 @@ class Outgoing:
 
 async def test_a_request_that_is_answered_while_others_are_sent_again_is_not_sent() -> None:
     sent: list[int] = []
-    left: list[Any] = [SimpleNamespace(sequence=10**6)]  # what heads the queue
+    left: list[Any] = [SimpleNamespace(sequence=10**6)]  # the first request of the queue
 
     async def send_again(request: Any) -> None:
         sent.append(request.sequence)
-        resender.remove(requests[1])  # its answer comes meanwhile
+        resender.remove(requests[1])  # its answer arrives meanwhile
 
     async def first(*_: object) -> Any:
         return left[0]
@@ -152,7 +152,7 @@ async def test_a_request_that_is_answered_while_others_are_sent_again_is_not_sen
         for request in requests:
             resender.add(request)
         queue = resender._queues[KEY]
-        left = [SimpleNamespace(sequence=3)]  # all are still queued
+        left = [SimpleNamespace(sequence=3)]  # all requests are still queued
         for pause in (2 * PATIENCE, 4 * PATIENCE):
             await resender._check_queue(KEY, queue, 1e18)
             assert (sent, queue.pause) == ([], pause)
@@ -160,12 +160,12 @@ async def test_a_request_that_is_answered_while_others_are_sent_again_is_not_sen
         await resender._check_queue(KEY, queue, 1e18)
         assert sent == [3, 5]
         assert [request.copies for request in requests] == [1, 0, 1]
-        assert queue.pause == PATIENCE  # answers are lost now: the next one may be soon
+        assert queue.pause == PATIENCE  # answers are being lost, so the next check comes after a short pause
         group.cancel_scope.cancel()
 
 
 async def test_a_request_whose_outcome_servers_may_have_forgotten_is_given_up_and_not_sent() -> None:
-    """It would be applied a second time."""
+    """A server would apply it a second time."""
     sent: list[int] = []
 
     async def send_again(request: Any) -> None:
@@ -189,7 +189,7 @@ async def test_a_request_whose_outcome_servers_may_have_forgotten_is_given_up_an
 
 
 async def test_a_request_that_leaves_from_the_middle_lets_nobody_overtake() -> None:
-    """The one in front is still being stored; the next one begins when that is done."""
+    """The request before it is still being stored. The next one is sent after that."""
     in_flight = InFlight(10)
     for _ in range(4):
         assert in_flight.enter_now()
@@ -199,7 +199,8 @@ async def test_a_request_that_leaves_from_the_middle_lets_nobody_overtake() -> N
     call._storing[KEY] = deque(cast("Any", [front, middle, last]))
     call._leave_queue(cast("Any", middle))
     assert not call._ready
-    call._leave_queue(cast("Any", SimpleNamespace(key=KEY)))  # it could not be encoded, and was never in the queue
+    # This request could not be encoded, so it never was in the queue.
+    call._leave_queue(cast("Any", SimpleNamespace(key=KEY)))
     assert not call._ready
     call._leave_queue(cast("Any", front))
     assert list(call._ready) == [last]
@@ -214,7 +215,7 @@ async def test_an_answer_that_comes_before_its_confirmation_ends_the_request_wit
     closed: list[str] = []
     in_flight = InFlight(1)
     assert in_flight.enter_now()
-    tasks = SimpleNamespace(record_answer=lambda *_: None)  # no task is needed: an owner is there
+    tasks = SimpleNamespace(record_answer=lambda *_: None)  # no task is needed, because there is an owner
     connection = SimpleNamespace(close_reply=closed.append)
     services = SimpleNamespace(in_flight=in_flight, tasks=tasks, connection=connection, limits=DEFAULT_LIMITS)
     services.resender = SimpleNamespace(remove=lambda _: None)
@@ -227,14 +228,14 @@ async def test_an_answer_that_comes_before_its_confirmation_ends_the_request_wit
     call._storing[KEY] = deque([item])
     reply.set_result(SimpleNamespace(headers=headers, data=payload))
     call.answered(item)
-    assert outcomes == []  # it is not known to be stored yet
+    assert outcomes == []  # the request is not known to be stored yet
     call.stored(item)
     assert closed == ["inbox"]
     assert [one.response for one in outcomes] == [response]
 
 
 async def test_a_request_that_may_be_stored_is_not_said_to_be_unsent() -> None:
-    """The connection went while its first attempt was under way."""
+    """The connection was lost during its first attempt."""
     answers: list[Exception] = [NoAnswerError("no answer"), NotConnectedError("gone")]
 
     async def publish(*_: object, **__: object) -> None:
@@ -249,7 +250,7 @@ async def test_a_request_that_may_be_stored_is_not_said_to_be_unsent() -> None:
 
 @pytest.mark.parametrize(("size", "in_blob"), [(4_000, False), (6_000, True), (9_000, True)])
 async def test_updates_that_take_more_than_half_a_message_go_to_a_blob(size: int, in_blob: bool) -> None:
-    """The commit has to hold them, beside what it says itself."""
+    """The commit has to hold the updates besides its own fields."""
     put: list[bytes] = []
 
     async def store(data: bytes) -> str:

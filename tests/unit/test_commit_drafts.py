@@ -1,4 +1,4 @@
-"""Commits that replace the state of a change set: what they keep of the state before, and which blobs they name."""
+"""Commits that replace the state of a change set: what they keep of the state before, and the blobs that they name."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -32,14 +32,14 @@ from tests.support.kept_log import WINDOW, kept_blobs, log_of, read_checkpoint
 
 pytestmark = pytest.mark.anyio
 
-STORED = 10_000_000  # Unix ms; the clock of this server is far behind
+STORED = 10_000_000  # Unix ms; the clock of this server is far behind that
 RESULT = BlobRef(address_of(b"conflicts"), 9)
 MESSAGE = cast("Any", SimpleNamespace(timestamp_ns=STORED * 1_000_000))
 APPLIED = Applied("s", 3)
 
 
 def used() -> ChangeSetState:
-    """A change set with values, with one that has to be computed, and with outcomes of every kind."""
+    """Return a change set with values, with a value that has to be computed, and with outcomes of every kind."""
     state = ChangeSetState()
     requests = (
         Decision(1, RequestId("applied"), Outcome.SUCCESS, 2),

@@ -1,4 +1,4 @@
-"""An append whose fate is not known is repeated until it is; and how much of a log is behind its checkpoint."""
+"""An append whose result is unknown is repeated until it is known. Also: how large the log after the checkpoint is."""
 
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
@@ -34,7 +34,8 @@ UNANSWERED = (NoAnswerError("no answer"), NoRespondersError("nobody"), NotConnec
 
 
 class Stream:
-    """Answers publishes with `answers`, in order: an exception, or None for an ack. Whoever asks finds `found`."""
+    """A stream that answers publishes with `answers`, in order: an exception, or None for an ack. Reads return
+    `found`."""
 
     def __init__(self, *answers: Exception | None, found: object = None, outages: int = 0) -> None:
         self.answers = list(answers)
@@ -63,7 +64,7 @@ class Stream:
 
 
 class Blobs:
-    """Keeps what is put, and calls `at_put` before."""
+    """Keeps the blobs that are put, and calls `at_put` before each."""
 
     def __init__(self, at_put: Callable[[], Awaitable[object]] | None = None) -> None:
         self.kept: list[bytes] = []
@@ -98,7 +99,7 @@ async def append(commits: CommitLog, value: Json = 1) -> int:
 
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses that were made; none of them takes any time."""
+    """The pauses between attempts. None of them takes any time here."""
     made: list[float] = []
     sleep = anyio.sleep
 
@@ -115,7 +116,8 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def test_what_may_have_landed_is_repeated_whatever_is_refused_meanwhile(
     unanswered: Exception, refusal: Exception, pauses: list[float]
 ) -> None:
-    """If it landed and the owner took it for refused, the owner would go on from a state that the log has left."""
+    """If the append was stored and the owner believed that it was refused, the owner's state would differ from the
+    log."""
     stream = Stream(unanswered, refusal, refusal, STALE, found="ours")
     commits = log_on(stream)
     assert await append(commits) == 5
@@ -143,7 +145,8 @@ async def test_the_owner_of_a_commit_is_looked_for_through_an_outage() -> None:
 
 @pytest.mark.parametrize("found", ["nothing", "junk", "newer"])
 async def test_what_somebody_else_appended_fences_the_owner(found: str) -> None:
-    """A server of a later release, too: else this owner would give back the task, which is no longer its own."""
+    """This includes a server of a later release. Otherwise, this owner would give back a task that is no longer its
+    own."""
     headers, payload = encode_commit(Commit("c", 0, Kind.REBASE, 1, "other", None, None))
     stored = {
         "nothing": None,
@@ -196,7 +199,7 @@ async def test_an_owner_that_is_abandoned_looks_for_its_commit_no_longer() -> No
 
 
 class HangsAtFirst(Stream):
-    """The first publish has landed, but is never answered."""
+    """A stream that stores the first publish, and never answers it."""
 
     def __init__(self, *answers: Exception | None, found: object = None) -> None:
         super().__init__(*answers, found=found)
@@ -212,7 +215,8 @@ class HangsAtFirst(Stream):
 
 
 async def test_an_append_that_is_cancelled_is_settled_first() -> None:
-    """Else what follows, such as taking back an attempt, would be built on a state that the log has left."""
+    """Otherwise, a later commit, such as one that takes an attempt back, would be built on a state that differs from
+    the log."""
     stream = HangsAtFirst(FULL, STALE, found="ours")
     commits = log_on(stream)
     with anyio.fail_after(30):
@@ -230,7 +234,7 @@ async def test_an_append_that_is_cancelled_is_settled_first() -> None:
 
 
 async def test_a_view_is_opened_when_no_thread_reads_an_older_one() -> None:
-    """A thread of an update that was given up goes on for a while, and must not see rows change."""
+    """A thread of an abandoned update runs on for a while, and must not see rows change."""
     commits = log_on(Stream(None, None))
     await append(commits)
     opened = anyio.Event()
@@ -250,11 +254,11 @@ async def test_a_view_is_opened_when_no_thread_reads_an_older_one() -> None:
             await opened.wait()
 
 
-# -- what a reader will have to read ---------------------------------------------------------------------------------
+# -- how much a reader has to read -----------------------------------------------------------------------------------
 
 
 async def test_a_delta_in_a_blob_weighs_what_the_blob_does() -> None:
-    """Else a log of large deltas has no checkpoint, and takes ever longer to load."""
+    """Otherwise, a log of large deltas would get no checkpoint, and loading it would take longer and longer."""
     blobs = Blobs()
     commits = log_on(Stream(None), blobs, inline_max=100)
     await append(commits, "x" * 10_000)

@@ -1,4 +1,4 @@
-"""Commits read backwards in pages of any size are all commits of the log, and positions are found at exact times."""
+"""Reading backwards in pages of any size gives all commits of the log, and exact times give the right positions."""
 
 import random
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ def message(commit: Commit, sequence: int, time: str = "2026-01-01T00:00:00Z") -
 
 
 class Log:
-    """One log in the stream of all, where other logs have the other sequences."""
+    """One log in the stream of all logs. The missing sequences belong to other logs."""
 
     def __init__(self, messages: list[StoredMessage]) -> None:
         self.messages = messages
@@ -93,10 +93,10 @@ async def test_pages_of_any_size_hold_all_commits(seed: int, monkeypatch: pytest
     sequence, previous, expected = rng.choice((0, 0, 7)), 0, list[int]()
     purged = rng.random() < 0.3
     if purged:
-        previous = sequence = 5  # what stood there is gone
+        previous = sequence = 5  # the commit in between was purged
     for _ in range(rng.randint(1, 25)):
         sequence += rng.choice((1, 1, 3, 40))
-        if messages and rng.random() < 0.1:  # somebody else's message on the log
+        if messages and rng.random() < 0.1:  # a message on the log that is not a commit
             messages.append(StoredMessage(SUBJECTS.commits(KEY), sequence, {}, b"foreign", ""))
         else:
             delta = (Set("a", "x" * rng.choice((0, 300))),)
@@ -115,7 +115,7 @@ async def test_pages_of_any_size_hold_all_commits(seed: int, monkeypatch: pytest
 async def test_a_commit_stored_at_the_very_time_is_the_newest_one_then(
     later: timedelta, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NATS stores times in nanoseconds, and a microsecond of people has a thousand of them."""
+    """NATS stores times in nanoseconds, and Python has only microseconds."""
     commit = Commit("c", 0, Kind.REBASE, 0, "o", None, None)
     log = Log([message(commit, 3, f"{START:%Y-%m-%dT%H:%M:%S}.000000900Z")])
     reader = reader_of(log, monkeypatch)
@@ -126,7 +126,7 @@ async def test_a_commit_stored_at_the_very_time_is_the_newest_one_then(
 
 
 async def test_a_change_set_made_anew_is_readable_from_its_first_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its checkpoint is that of the parent, which may be older than the deletion before it."""
+    """Its checkpoint is that of the parent, which may be older than the deletion before."""
     checkpoint = CheckpointRef("sha256:" + "0" * 64, 10, 1)
     created = Commit(
         "c", 50, Kind.CREATE, 0, "o", None, None, checkpoint=checkpoint, origin=Origin("main", 10, "main", 10)

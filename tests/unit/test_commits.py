@@ -1,4 +1,4 @@
-"""Commits on the wire: what their fields must be, and what is left to a newer program."""
+"""Encoded commits: the constraints on their fields, and which newer ones are refused."""
 
 from dataclasses import replace
 from typing import Any
@@ -55,7 +55,7 @@ def test_a_commit_that_does_not_say_when_it_was_edited_is_the_newest_that_may_ha
 
 
 def test_where_a_log_begins_is_kept_in_commits_that_need_nothing_else_of_history() -> None:
-    """Until the change set has a checkpoint of its own, its readers need the position."""
+    """Readers need the position until the change set has a checkpoint of its own."""
     commit = Commit("c", 4, Kind.DVU, 1, "o", None, 4, begin=3)
     found, payload = encode_commit(commit)
     assert found[MESSAGE_VERSION] == "3"

@@ -1,4 +1,4 @@
-"""When compiled code is called, and where it is kept; that it is right is in `property/test_compiled.py`."""
+"""When compiled code is called, and where it is cached; `property/test_compiled.py` checks its results."""
 
 import os
 import time
@@ -25,7 +25,7 @@ from tests.benchmarks.evaluate import graph
 
 
 def numbers(nodes: int, *, odd: int = 0) -> PacketBuilder:
-    """A chain of sums; every other of the first `odd` nodes is text, and nobody's input."""
+    """Return a chain of sums. Every other of the first `odd` nodes is a text that nothing uses."""
     packet = PacketBuilder(
         1, fingerprint.code(), {"sum": "", "concat": ""}, constants=[1, 0.5], dirty=bytearray(b"\1" * nodes)
     )
@@ -42,7 +42,7 @@ def numbers(nodes: int, *, odd: int = 0) -> PacketBuilder:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many nodes each call of compiled code did."""
+    """How many nodes each call of compiled code computes."""
     done: list[int] = []
     sweep_ = linker.LinkedPrograms.sweep
 
@@ -63,7 +63,7 @@ def test_a_chain_is_one_call(calls: list[int]) -> None:
 
 
 def test_what_fails_leaves_no_number_behind_that_compiled_code_reads(calls: list[int]) -> None:
-    """The first value fails, and so does all that follows, also behind a value that the sweep left to Python."""
+    """The first value fails, and so do all that depend on it, even across a value that was left to Python."""
     assert loader.load()
     packet = numbers(5000)
     packet.functions["abs"] = ""
@@ -71,7 +71,7 @@ def test_what_fails_leaves_no_number_behind_that_compiled_code_reads(calls: list
     packet.templates.append(Template("abs", (("x", 1),), {}))
     packet.template[0] = 2
     packet.refs = [~2, *packet.refs[2:]]
-    packet.refs[-2] = 0  # the last one reads the first one
+    packet.refs[-2] = 0  # the last node reads the first one
     packet.old = [1.5 + 0.5 * node for node in range(5000)]
     [data] = evaluate_packet(packet.encode())
     results = Results.decode(data)
@@ -90,7 +90,7 @@ def test_what_python_computes_leaves_no_number_behind_that_compiled_code_reads(g
     packet.functions = known.fingerprints({"sum", "give"})
     packet.templates = [packet.templates[0], Template("give", (("x", 2),), {})]
     packet.template[0] = 1
-    packet.refs[-2] = 0  # the last one reads the first one
+    packet.refs[-2] = 0  # the last node reads the first one
     packet.old = [old, *(NEVER_COMPUTED for _ in range(999))]
     found = evaluate_packet(packet.encode(), known)
     with thresholds.forced(Thresholds.highest()):  # no compiled code
@@ -139,12 +139,13 @@ def test_small_packets_and_machines_without_compiled_code_do_without(
 
 
 def test_compiled_code_is_kept(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Apart for each release, where `NUMBA_CACHE_DIR` says; and nowhere, where nothing can be written."""
+    """The cache is in the folder that `NUMBA_CACHE_DIR` names, separately for each release. If nothing can be written,
+    there is no cache."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     assert loader._cache_folder() == str(tmp_path / f"kernel-{fingerprint.code()}")
     assert not loader.is_cached()
     assert loader.compile_module(SimpleNamespace(twice=lambda x: 2 * x)).twice(2) == 4
-    assert not loader.is_cached()  # what planning needs is not all
+    assert not loader.is_cached()  # planning needs only a part of the code
     (tmp_path / "file").touch()
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
     assert loader._cache_folder() == ""
@@ -152,14 +153,17 @@ def test_compiled_code_is_kept(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_threads_that_compile_at_once_keep_it_where_it_belongs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """None puts back what Numba had before while another is at it: with no folder, it writes where the process runs."""
+    """No thread may restore Numba's earlier folder while another one compiles: without a folder, Numba writes to the
+    current directory."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     first_is_in, second_is_in, first_is_done = Event(), Event(), Event()
     folders: list[str] = []
 
     def first(one: Any) -> Any:
         first_is_in.set()
-        second_is_in.wait(0.2)  # it must not come in; if it does, what it sees changes when the first one ends
+        # The second thread must not get in. If it does, the folder that it sees changes when the first one
+        # ends.
+        second_is_in.wait(0.2)
         return one
 
     def second(one: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Many items, a few at a time: after a failure, no further one is begun, and what is under way ends."""
+"""Work on many items, a few at a time: after a failure no further item is begun, and those in progress are
+completed."""
 
 import anyio
 import anyio.lowlevel

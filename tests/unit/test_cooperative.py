@@ -1,4 +1,5 @@
-"""However many want to compute at once, sockets and timers are looked at in between, and nobody is passed over."""
+"""However many tasks compute at the same time, sockets and timers are served in between, and each task gets its
+turn."""
 
 import asyncio
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Clock:
-    """Stands still but for those who compute."""
+    """A clock that advances only while tasks compute."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -53,9 +54,9 @@ async def test_a_round_lasts_no_longer_however_many_compute(clock: Clock) -> Non
             group.start_soon(compute, name)
     by_round = [[name for at, name in computed if at == one] for one in sorted({at for at, _ in computed})]
     assert len(computed) == 60
-    assert max(map(len, by_round)) <= 3  # the third one began just before time was up
+    assert max(map(len, by_round)) <= 3  # the third task began just before the time was over
     first_three_quarters = [name for _, name in computed[:45]]
-    assert set(first_three_quarters) == set(range(20))  # nobody has to wait for those who want more
+    assert set(first_three_quarters) == set(range(20))  # no task has to wait for those that want more time
 
 
 async def test_those_who_compute_little_pass_together(clock: Clock) -> None:
@@ -71,7 +72,7 @@ async def test_those_who_compute_little_pass_together(clock: Clock) -> None:
         for _ in range(50):
             group.start_soon(compute)
     counts = list(by_round.values())
-    assert counts[0] > 2 * MAX_BATCH  # who came before there was a slices
+    assert counts[0] > 2 * MAX_BATCH  # In the first round, no task has to wait yet.
     assert counts[1:6] == [1, 2, 4, 8, MAX_BATCH]
     assert sum(counts) == 1000
     assert max(counts[1:]) == MAX_BATCH
@@ -94,11 +95,11 @@ async def test_who_gives_up_leaves_its_turn_to_the_next(clock: Clock) -> None:
 
     with anyio.fail_after(30):
         tasks = {name: asyncio.create_task(compute(name)) for name in ("let through", "waiting", "last")}
-        await slices.cooperate()  # before them, and to the end of the round
+        await slices.cooperate()  # Wait until the end of the round, in front of the others.
         clock.now += 2 * TIME_SLICE
         while len(slices._queue) != 2:
             await checkpoint()
         tasks["waiting"].cancel()
-        tasks["let through"].cancel()  # it is about to run
+        tasks["let through"].cancel()  # this task is about to run
         await asyncio.wait(tasks.values())
     assert passed == ["last"]

@@ -1,4 +1,4 @@
-"""Waiting for a DVU: one follower of a log serves all who wait, each until its own commit is covered."""
+"""Waiting for a DVU: one follower of a log serves all callers, each until its own commit is covered."""
 
 from collections.abc import AsyncGenerator
 from typing import Any, cast
@@ -15,12 +15,12 @@ from rebaser_core.commit import Commit, Kind
 from rebaser_core.ids import ChangeSetKey
 
 KEY = ChangeSetKey("ws", "cs")
-APART = 10  # log sequences from commit to commit: others have theirs between
-ROUNDS = 10  # of the event loop, in which whatever is ready has run
+APART = 10  # log sequences between two commits, which belong to other logs
+ROUNDS = 10  # rounds of the event loop after which everything that was ready has run
 
 
 class Log:
-    """Commits that cover what `grow` says; tells how many follow it."""
+    """A log whose commits cover what `grow` says. It counts its followers."""
 
     def __init__(self) -> None:
         self.covers: list[int] = []

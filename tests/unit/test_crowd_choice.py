@@ -1,4 +1,4 @@
-"""Which owners yield when tasks wait and all slots are taken."""
+"""Which owners yield if tasks wait and all slots are taken."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ NOW = 1000.0
 
 @dataclass
 class Owner:
-    """An owner that worked last at `active_at`, or works now."""
+    """An owner that last worked at `active_at`, or is working now."""
 
     active_at: float
     busy: bool = False
@@ -59,7 +59,7 @@ def test_the_one_that_was_idle_for_the_longest_time_is_found() -> None:
 
 
 def test_each_search_goes_on_where_the_last_one_ended() -> None:
-    """Else the owners behind the sample would never yield."""
+    """Otherwise, the owners behind the sample would never yield."""
     owners = owned(*(Owner(NOW - 3) for _ in range(SAMPLE)), Owner(NOW - 9))
     assert find_idle(owners, NOW) is not owners[ChangeSetKey("ws", f"cs{SAMPLE}")]
     assert find_idle(owners, NOW) is owners[ChangeSetKey("ws", f"cs{SAMPLE}")]

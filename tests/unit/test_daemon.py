@@ -1,4 +1,4 @@
-"""Spark's Python daemon: what it says while it loads is not for Spark to read, and it loads what workers need."""
+"""Spark's Python daemon: its output while loading does not reach Spark, and it loads what workers need."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ print(found.num_rows, sorted(set(sys.modules) - had), "pandas" in sys.modules)
 
 @pytest.mark.parametrize("plugged", [False, True])
 def test_a_worker_loads_nothing_any_more_and_pandas_only_for_plug_ins(tmp_path: Path, plugged: bool) -> None:
-    """Each would load it for itself, and look for garbage in it after every job."""
+    """Otherwise, each worker would load it by itself, and traverse it in garbage collections after every job."""
     if plugged:
         (tmp_path / "plugged.py").write_text("def double(inputs, params):\n    return 2 * inputs['of']\n")
         info = tmp_path / "plugged-1.dist-info"

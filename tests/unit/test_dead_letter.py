@@ -1,4 +1,4 @@
-"""Headers of dead letters: they mean nothing to NATS, say what we found, and give the request its own back."""
+"""The headers of dead letters: they mean nothing to NATS, give the reason, and preserve the headers of the request."""
 
 import pytest
 
@@ -85,7 +85,8 @@ def test_the_dead_letter_of_what_could_not_be_read_has_the_id_that_came_with_it(
     for given, known in (("ws.cs.r1", "r1"), ("r1", "r1"), ("no id", "@9")):
         told = dead_headers({"Nats-Msg-Id": given}, unread, key=KEY, subject="s", server="s1", at_ms=7)
         assert read_letter(3, KEY, told, 0).request_id == known
-        assert told["Nats-Msg-Id"] == "ws.cs.@9@9"  # what the stream tells it from others by is no sender's choice
+        # The sender cannot choose the id by which the stream recognizes duplicates.
+        assert told["Nats-Msg-Id"] == "ws.cs.@9@9"
 
 
 @pytest.mark.parametrize(

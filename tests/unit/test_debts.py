@@ -1,6 +1,6 @@
-"""What the sweeper knows from headers: after each sweep it is what the newest header of each log says, and no more.
+"""The sweeper's knowledge from headers: after each sweep, it equals the newest header of each log.
 
-Logs grow, are closed and opened, and the stream is made anew or restored from a backup, in random order.
+In random order, logs grow, are closed and reopened, and the stream is created anew or restored from a backup.
 """
 
 import random
@@ -29,7 +29,7 @@ NAMES = ("ws.a", "ws.b", "ws.c", "other.a")
 
 @dataclass
 class Header:
-    """A message of a log, as the consumer gives it."""
+    """A message of a log, as the consumer delivers it."""
 
     subject: str
     stream_sequence: int
@@ -102,23 +102,23 @@ async def test_what_the_sweeper_knows_is_what_the_newest_headers_say(
     clock = 10**18
     for _ in range(12):
         change = rng.random()
-        if change < 0.1:  # made anew
+        if change < 0.1:  # created anew
             stream.created, stream.last, stream.messages = str(rng.random()), 0, []
-        elif change < 0.2 and stream.messages:  # restored from a backup: the same stream, some commits ago
+        elif change < 0.2 and stream.messages:  # restored from a backup: the same stream without the newest commits
             stream.messages = stream.messages[: -rng.randint(1, len(stream.messages))]
             stream.last = stream.messages[-1].stream_sequence if stream.messages else 0
         for _ in range(rng.randint(0, 4) if not 0.1 <= change < 0.2 else 0):
             stream.last += rng.randint(1, 2)
-            clock += rng.randint(-3, 5)  # the clock of a server may go back
+            clock += rng.randint(-3, 5)  # a server's clock may go back
             headers = commit_headers(rng) if rng.random() < 0.9 else {"X-MESSAGE-TYPE": "foreign"}
             name = rng.choice(NAMES)
             if name not in stream.newest() and len(headers) == 1:
-                continue  # as the first message of a log, nobody reads it
+                continue  # ignored as the first message of a log
             stream.messages.append(Header(f"rebaser.commits.{name}", stream.last, clock, headers))
         found = await tracker.read()
         if not stream.messages:
             continue
-        # A message that is not a commit says nothing: what stood before it holds, as far as it was read.
+        # A message that is not a commit has no information: the one before it counts, if it was read.
         commits: dict[str, Header] = {}
         for one in stream.messages:
             if len(one.headers) > 1:
@@ -132,7 +132,7 @@ async def test_what_the_sweeper_knows_is_what_the_newest_headers_say(
             since = ClosedSince(one.stream_sequence, one.timestamp_ns) if expires else None
             if name not in passed_over:
                 assert (name in found, tracker.closed.get(name)) == (owes, since), name
-            else:  # it was read before that message, or never
+            else:  # the one before was read earlier, or never
                 assert (name in found, tracker.closed.get(name)) in ((owes, since), (False, None)), name
         assert found <= commits.keys()
         assert tracker.closed.keys() <= commits.keys()
@@ -140,7 +140,7 @@ async def test_what_the_sweeper_knows_is_what_the_newest_headers_say(
 
 
 async def test_the_time_of_the_newest_commit_does_not_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a server whose clock is behind keeps what was closed long ago."""
+    """Otherwise, a server whose clock is behind would keep change sets that were closed long ago."""
     monkeypatch.setattr(debts, "OrderedConsumer", Consumer)
     headers, stream = commit_headers(random.Random(1)), Stream(last=2)
     stream.messages = [
@@ -158,7 +158,7 @@ async def test_the_time_of_the_newest_commit_does_not_go_back(monkeypatch: pytes
 async def test_what_is_closed_again_is_deleted_though_a_deletion_was_asked_for_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """That one was refused, because somebody had reopened the change set in time."""
+    """The earlier request was refused, because the change set had been reopened in time."""
     asked: list[str] = []
 
     async def publish(_: object, __: object, request: Any, *___: object, **____: object) -> None:
@@ -168,13 +168,13 @@ async def test_what_is_closed_again_is_deleted_though_a_deletion_was_asked_for_b
     closed = ClosedChangeSets(cast("Any", None), Subjects(""), 10.0)
     second = 1_000_000_000
     sweeps: list[tuple[dict[str, ClosedSince], int]] = [
-        ({"ws.a": ClosedSince(5, 100 * second)}, 109 * second),  # not yet
+        ({"ws.a": ClosedSince(5, 100 * second)}, 109 * second),  # not due yet
         ({"ws.a": ClosedSince(5, 100 * second)}, 110 * second),
-        ({"ws.a": ClosedSince(5, 100 * second)}, 120 * second),  # asked already
-        ({"ws.a": ClosedSince(8, 115 * second)}, 124 * second),  # closed again, and not yet due
+        ({"ws.a": ClosedSince(5, 100 * second)}, 120 * second),  # already requested
+        ({"ws.a": ClosedSince(8, 115 * second)}, 124 * second),  # closed again, and not due yet
         ({"ws.a": ClosedSince(8, 115 * second), "ws.b": ClosedSince(9, second)}, 130 * second),
         ({"ws.a": ClosedSince(8, 115 * second), "ws.b": ClosedSince(9, second)}, 140 * second),
-        ({"ws.a": ClosedSince(12, 145 * second)}, 160 * second),  # closed again, and due when it is seen
+        ({"ws.a": ClosedSince(12, 145 * second)}, 160 * second),  # closed again, and due when the sweeper sees it
     ]
     counts = [await closed.delete(found, now) for found, now in sweeps]
     assert counts == [0, 1, 0, 0, 2, 0, 1]
@@ -202,7 +202,7 @@ async def test_a_deletion_that_could_not_be_asked_for_is_asked_for_again(
 
 
 async def test_a_deletion_whose_request_was_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the stream of requests, for example. While it is only late, the same request is asked for once."""
+    """The stream of requests may have been deleted. While the request is only late, it is sent once."""
     asked: list[str] = []
 
     async def publish(_: object, __: object, request: Any) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of a queue of requests: applied once, answered again, or dead - never passed over in silence."""
+"""What becomes of queued requests: each is applied once, answered again, or dead, but never ignored."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ EPOCH = Applied("created", 0)
 
 
 def commit(state: ChangeSetState, decided: DecidedBatch) -> ChangeSetState:
-    """Fold what was decided, as the log would."""
+    """Fold the decisions as the log would."""
     state.fold(
         state.last + 1,
         Commit(
@@ -69,7 +69,7 @@ def test_what_was_applied_is_answered_as_applied_though_it_would_be_refused_toda
 def test_a_refused_request_can_be_tried_anew_from_the_dead_letters() -> None:
     refused = QueuedRequest(4, RequestId("a"), error=UnprocessableError("no", code="invalid_definition"), digest=b"1")
     state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [refused]))
-    anew = replace(ask(9, "a", Set("x", 1)), redrive=1, digest=b"1")  # by a release that knows what it asks for
+    anew = replace(ask(9, "a", Set("x", 1)), redrive=1, digest=b"1")  # sent by a release that records digests
     assert decide(state, state.applied or EPOCH, [anew]).delta == (Set("x", 1),)
 
 
@@ -120,7 +120,7 @@ def test_a_sequence_up_to_applied_without_an_outcome_is_dead_not_applied(sequenc
 def test_whatever_becomes_of_a_request_its_decision_says_which_one_it_was(
     asked: dict[str, Any], outcome: Outcome, code: str, attempts: int
 ) -> None:
-    """By these fields, later copies of it are recognized."""
+    """These fields identify later copies of the request."""
     request = replace(QueuedRequest(11, RequestId("r"), redrive=2, digest=b"12345678", attempts=3), **asked)
     (decision,) = decide(ChangeSetState(), Applied("created", 10), [request]).decisions
     assert (decision.outcome, decision.code, decision.attempts) == (outcome, code, attempts)
@@ -248,7 +248,7 @@ def test_a_refused_request_recomputes_nothing() -> None:
 
 
 def defined(*deltas: tuple[Update, ...]) -> ChangeSetState:
-    """A state after commits 1, 2, … with these deltas."""
+    """Return a state after commits 1, 2, … with these deltas."""
     state = ChangeSetState()
     for at, delta in enumerate(deltas, 1):
         state.fold(at, Commit("c", at - 1, Kind.REBASE, 0, "o", None, 0, delta=delta))
@@ -274,7 +274,8 @@ SUCCESS, MOVED = (Outcome.SUCCESS, ""), (Outcome.ERROR, "moved")
     ],
 )
 def test_an_edit_is_refused_if_its_id_was_defined_after_what_its_author_saw(update: Update, known_at: int) -> None:
-    """For an id that does not exist, nothing says when it was removed: the newest edit of the change set counts."""
+    """Nothing records when an id was removed. So for an id that does not exist, the newest edit of the change set
+    counts."""
     state = defined(
         (Set("old", 1), Set("gone", 1), Derive("computed", "sum", {"x": "gone"})), (Set("new", 1),), (Remove("gone"),)
     )

@@ -1,4 +1,4 @@
-"""What is said against a definition before it is sent."""
+"""Which definitions are refused before they are sent."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What is told of damaged commits, and what a log adds up to without them."""
+"""What is reported about damaged commits, and the state that a log gives without them."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,7 +24,7 @@ QUEUE = Applied("epoch", 100)
 
 
 def rebase(number: int, previous: int, applied: int, *updates: Update, outcome: Outcome = Outcome.SUCCESS) -> Commit:
-    """A commit that decides request `applied`."""
+    """Return a commit that decides request `applied`."""
     decision = Decision(applied, RequestId(f"r{applied}"), outcome, len(updates))
     reached = Applied("epoch", applied)
     return Commit(f"c{number}", previous, Kind.REBASE, 7, "owner", reached, 0, (decision,), updates)
@@ -34,7 +34,7 @@ def dvu(number: int, previous: int, applied: int, *found: Computed) -> Commit:
     return Commit(f"c{number}", previous, Kind.DVU, 7, "owner", Applied("epoch", applied), previous, delta=found)
 
 
-# Values b and c are both derived from a.
+# The values b and c are both derived from a.
 LOG: dict[int, Commit] = {
     10: rebase(10, 0, 1, Set("a", 1), Derive("b", "sum", {"of": "a"})),
     12: dvu(12, 10, 1, Computed("b", 1)),
@@ -46,13 +46,13 @@ LOG: dict[int, Commit] = {
 
 
 def entry(sequence: int, commit: Commit, **headers: str | None) -> LogMessage:
-    """As it stands on a log; `headers` are set, or left out."""
+    """Return the commit as a message of the log. `headers` are set, or removed if None."""
     given, data = encode_commit(commit)
     return classify_message(sequence, 0, changed(given, headers), data)
 
 
 def damaged(sequence: int, commit: Commit, **headers: str | None) -> LogMessage:
-    """The same, with a payload that nobody can read."""
+    """Return the message with an unreadable payload."""
     found = classify_message(sequence, 0, changed(encode_commit(commit)[0], headers), b"\xff")
     assert found.classification is Classification.DAMAGED
     return found
@@ -78,7 +78,7 @@ def folded(*entries: LogMessage) -> History:
 
 
 def log(**damage: LogMessage | None) -> list[LogMessage]:
-    """`LOG` with some of it damaged (`s13=…`) or gone (None)."""
+    """Return `LOG` with some of its messages damaged (`s13=…`) or missing (None)."""
     entries = {sequence: entry(sequence, commit) for sequence, commit in LOG.items()}
     for name, one in damage.items():
         entries.pop(int(name[1:]), None)
@@ -121,13 +121,13 @@ def test_one_commit_less_loses_its_edits_and_no_others(
     assert (set(state.cells), set(state.outcomes)) == (values, outcomes)
     assert (state.last, state.applied) == (22, Applied("epoch", 3))
     edits = LOG[sequence].kind is Kind.REBASE
-    # What follows an update that is gone decides something itself.
+    # The commit after a missing update decides a request itself.
     assert costs(history) == [(sequence, Cost.EDITS if edits else Cost.UNKNOWN if gone else Cost.NOTHING)]
     assert (state.stale(), state.covers) == (values & {"b", "c"}, 0)
 
 
 def test_a_damaged_create_commit_costs_what_was_inherited() -> None:
-    """Also if it is cut off, so that only its kind can be read."""
+    """This is also so if the message is cut off, so that only its kind is readable."""
     created = create()
     headers, payload = encode_commit(created)
     for data in (payload[:-1], payload[: len(payload) * 2 // 3]):
@@ -154,7 +154,7 @@ def test_where_nothing_is_derived_nothing_is_owed() -> None:
 
 
 def test_what_a_commit_that_says_nothing_cost_is_told_by_the_next() -> None:
-    """Where that one decides nothing itself."""
+    """The next commit decides nothing itself."""
     mute = {"applied": None, "debt": None}
     assert costs(folded(*log(s13=damaged(13, LOG[13], **mute)))) == [(13, Cost.EDITS)]
     attempt = replace(LOG[22], kind=Kind.ATTEMPT, previous=22)
@@ -258,7 +258,7 @@ def test_a_newer_commit_is_not_damaged() -> None:
 
 @given(st.data())
 def test_edits_of_all_commits_that_can_be_read_are_kept_in_their_order(data: st.DataObject) -> None:
-    """Whichever are damaged, gone or there again, compared with what the edits say by themselves."""
+    """Whichever commits are damaged, missing or duplicated, the result equals that of the readable edits alone."""
     entries: list[LogMessage] = []
     expected: dict[str, int] = {}
     decided: set[str] = set()
@@ -291,7 +291,7 @@ def test_edits_of_all_commits_that_can_be_read_are_kept_in_their_order(data: st.
 
 @given(st.data())
 def test_whatever_stands_on_a_log_is_told_and_folded(data: st.DataObject) -> None:
-    """No bytes and no headers end the doctor."""
+    """No bytes and no headers make the doctor fail."""
     history = History(ChangeSetState(), QUEUE, {})
     for sequence, commit in LOG.items():
         headers, payload = encode_commit(commit)
@@ -311,7 +311,7 @@ def test_whatever_stands_on_a_log_is_told_and_folded(data: st.DataObject) -> Non
 
 
 def test_a_branch_whose_replay_is_lost_has_not_moved_its_base() -> None:
-    """Otherwise nobody would ever take over what the target did."""
+    """Otherwise, the edits of the target would never be taken over."""
     branch = Branch(9, "main", 5, "main", 5, changes={"a": None})
     state = ChangeSetState()
     state.last, state.branch = 9, branch

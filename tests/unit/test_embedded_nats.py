@@ -1,4 +1,4 @@
-"""What the log of a nats-server that starts says, however it arrives."""
+"""What a starting nats-server logs is understood, however its output is cut into pieces."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -28,7 +28,7 @@ async def test_a_line_is_read_in_whatever_pieces_it_comes(tmp_path: Path, size: 
         return 0
 
     async def aclose() -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     process = SimpleNamespace(stderr=stderr(), wait=wait, aclose=aclose)
     server, ready, exited = EmbeddedNats(cast("Any", None), tmp_path, None, {}), _Ready(), anyio.Event()

@@ -1,4 +1,4 @@
-"""Jobs where two rules meet: callers who left, timeouts that differ, a failure while the engine stops."""
+"""Jobs in which two rules meet: callers that left, timeouts that differ, a failure while the engine stops."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -32,7 +32,7 @@ def fail(engine: Engine, job: Job) -> None:
 
 
 async def test_who_shared_a_job_with_one_that_left_is_tried_alone() -> None:
-    """The packet of the one that left may be the bad one."""
+    """The packet of the caller that left may be the bad one."""
     engine = Engine("sc://localhost")
     job, (stays, leaves) = start(engine, 60.0, 60.0)
     engine._abandon(leaves)
@@ -77,7 +77,7 @@ async def test_a_shared_job_has_the_time_of_its_most_impatient_caller(
 
 
 def test_large_jobs_do_not_make_small_ones_seem_fast() -> None:
-    """What is usual is what small jobs take: one that takes as long as large ones do is slow."""
+    """The usual duration is that of small jobs, so a call that takes as long as a large job is slow."""
     lanes = JobScheduler()
 
     def run(label: str, size: int, seconds: float) -> EvaluateCall:

@@ -1,4 +1,4 @@
-"""What the engine makes of calls and of jobs that fail, without a Spark."""
+"""How the engine handles calls and failed jobs, without Spark."""
 
 from collections.abc import Callable
 from functools import partial
@@ -25,14 +25,14 @@ def test_a_call_is_cut_into_jobs_of_at_most_so_many_bytes() -> None:
 
 @pytest.mark.anyio
 async def test_a_call_under_which_sessions_are_lost_is_tried_once_more_and_then_told() -> None:
-    """Else one packet that ends every session would take all others with it, again and again."""
+    """Otherwise, one packet that ends every session would fail all other calls again and again."""
     engine, session = Engine("sc://localhost"), Any
     call = EvaluateCall([b"packet"], "ws/cs", 60.0, 0.0)
     engine._scheduler.add(call)
     for told in (False, True):
         job = engine._scheduler.next_job(0.0)
         assert job is not None
-        held = ActiveSession(session)  # type: ignore[arg-type] # nothing is asked of it
+        held = ActiveSession(session)  # type: ignore[arg-type]  # type: ignore[arg-type] # never used
         engine._handle_failure(held, job, SessionError("lost"))
         engine._scheduler.job_ended(job, 0.0)
         assert (held.lost, call.done.is_set()) == (True, told)
@@ -42,7 +42,7 @@ async def test_a_call_under_which_sessions_are_lost_is_tried_once_more_and_then_
 
 @pytest.mark.anyio
 async def test_a_job_is_ended_when_none_of_its_callers_waits_and_not_before() -> None:
-    """Nobody else answers those who still do."""
+    """The other callers still need its results."""
     engine = Engine("sc://localhost")
     scopes = [anyio.CancelScope() for _ in range(4)]
 
@@ -57,7 +57,7 @@ async def test_a_job_is_ended_when_none_of_its_callers_waits_and_not_before() ->
         job = engine._scheduler.next_job(anyio.current_time())
         assert job is not None
         assert len(job.calls) == 3
-        group.start_soon(evaluate, 3)  # it is queued until then
+        group.start_soon(evaluate, 3)  # the call is queued until then
         for scope in scopes:
             await anyio.wait_all_tasks_blocked()
             assert job.stop.is_set() == (scope is scopes[3])
@@ -98,7 +98,7 @@ def shared_job(engine: Engine, calls: list[EvaluateCall]) -> Job:
 
 
 def next_job(engine: Engine, calls: list[EvaluateCall]) -> Job:
-    """The next job, which is of `calls`."""
+    """Return the next job, and check that it consists of `calls`."""
     job = engine._scheduler.next_job(anyio.current_time())
     assert job is not None
     assert job.calls == calls
@@ -110,7 +110,7 @@ def calls_of(count: int, timeout: float = 60.0) -> list[EvaluateCall]:
 
 
 def fail(engine: Engine, job: Job, error: DvuError) -> ActiveSession:
-    held = ActiveSession(cast("Any", None))  # nothing is asked of it
+    held = ActiveSession(cast("Any", None))  # never used
     engine._handle_failure(held, job, error)
     engine._scheduler.job_ended(job, anyio.current_time())
     return held
@@ -118,7 +118,8 @@ def fail(engine: Engine, job: Job, error: DvuError) -> ActiveSession:
 
 @pytest.mark.anyio
 async def test_a_job_whose_worker_died_is_repeated_as_it_was_in_child_processes_and_then_halved() -> None:
-    """The plug-in that ends its process then fails its own value. If it is no plug-in, one packet is at fault."""
+    """A plug-in that ends its process then fails only its own value. If the cause is not a plug-in, one packet is at
+    fault."""
     engine, calls = Engine("sc://localhost"), calls_of(4)
     job = shared_job(engine, calls)
     assert not any(call.isolate for call in calls)
@@ -164,7 +165,7 @@ async def test_who_waits_no_more_is_not_tried_again() -> None:
 async def test_a_shared_job_has_less_time_than_its_callers(
     monkeypatch: pytest.MonkeyPatch, callers: int, bound: float
 ) -> None:
-    """One that is slow would use up the time of all others."""
+    """A slow caller would use up the time of all others."""
     bounds: list[float] = []
 
     async def run(call: Callable[[], object], _: object, *, seconds: float, **__: object) -> object:
@@ -183,7 +184,7 @@ async def test_a_shared_job_has_less_time_than_its_callers(
 @pytest.mark.anyio
 @pytest.mark.parametrize("sent", [10, 11])
 async def test_a_session_that_holds_much_is_replaced(sent: int) -> None:
-    """Spark keeps what it is sent until the session ends."""
+    """Spark keeps everything that it is sent until the session ends."""
     engine, session = Engine("sc://localhost", EngineSettings(renew_after_bytes=10)), Session()
     engine._limiter, session.sent_bytes = anyio.CapacityLimiter(1), sent
     held = ActiveSession(cast("Any", session), running_jobs=1)
@@ -196,7 +197,7 @@ async def test_a_session_that_holds_much_is_replaced(sent: int) -> None:
 async def test_a_job_that_does_not_end_when_asked_loses_its_session(
     monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
-    """Its thread ends with the connection; and nobody is to use a session without one."""
+    """Its thread ends with the connection, and a session without connection must not be used."""
     monkeypatch.setattr(engine_module, "_GRACE", 0.05)
     monkeypatch.setattr(engine_module, "_INTERRUPT_AGAIN", 0.01)
     engine, session, returned = Engine("sc://localhost"), Session(), anyio.Event()
@@ -208,7 +209,7 @@ async def test_a_job_that_does_not_end_when_asked_loses_its_session(
 
 
 class Session:
-    """Gives each packet itself as its result."""
+    """A session that returns each packet as its own result."""
 
     task_slots = 16
 
@@ -229,7 +230,7 @@ class Session:
 
 @pytest.mark.anyio
 async def test_a_job_that_is_over_is_known_to_nobody() -> None:
-    """It holds the results of its callers, which may be much."""
+    """The job would keep the results of its callers in memory."""
     engine, session = Engine("sc://localhost"), Session()
     engine._limiter = anyio.CapacityLimiter(1)
     call = EvaluateCall([b"packet"], "ws/cs", 60.0, 0.0)
@@ -251,7 +252,7 @@ async def test_a_job_that_is_over_is_known_to_nobody() -> None:
 
 
 class Sessions:
-    """Hands out one session, whose jobs end when they are told to."""
+    """Gives out one session, whose jobs end when the test decides."""
 
     state = "ready"
 
@@ -271,7 +272,7 @@ class Sessions:
 
 
 class Running(Engine):
-    """It has a session. `jobs` has each job that was begun, with the event that ends it."""
+    """A session that runs jobs. `jobs` has each begun job, with the event that ends it."""
 
     def __init__(self) -> None:
         super().__init__("sc://localhost")
@@ -287,7 +288,7 @@ class Running(Engine):
 
 
 class Failing(Session):
-    """One whose jobs fail."""
+    """A session whose jobs fail."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -346,7 +347,7 @@ async def test_who_waits_when_the_engine_stops_is_told() -> None:
         errors.append(raised.value.code)
 
     async with anyio.create_task_group() as group, Running() as engine:
-        for number in range(MAX_LARGE_JOBS + 1):  # the last one has no job
+        for number in range(MAX_LARGE_JOBS + 1):  # the last call gets no job
             group.start_soon(evaluate, number)
         await anyio.wait_all_tasks_blocked()
         assert len(engine.jobs) == MAX_LARGE_JOBS
@@ -355,7 +356,7 @@ async def test_who_waits_when_the_engine_stops_is_told() -> None:
 
 @pytest.mark.anyio
 async def test_nothing_follows_when_a_job_fails_that_nobody_waits_for() -> None:
-    """It was made to end, and so it fails; that is no failure of Spark."""
+    """The job was cancelled, and fails for that reason; that is not a failure of Spark."""
     engine, calls = Engine("sc://localhost"), calls_of(2)
     job = shared_job(engine, calls)
     for call in calls:

@@ -1,4 +1,4 @@
-"""Headers decide first, in order; only then is a payload read."""
+"""Headers are checked first, in order; only then is a payload read."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def headers(
         (headers(content_type=None), UnprocessableError, "malformed"),
         (headers(name=None), UnprocessableError, "malformed"),
         (headers(version=None), UnprocessableError, "malformed"),
-        # In order: an unknown content type hides an unknown type, which hides a version.
+        # The cases are in order: an unknown content type hides an unknown type, which hides an unknown version.
         (headers("text/plain", "Nothing", "99"), UnprocessableError, "unsupported_content_type"),
         (headers("text/plain", None, None), UnprocessableError, "unsupported_content_type"),
         (headers("application/json", "Nothing", "99"), UnprocessableError, "unknown_message_type"),

@@ -1,4 +1,4 @@
-"""The line that says why, out of what PySpark 4.3 gives: texts as they were seen."""
+"""The line with the reason, extracted from real error texts of PySpark 4.3."""
 
 import pytest
 

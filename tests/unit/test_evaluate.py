@@ -1,4 +1,4 @@
-"""The worker's side: what is computed, what counts as changed, and what becomes of a function that goes wrong."""
+"""The code of a worker: what it computes, what counts as changed, and how failing functions are handled."""
 
 import random
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def functions(**calls: Callable[[Any, Any], Any]) -> FunctionRegistry:
 
 @dataclass
 class Found:
-    """Results with lists."""
+    """Results with lists instead of arrays."""
 
     nodes: list[int]
     values: list[Item]
@@ -54,7 +54,7 @@ def found(result: bytes) -> Found:
 
 
 class Made:
-    """A packet built node by node; a node's input is ~constant or an earlier node."""
+    """A packet that is built node by node. The input of a node is ~constant, or an earlier node."""
 
     def __init__(self, *constants: Item) -> None:
         self.packet = PacketBuilder(1, fingerprint.code(), constants=list(constants))
@@ -114,7 +114,7 @@ LONG = "a text that is longer than its digest"
 
 @pytest.mark.parametrize("old", [baseline(LONG), NEVER_COMPUTED])
 def test_a_value_that_was_skipped_and_is_needed_is_computed_after_all(old: Item) -> None:
-    """At most a digest of it is at hand: a long text, two steps from the root."""
+    """Only a digest of the previous value is available: it is a long text, two steps from the root."""
     text = LONG
     made = Made(text, "!")
     made.node("concat", ~0, dirty=False, old=old)
@@ -155,7 +155,7 @@ def test_a_fault_says_what_it_says_whatever_stood_there(old: Item) -> None:
 
 @pytest.mark.parametrize("value", ["x" * 1000, ["x"] * 1000, "short", [1]])
 def test_the_same_text_or_list_again_is_no_result(value: Json) -> None:
-    """What is large is compared by its hash."""
+    """Large values are compared by their hashes."""
     again = functions(again=lambda *_: value)
     assert Made("x").node("again", ~0, old=baseline(value)).run(again).nodes == []
     assert Made("x").node("again", ~0, old=baseline([value])).run(again).nodes == [0]
@@ -250,7 +250,7 @@ def test_what_goes_wrong_in_a_function_is_its_value_s_fault(
 
 
 def test_what_a_function_says_is_cut() -> None:
-    """It is stored with each value that fails so."""
+    """The message is stored with each value that fails in this way."""
 
     def fail(*_: Any) -> Json:
         raise FunctionError("x" * 1000)
@@ -278,7 +278,7 @@ def test_what_a_function_gives_for_json_becomes_json() -> None:
     assert repr(results.values) == "[7, 0.5, True, [1, 2]]"
 
 
-# -- which code --------------------------------------------------------------------------------------------------------
+# -- which release of a function ---------------------------------------------------------------------------------------
 
 
 def test_a_packet_of_other_code_is_refused() -> None:
@@ -290,7 +290,7 @@ def test_a_packet_of_other_code_is_refused() -> None:
 
 @pytest.mark.parametrize(("here", "there"), [("1", "2"), (None, "1"), ("1", None)])
 def test_a_plug_in_that_is_not_the_same_here_is_refused(here: str | None, there: str | None) -> None:
-    """Neither another version nor a missing one makes an error value: that would depend on the machine."""
+    """An error value would depend on the machine, so neither another version nor a missing plug-in causes one."""
 
     def registry(version: str | None) -> FunctionRegistry:
         mine = Function(name="mine", call=lambda *_: 1, fingerprint=version or "")

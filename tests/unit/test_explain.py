@@ -1,4 +1,4 @@
-"""Why a change set waits: each reason from the facts that mean it, and never `quiet` while something waits."""
+"""Why a change set waits: each reason follows from its facts, and `quiet` is never given while something waits."""
 
 import ast
 from dataclasses import replace
@@ -153,7 +153,7 @@ def test_a_failure_is_over_once_a_later_commit_shows_progress() -> None:
 
 
 def test_an_owner_that_was_asked_to_decide_just_now_is_not_stuck() -> None:
-    """It may have had nothing to do for an hour."""
+    """The owner may have been idle for an hour before."""
     assert explain(owned(QUEUED, "deciding", idle=3600.0))[0].code == "deciding"
     assert explain(owned(replace(QUEUED, queue=QueueFacts(9, 3600.0)), "deciding", idle=0.1))[0].code == "deciding"
 

@@ -1,4 +1,4 @@
-"""Why a value is what it is: the path to where the trouble began is a path, and is found within bounds."""
+"""Why a value is what it is: the path to the origin exists in the graph, and is found within bounds."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Columns as bytes: what goes in comes out, in place, and damaged bytes are refused."""
+"""Columns as bytes: they are read back unchanged, without copying, and damaged bytes are refused."""
 
 import cbor2
 import numpy as np

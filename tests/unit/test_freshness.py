@@ -1,4 +1,4 @@
-"""How long ago a blob was stored: never less than it was, whichever clock goes on."""
+"""How long ago a blob was stored: the age is never too low, whichever clock is right."""
 
 import time
 
@@ -13,7 +13,7 @@ from rebaser_core.blobs.garbage import FRESH_FOR
     [
         (FRESH_FOR, FRESH_FOR, FRESH_FOR),
         (FRESH_FOR + 1, -3600.0, FRESH_FOR + 1),  # the wall clock was set back
-        (5.0, FRESH_FOR + 1, FRESH_FOR + 1),  # the machine slept, and has no clock that counts that
+        (5.0, FRESH_FOR + 1, FRESH_FOR + 1),  # the machine was suspended, and has no clock that counts that time
     ],
 )
 def test_it_is_as_old_as_the_clock_says_that_went_on_longest(

@@ -1,4 +1,4 @@
-"""Updates swept over the structure of a whole change set: they give what packets of their own would."""
+"""Updates with a full plan: they give the same results as packets of the affected values."""
 
 import random
 import sys
@@ -46,7 +46,7 @@ MIXED = (*BY_NUMBERS, "concat", "list", "nope")
 
 
 def a_graph(rng: random.Random, size: int, functions: Sequence[str] = MIXED) -> list[Update]:
-    """Values of all kinds in an order that is not that of the inputs."""
+    """Draw values of all kinds. Their order is not that of their inputs."""
     updates: list[Update] = []
     for at in range(size):
         if at < 5 or rng.random() < 0.2:
@@ -98,7 +98,7 @@ def test_what_is_derived_anew_with_the_same_result_is_up_to_date(limits: Thresho
 
 
 def compiled_forms() -> int:
-    """How many forms of its functions, by the types of their arguments, this process has compiled or loaded."""
+    """Return how many variants of its functions, by argument types, this process has compiled or loaded."""
     modules = [loop_loader.load(), *(module for name, module in sys.modules.items() if name.startswith(KERNEL))]
     return sum(len(getattr(one, "signatures", ())) for module in modules for one in vars(module).values())
 
@@ -109,7 +109,7 @@ def compiled_forms() -> int:
 def test_no_update_compiles_what_was_not_compiled_ahead(
     seed: int, functions: Sequence[str], result_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would wait for the compiler, whatever the values and however many of them changed."""
+    """An update would wait for the compiler, whatever the values and however many of them changed."""
     assert loader.load()
     warm()
     ahead = compiled_forms()
@@ -152,7 +152,7 @@ def test_a_worker_that_has_it_not_gets_it() -> None:
     book, kept = Book([Set("a", 1), total("b", "a")]), StructureCache(None)
     assert update(book, WHOLE, kept) == 1
     book.edit(Set("a", 2))
-    assert update(book, WHOLE, StructureCache(None)) == 2  # one that was started since
+    assert update(book, WHOLE, StructureCache(None)) == 2  # a worker that was started since
     assert book.values()["b"].value == 2
 
 
@@ -236,12 +236,12 @@ def test_what_python_has_to_compute_is_left_to_packets() -> None:
 
 @pytest.mark.parametrize("others", ["sum", "concat"])
 def test_where_most_is_reached_all_that_compiled_code_does_is_put_right(others: str) -> None:
-    """And nothing that Python would have to compute anew, which may be a plug-in that gives another value each time."""
+    """Values that Python would compute are not computed again: a plug-in may give another value each time."""
     count, kept = 30, StructureCache(None)
     book = Book([Set("a", 1), Set("b", 2), *(total(f"v{at}", "a") for at in range(count)), total("other", "b")])
     book.edit(Derive("apart", others, {"x": ("b",)}))
     update(book, WHOLE, kept)
-    book.commit((Computed("other", 7, None),), book.state.last)  # as an older release might have had it
+    book.commit((Computed("other", 7, None),), book.state.last)  # an older release may have computed this
     book.edit(Set("a", 3))
     update(book, WHOLE, kept)
     values = book.values()
@@ -262,7 +262,7 @@ def test_results_of_values_that_there_are_not_are_refused() -> None:
 
 @pytest.mark.parametrize("limits", [WHOLE, COMPILED, Thresholds()])
 def test_results_of_other_values_than_those_asked_for_are_refused(limits: Thresholds) -> None:
-    """Whoever reads them looks at no bounds."""
+    """The code that reads results does no bounds checks."""
     book = Book([Set("a", 1), Set("b", 2), total("v", "a"), Derive("w", "upper", {"x": "a"}), total("y", "b", "y0")])
     book.edit(total("y0", "w"))
     update(book, WHOLE, StructureCache(None))

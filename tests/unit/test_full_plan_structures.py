@@ -1,4 +1,4 @@
-"""The structure of a whole change set: how it travels to workers, is kept by them, and names its values."""
+"""The structure of a large change set: how it is sent to workers, is cached there, and names its values."""
 
 import os
 import sys
@@ -63,7 +63,7 @@ def test_a_structure_may_come_from_a_blob_store(tmp_path: Path, there: bool) -> 
             made.absorb(
                 [part for packet in packets for part in evaluate_packet(packet, structures=StructureCache(None))]
             )
-        assert waves == (1 if there else 2)  # else it had to travel after all
+        assert waves == (1 if there else 2)  # 2 if the structure had to be sent
         assert [one.id for one in made.computed()] == ["b"]
 
 
@@ -113,7 +113,7 @@ def test_damaged_structures_are_not_used(tmp_path: Path) -> None:
 
 def test_what_cannot_be_kept_leaves_nothing_behind(tmp_path: Path) -> None:
     address, data = packed(Book([Set("a", 1), total("b", "a")]))
-    (tmp_path / address).mkdir()  # so the finished file cannot have its name
+    (tmp_path / address).mkdir()  # so the finished file cannot have this name
     assert StructureCache(tmp_path).put(address, data).address == address
     assert [path.name for path in tmp_path.iterdir()] == [address]
 

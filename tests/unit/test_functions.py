@@ -1,4 +1,4 @@
-"""The built-in functions: what they make of what they are given."""
+"""The built-in functions and their results."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Plug-ins as they are installed: a distribution on the path with entry points."""
+"""Plug-ins that are installed as a distribution on the path, with entry points."""
 
 import importlib.metadata
 import os
@@ -23,7 +23,7 @@ Install = Callable[..., FunctionRegistry]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Install a plug-in of given source and entry points, and load all plug-ins anew."""
+    """A function that installs a plug-in with the given source and entry points, and loads all plug-ins again."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def make(source: str, entries: dict[str, str], module: str, version: str = "1.0") -> FunctionRegistry:
@@ -41,7 +41,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 def computed(
     known: FunctionRegistry, given: list[Json], *functions: str, isolate: bool = False, **params: Json
 ) -> Results:
-    """What each of `functions` gives for each of `given`."""
+    """Return the results of each of `functions` for each of `given`."""
     packet = PacketBuilder(1, fingerprint.code(), known.fingerprints(functions), constants=[*given])
     packet.templates = [Template(name, (("x", -1),), params) for name in functions]
     packet.template = [number for number in range(len(functions)) for _ in given]
@@ -139,7 +139,7 @@ def test_the_fingerprint_changes_with_source_and_version(install: Install) -> No
 
 
 def test_a_process_finds_what_is_installed(install: Install, tmp_path: Path) -> None:
-    """The whole way, in a process of its own: metadata on the path, registry, evaluation."""
+    """All steps run in a separate process: metadata on the path, registry, evaluation."""
     install("def f(inputs, params):\n    return inputs['a'] * 2\n", {"double": "plugin_process:f"}, "plugin_process")
     program = (
         "from rebaser.dvu.functions import registry\n"
@@ -244,7 +244,7 @@ def vector(inputs, params): return [one(x) for x in inputs['x']]
 
 @pytest.mark.parametrize("form", ["call", "vector"])
 def test_what_ends_its_process_fails_its_own_value_only(install: Install, form: str) -> None:
-    """And all others come out as they do where nothing ends a process."""
+    """All other values are the same as without a plug-in that ends its process."""
     module = f"plugin_ends_{form}"
     known = install(f"{ENDS}F = Function(name='f', {form}={form})\n", {"f": f"{module}:F"}, module)
     harmless: list[Json] = [*"abcdefghijklmnopqrst", "fault", "error", "nan", "odd"]
@@ -263,7 +263,7 @@ def test_what_ends_its_process_fails_its_own_value_only(install: Install, form: 
 
 @pytest.fixture
 def children(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Process ids of those that this process begins."""
+    """The process ids of the children that this process starts."""
     begun: list[int] = []
     fork = os.fork
 
@@ -277,7 +277,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def check_gone(children: list[int]) -> None:
     assert children
-    for child in children:  # others that this process has are none of ours
+    for child in children:  # other children of this process do not count
         with pytest.raises(ChildProcessError):
             os.waitpid(child, os.WNOHANG)
 

@@ -1,4 +1,5 @@
-"""What survived two collections is visited by no other, and is collected all the same once it is due."""
+"""Objects that survived two collections are not visited by later ones, and are collected when a full collection is
+due."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""What a run of the garbage collection deletes."""
+"""What a run of garbage collection deletes."""
 
 from hashlib import sha256
 
@@ -40,7 +40,7 @@ def test_a_candidate_goes_when_it_was_one_and_is_stored_for_a_grace(since: int, 
 
 @pytest.mark.parametrize("stored", [NOW - GRACE - FRESH + 1, NOW - GRACE, NOW - 1])
 def test_what_was_stored_again_begins_anew(stored: int) -> None:
-    """It may have been needed again, between two runs."""
+    """The blob may have been needed again between two runs."""
     one = blob(stored=stored)
     done = plan([one], [], {one.address: NOW - GRACE}, NOW, GRACE)
     assert done.trash == ()

@@ -1,4 +1,4 @@
-"""How long a failure is shown."""
+"""For how long a failure is shown."""
 
 from rebaser.runtime.health import SHOWN_FOR, HealthStatus
 from rebaser_core.errors import TransientError

@@ -1,4 +1,4 @@
-"""How much of a log is kept: the cut is a function of the checkpoints that the log has named."""
+"""How much of a log is kept: the cut depends only on the checkpoints that the log has named."""
 
 from itertools import pairwise
 
@@ -20,9 +20,9 @@ FOREVER, ALL = 1000 * HOUR, 1 << 40
 @pytest.mark.parametrize(
     ("for_ms", "max_bytes", "through"),
     [
-        (0, ALL, 40),  # no history: up to the checkpoint before the newest one
+        (0, ALL, 40),  # no history: purge up to the checkpoint before the newest one
         (FOREVER, ALL, 0),
-        (4 * HOUR, ALL, 10),  # what was read an hour after the epoch starts from mark 10
+        (4 * HOUR, ALL, 10),  # a reader of the state an hour after the epoch starts at mark 10
         (4 * HOUR - 1, ALL, 10),
         (3 * HOUR, ALL, 20),
         (1, ALL, 40),
@@ -31,7 +31,7 @@ FOREVER, ALL = 1000 * HOUR, 1 << 40
         (FOREVER, 450, 10),
         (FOREVER, 449, 20),
         (FOREVER, 0, 40),
-        (3 * HOUR, 200, 40),  # whichever is reached first
+        (3 * HOUR, 200, 40),  # whichever bound is reached first
         (1 * HOUR, 400, 40),
     ],
 )
@@ -53,7 +53,7 @@ gaps = st.lists(st.tuples(st.integers(1, 9), st.integers(-5, 9), st.integers(0, 
 
 
 def marked(rows: list[tuple[int, int, int]]) -> tuple[list[Mark], list[Mark]]:
-    """The marks that remain, and all there ever were."""
+    """Return the marks that remain, and all marks that there ever were."""
     marks: list[Mark] = []
     ever: list[Mark] = []
     sequence = at_ms = weight = 0
@@ -68,7 +68,7 @@ def marked(rows: list[tuple[int, int, int]]) -> tuple[list[Mark], list[Mark]]:
 def test_no_cut_takes_what_is_to_be_kept(
     rows: list[tuple[int, int, int]], for_ms: int, max_bytes: int, tail: int
 ) -> None:
-    """What was read at any time within `for_ms` starts from a checkpoint that is left, unless there is too much."""
+    """A read at any time within `for_ms` starts at a checkpoint that still exists, unless the log is too large."""
     marks, ever = marked(rows)
     weight = (ever[-1].weight if ever else 0) + tail
     through = purge_through(marks, weight, Retention(for_ms, max_bytes))
@@ -117,7 +117,7 @@ def test_the_fold_marks_each_checkpoint_where_it_is_first_named() -> None:
 
 
 def test_who_loads_a_checkpoint_marks_it_as_its_writer_does() -> None:
-    """It meets commits that still name the one before, and then the commit that names this one."""
+    """The loader first meets commits that name the previous checkpoint, and then the commit that names this one."""
     state = ChangeSetState()
     first = CheckpointRef("a", 1, 1)
     state.fold(1, commit(state, None, 10), weight=100)

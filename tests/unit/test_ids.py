@@ -1,4 +1,4 @@
-"""ULIDs and the tokens that may stand in a subject."""
+"""ULIDs, and the tokens that are allowed in a subject."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, check_token, ulid, ulid_time_ms
 
-# The example of the specification (github.com/ulid/spec), as its 48 bits of time and 80 random ones.
+# The example of the specification (github.com/ulid/spec): its 48 bits of time and 80 random bits.
 KNOWN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 KNOWN_MS, KNOWN_RANDOM = 1_469_922_850_259, bytes.fromhex("d6764c61efb99302bd5b")
 

@@ -1,4 +1,4 @@
-"""Callers are admitted in their order, and no place is lost or given twice, however they leave."""
+"""Callers are admitted in order, and no place is lost or given twice, however they leave."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.anyio
 
 
 def free(bound: InFlight) -> int:
-    """How many can enter now; they leave again."""
+    """Return how many callers can enter now; they leave again."""
     count = 0
     while bound.enter_now():
         count += 1
@@ -34,8 +34,8 @@ async def test_callers_are_admitted_in_their_order() -> None:
 async def test_who_gives_up_takes_no_place_along() -> None:
     bound = InFlight(1)
     first, second, third = [bound.ask() for _ in range(3)]
-    bound.withdraw(second)  # it still waits
-    bound.withdraw(first)  # it was admitted
+    bound.withdraw(second)  # still waits
+    bound.withdraw(first)  # was admitted
     assert third.done()
     bound.withdraw(third)
     assert free(bound) == 1
@@ -47,7 +47,7 @@ async def test_a_caller_that_was_cancelled_is_passed_over() -> None:
     second.cancel()
     bound.release()
     assert third.done()
-    bound.withdraw(second)  # gives nothing back
+    bound.withdraw(second)  # has no place to give back
     assert not bound.enter_now()
     bound.release()
     assert first.done()
@@ -64,7 +64,7 @@ async def test_waiting_ends_at_the_deadline_or_when_cancelled_and_leaves_no_plac
     caller = asyncio.create_task(bound.enter(loop.time() + 10))
     await anyio.wait_all_tasks_blocked()
     bound.release()
-    caller.cancel()  # it is admitted, and cancelled before it runs
+    caller.cancel()  # admitted, and cancelled before it runs
     with pytest.raises(asyncio.CancelledError):
         await caller
     assert free(bound) == 1

@@ -1,4 +1,4 @@
-"""The tables beside the JetStream layer name modules, operations and tests that exist."""
+"""The tables in the README of the JetStream layer name existing modules, operations and tests."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A test that waits for what never comes fails in time, and holds up none of those behind it."""
+"""A test that waits for an event that never comes fails in time, and does not delay later tests."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Which module may import which: one direction, no circle, and no I/O where none may be."""
+"""Which module may import which: in one direction, without circles, and no I/O in the core."""
 
 import pytest
 

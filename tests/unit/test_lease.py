@@ -1,4 +1,4 @@
-"""A lease that was lost: acks go by stream sequence, and would hit the delivery that another owner holds."""
+"""A lease that was lost: acks name a stream sequence, so they would affect the delivery that another owner holds."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,7 +18,7 @@ class Said(Exception):  # noqa: N818 - what happened
 
 
 class Connected:
-    """Whatever is asked of it is a word about the task."""
+    """A connection that records each message about the task."""
 
     def __getattr__(self, name: str) -> object:
         raise Said(name)
@@ -37,7 +37,7 @@ async def test_once_a_lease_is_lost_nothing_is_said_about_its_task() -> None:
 
 
 async def test_what_was_acked_when_the_lease_was_lost_is_waited_for_and_not_acked_again() -> None:
-    """A task that is published while the old one still stands there is refused, and then there is none."""
+    """A task that is published before the old one is gone is refused, and then there is none."""
     task = SimpleNamespace(stream_sequence=7)
     stands, acks = [True, True, False], 0
 
@@ -73,7 +73,8 @@ async def test_another_task_in_its_place_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("fails", ["ack_sync", "last"])
 async def test_an_ack_is_repeated_until_the_task_is_seen_to_be_gone(fails: str) -> None:
-    """Else the next owner's task is refused for this one, which then goes: nobody is woken before the sweep."""
+    """Otherwise, the task for a later request is refused because of this one, and no server is woken before the next
+    sweep."""
     said: list[str] = []
 
     class Server:

@@ -1,4 +1,4 @@
-"""A release whose ack may have landed although nobody heard so, and a task that was delivered again meanwhile."""
+"""A release whose ack may have succeeded without an answer, and a task that was redelivered meanwhile."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +16,8 @@ KEY = ChangeSetKey("ws", "cs")
 
 
 async def test_an_ack_without_an_answer_counts_as_one_when_the_lease_is_lost() -> None:
-    """It may have landed: then the task goes soon, and one that is published before is refused."""
+    """The ack may have succeeded. Then the task is removed soon, and a task that is published before that is
+    refused."""
     stands, acks = [True, True, False], 0
 
     class Server:

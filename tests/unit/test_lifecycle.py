@@ -1,4 +1,4 @@
-"""The state of an owned change set: what it does next, after everything that can happen to it."""
+"""The state machine of an owner: what it does next after each possible event."""
 
 from collections.abc import Iterable
 
@@ -129,7 +129,7 @@ def test_a_quiet_owner_releases_and_looks_once_more() -> None:
 
 @pytest.mark.parametrize("busy_with", [[Arrived(), Decided(owes=False, more=False)], [DvuEnded(owes=False)]])
 def test_it_is_quiet_for_a_period_after_its_last_work(busy_with: list[Event]) -> None:
-    """Else whoever edits every few seconds would have the log loaded for each edit."""
+    """Otherwise, the log would be loaded for each edit of a user who edits every few seconds."""
     started = active(owes=isinstance(busy_with[0], DvuEnded))
     state, _ = run(*[(15.0, event) for event in busy_with], state=started)
     assert state.next_tick(TIMING) == 25.0
@@ -138,7 +138,7 @@ def test_it_is_quiet_for_a_period_after_its_last_work(busy_with: list[Event]) ->
 
 
 def test_a_job_that_runs_keeps_no_timer_going() -> None:
-    """Its end is an event; a timer that is due already would fire again and again."""
+    """The end of a job is an event. A timer that is due already would fire again and again."""
     assert run(JobStarted(), state=active())[0].next_tick(TIMING) is None
 
 
@@ -180,7 +180,7 @@ def test_a_shutdown_waits_for_the_cancelled_dvu() -> None:
 def test_an_end_waits_for_what_follows_a_commit(
     reason: Reason, first: tuple[Effect, ...], end: tuple[Effect, ...]
 ) -> None:
-    """A dead letter that is written, a checkpoint that is about to be named."""
+    """A dead letter may be in the middle of a write, or a checkpoint may be about to be named."""
     _, effects = run(JobStarted(), Stop(reason), JobEnded(), state=active())
     assert effects == [(), first, end]
 
@@ -267,7 +267,7 @@ def test_waiting_for_a_dvu_holds_the_task_but_no_slot() -> None:
 
 @pytest.mark.parametrize("more", [True, False])
 def test_an_owner_that_yields_waits_for_its_dvu_without_a_slot(more: bool) -> None:
-    """What is queued by then is no work of this owner. With a slot, others would wait for the DVU, too."""
+    """Later requests are left to the next owner. If this owner kept its slot, others would wait for the DVU, too."""
     state, effects = run(Arrived(), Stop(Reason.YIELD), state=active(owes=True))
     assert (state.phase, state.holds_slot) == (Phase.SETTLING, True)
     state, effects = run(Decided(owes=True, more=more), state=state)
@@ -284,7 +284,7 @@ EVENTS: list[Event] = [
 
 
 class Shell:
-    """Answers effects as the real shell would, so that only possible histories are tried."""
+    """Answers effects as the real shell does, so that only possible histories are tried."""
 
     def __init__(self) -> None:
         self.running: list[Command] = []
@@ -318,7 +318,7 @@ ANSWERS: dict[Command, list[Event]] = {
 
 @given(st.data())
 def test_every_possible_history_ends_the_task_exactly_once(data: st.DataObject) -> None:
-    """Whatever happens in whatever order: nothing runs twice, nothing is given back while something of ours runs."""
+    """In any order of events, nothing runs twice, and the task is not given back while a job runs."""
     state, shell, now = OwnerState(), Shell(), 0.0
     shell.take(INITIAL_EFFECTS)
     for _ in range(60):

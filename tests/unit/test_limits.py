@@ -1,4 +1,4 @@
-"""Each limit of the settings is honoured where requests are read, inline or in a blob: no more than it says."""
+"""Each limit of the settings holds for inline requests and for blobs, and error messages name it."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -28,11 +28,11 @@ def nested(depth: int) -> Any:
     return value
 
 
-# By limit: updates that have just so much of it, how often, and the code of the refusal.
+# By limit: a function that makes updates of exactly the given size, and the code with which larger ones are refused.
 REACH: dict[str, tuple[Callable[[int], tuple[Update, ...]], str]] = {
     "max_id_length": (lambda count: (Unset("x" * count),), "invalid_update"),
     "max_depth": (lambda count: (Set("a", nested(count)),), "too_deep"),
-    "max_value_bytes": (lambda count: (Set("a", "x" * (count - 2)),), "too_large"),  # CBOR says its length before
+    "max_value_bytes": (lambda count: (Set("a", "x" * (count - 2)),), "too_large"),  # CBOR writes the length first
     "max_updates": (lambda count: (Unset("a"),) * count, "too_large"),
     "max_matches": (
         lambda count: (Derive("a", "sum", {"of": ("b", *(Match("*"),) * (count - 1)), "and": Match("c/*")}),),
@@ -43,7 +43,7 @@ REACH: dict[str, tuple[Callable[[int], tuple[Update, ...]], str]] = {
 
 
 class Blobs:
-    """Holds one blob, as a store that keeps to what it is asked."""
+    """Holds one blob, and limits the bytes that it returns as a store does."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -53,7 +53,7 @@ class Blobs:
 
 
 async def refusal(name: str, limit: int, updates: tuple[Update, ...], *, in_blob: bool) -> str | None:
-    """The code with which the server refuses a request of `updates`, if it does."""
+    """Return the code with which the server refuses a request with `updates`; None if it is accepted."""
     settings = load_settings(limits={name: str(limit)})
     blobs = Blobs(encode_updates_blob(updates))
     reader = RequestReader(cast("Any", SimpleNamespace(settings=settings, blobs=blobs)), ChangeSetKey("ws", "cs"))

@@ -1,4 +1,4 @@
-"""What is large goes by file between an owner and workers of the same machine."""
+"""Large packets and results go in files between an owner and workers on the same machine."""
 
 import shutil
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_where_no_file_can_be_written_nothing_is_left(tmp_path: Path) -> None:
         Path(folder, "0").mkdir()
         assert not mailbox.put(folder, "0", LARGE)
         assert [path.name for path in Path(folder).iterdir()] == ["0"]
-    assert not mailbox.put(folder, "0", LARGE)  # a worker that comes late
+    assert not mailbox.put(folder, "0", LARGE)  # a worker that is late
     assert not Path(folder).exists()
 
 
@@ -101,14 +101,14 @@ def test_who_takes_long_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.M
         tell(1)
         assert mailbox.visited_nodes(Path(folder)) == 6
         Path(folder, f"{mailbox._PROGRESS}1").write_text("30")  # another worker
-        Path(folder, f"{mailbox._PROGRESS}1.77").write_text("31")  # the same, which writes just now
+        Path(folder, f"{mailbox._PROGRESS}1.77").write_text("31")  # the same worker, during a write
         now += 10
         tell(1)
         assert mailbox.visited_nodes(Path(folder)) == 38
         Path(folder, f"{mailbox._PROGRESS}2").write_text("what a plug-in wrote")
         assert mailbox.visited_nodes(Path(folder)) in {0, 8, 30, 38}
     now += 10
-    tell(1)  # to nobody
+    tell(1)  # there is no mailbox any more
     assert mailbox.visited_nodes(Path(folder)) == 0
     mailbox.ProgressFile("", "0")(1)
 

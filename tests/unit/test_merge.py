@@ -1,4 +1,4 @@
-"""Patches are merged id by id against every definition that can stand, and taking commits back undoes them."""
+"""Patches are merged id by id for all combinations of definitions, and reverting commits undoes them."""
 
 import itertools
 import random
@@ -34,12 +34,12 @@ def test_definitions_are_the_same_to_the_last_type() -> None:
 
 
 def test_every_merge_of_three_definitions() -> None:
-    """What a user expects, told without the rule: one side moved, the other did not, or both agree."""
+    """The expectation is stated without the rule: one side changed, the other did not, or both agree."""
     for base, ours, theirs in itertools.product(range(len(DEFINITIONS)), repeat=3):
         merged = Merged()
         merged.add({"a": DEFINITIONS[ours]}.get, [PatchEntry("a", DEFINITIONS[base], DEFINITIONS[theirs])])
         if ours == theirs or base == theirs:
-            expected: tuple[int, int] = (0, 0)  # nothing to do
+            expected: tuple[int, int] = (0, 0)  # nothing changes
         else:
             expected = (1, 0) if ours == base else (0, 1)
         assert (len(merged.updates), len(merged.conflicts)) == expected
@@ -52,7 +52,7 @@ def test_every_merge_of_three_definitions() -> None:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_taking_commits_back_gives_what_stood_before_them(seed: int) -> None:
-    """Against plain dictionaries: all of a range, without later edits, and with some."""
+    """Compared with plain dictionaries: all commits of a range, with and without later edits."""
     rng = random.Random(seed)
     books: list[dict[str, Update]] = [{}]
     effects: list[tuple[list[Update], list[Update]]] = []

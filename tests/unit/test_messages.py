@@ -1,4 +1,4 @@
-"""Requests, responses and blobs: what their fields must be, and how errors name what is wrong."""
+"""Requests, responses and blobs: the constraints on their fields, and how errors name a violation."""
 
 from typing import Any
 
@@ -172,7 +172,7 @@ def test_a_response_without_one_good_status_is_refused(status: object) -> None:
 
 
 def test_a_list_with_many_faults_is_one_error() -> None:
-    """Every faulty element would cost an error object otherwise."""
+    """Otherwise, every faulty element would cost an error object."""
     status = {"conflicts": {"message": "", "commit": 1, "conflicts": [{}] * 50_000}}
     code, message = refusal("EnqueueUpdatesResponse", 1, REQUEST | {"status": status})
     assert (code, message.startswith("status.conflicts.conflicts.0.")) == ("malformed", True)
@@ -222,7 +222,7 @@ def test_a_blob_that_holds_something_else_is_refused(raw: object, error: type[Re
 
 
 def test_a_match_needs_a_version_that_has_them() -> None:
-    """An older program would take it for no input, and a commit that it reads must not say less than was applied."""
+    """An older program would read the pattern as no input, and must not take a commit for less than was applied."""
     derive = Derive("t", "sum", {"x": ("a", Match("b/*"))})
     request = EnqueueUpdatesRequest(RequestId("r"), "w", "c", (Set("a", 1), derive))
     commit = Commit("i", 0, Kind.REBASE, 0, "o", None, 0, delta=(derive,))
@@ -290,7 +290,7 @@ def test_a_delta_blob_is_read_as_its_commit_says() -> None:
 
 
 def test_the_address_of_a_blob_is_its_hash() -> None:
-    """The SHA-256 of nothing is a published value (FIPS 180-4 examples)."""
+    """The SHA-256 of the empty text is a published value (FIPS 180-4 examples)."""
     assert address_of(b"") == "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     assert check_address(address_of(b"x")) == address_of(b"x")
 

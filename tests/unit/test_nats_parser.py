@@ -1,4 +1,5 @@
-"""Reading what a server sends: every message once, however it is cut into pieces and whatever it contains."""
+"""The parser of the NATS protocol: it reads every message once, however the stream is cut and whatever a message
+contains."""
 
 import asyncio
 import json
@@ -73,7 +74,7 @@ def test_a_message_for_nobody_is_skipped_and_a_handler_that_fails_stops_nobody()
 
 
 class ControlHandler:
-    """Stands for nats-py's client."""
+    """Stands in for nats-py's client."""
 
     def __init__(self) -> None:
         self.called: list[object] = []
@@ -105,7 +106,7 @@ def test_control_lines_reach_the_client() -> None:
         b"MSG\r\n",
         b"MSG a b c\r\n",
         b"MSG a 1 -20\r\n",
-        b"MSG a 1 -15\r\n",  # back to its own beginning
+        b"MSG a 1 -15\r\n",  # a negative size, which would lead back to the start of the line
         b"HMSG a 7 9 2\r\nab\r\n",
         b"HMSG a 7 -1 2\r\nab\r\n",
         b"INFO {\r\n",

@@ -1,4 +1,4 @@
-"""What Rebaser uses of nats-py beyond its public interface is listed, and is there in the installed release."""
+"""The private names of nats-py that Rebaser uses are listed, and exist in the installed release."""
 
 import ast
 import asyncio
@@ -18,7 +18,7 @@ from rebaser_client.nats.nats_py import PRIVATE, NatsClient
 
 ROOT = Path(__file__).parents[2]
 MODULE = Path(nats_py.__file__)
-# Of the module itself, and of named tuples.
+# names of the module, and of named tuples
 OWN = {
     "_held",
     "_replace",
@@ -31,7 +31,7 @@ OWN = {
 
 
 def private_names(path: Path) -> set[str]:
-    """Names with one underscore in front that `path` reads, writes, defines or asks for by `getattr`."""
+    """Return names with one leading underscore that `path` reads, writes, defines or gets with `getattr`."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute):

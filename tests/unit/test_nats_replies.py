@@ -1,4 +1,4 @@
-"""An answer that came in time is not lost because the loop was busy; one that does not come is not waited for."""
+"""An answer that arrived in time is not lost because the event loop was busy; a missing one ends with a timeout."""
 
 import asyncio
 import gc
@@ -26,7 +26,7 @@ async def test_an_answer_that_stood_in_the_socket_while_the_loop_was_held_up_cou
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
-        # As a connection does: what is read is handed to a task, which comes in the next round.
+        # As in a connection, a task gets the data that was read in the next round of the loop.
         loop.add_reader(ours, lambda: loop.call_soon(replies.handle, inbox, "", ours.recv(10), None))
         theirs.send(b"answer")
         time.sleep(0.05 + 2 * LATE)  # noqa: ASYNC251 - that is the point
@@ -61,7 +61,7 @@ async def test_nothing_is_kept_for_an_answer_that_nobody_awaits_any_more() -> No
 
 
 async def test_answers_that_nobody_awaits_when_a_connection_ends_are_no_errors() -> None:
-    """Whoever awaits one afterwards is told all the same."""
+    """A task that awaits one of them later still gets the error."""
     loop = asyncio.get_running_loop()
     told: list[object] = []
     before = loop.get_exception_handler()
@@ -85,7 +85,7 @@ async def test_answers_that_nobody_awaits_when_a_connection_ends_are_no_errors()
 
 
 async def test_each_request_has_its_own_deadline() -> None:
-    """Those of one timeout share a timer."""
+    """Requests with the same timeout share a timer."""
     replies = Replies("_INBOX.x.")
     began = asyncio.get_running_loop().time()
     opened = [replies.open_request("s", 0.2)]
@@ -120,13 +120,14 @@ async def test_a_timeout_that_had_no_requests_for_a_while_is_kept_again() -> Non
 
 
 async def test_a_timer_ends_with_the_requests_that_it_serves() -> None:
-    """A timeout that a single request has leaves nothing behind, nor does any once the connection is closed."""
+    """A timeout with a single request leaves no timer behind, and neither does a closed connection."""
     replies = Replies("_INBOX.x.")
     once, one, two = replies.open_request("s", 30), replies.open_request("s", 60), replies.open_request("s", 60)
     timers = [deadlines.timer for pending in (once, one) if (deadlines := pending.deadlines)]
     for pending in (once, one, two):
         pending.close()
-    assert [timer is not None and timer.cancelled() for timer in timers] == [True, False]  # more will need the second
+    # The second timer is still needed.
+    assert [timer is not None and timer.cancelled() for timer in timers] == [True, False]
     replies.close_all()
     assert all(timer is not None and timer.cancelled() for timer in timers)
 
@@ -134,7 +135,7 @@ async def test_a_timer_ends_with_the_requests_that_it_serves() -> None:
 async def test_a_denial_ends_the_requests_to_its_subject_and_no_others() -> None:
     replies = Replies("_INBOX.x.")
     denied, other, several = (replies.open(subject) for subject in ("s", "t", ""))
-    assert not replies.deny(NotAllowed("publish", ""))  # the server did not say to which
+    assert not replies.deny(NotAllowed("publish", ""))  # the server did not name the subject
     assert replies.deny(NotAllowed("publish", "s"))
     assert not replies.deny(NotAllowed("publish", "s"))
     assert [one.future.done() for one in (denied, other, several)] == [True, False, False]

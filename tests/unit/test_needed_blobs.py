@@ -1,4 +1,4 @@
-"""A commit names every blob that it refers to; otherwise the garbage collection would delete what the log needs."""
+"""A commit names every blob that it needs; otherwise garbage collection would delete blobs that the log needs."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -29,8 +29,8 @@ PARTS: dict[str, dict[str, Any]] = {
     "carried.decision.result": {"carried": (CarriedOutcome(DECISION, 1, 1),)},
 }
 NAMED_BY_WRITER = {
-    "checkpoint.changes",  # with all parts of the checkpoint, which the commit does not list
-    "collection.listed",  # by the run of the garbage collection
+    "checkpoint.changes",  # named together with all parts of the checkpoint, which the commit does not list
+    "collection.listed",  # named by the run of garbage collection
 }
 
 
@@ -39,7 +39,7 @@ def commit(**fields: Any) -> Commit:
 
 
 def paths(kind: type, seen: tuple[type, ...] = ()) -> Iterator[str]:
-    """The fields of `kind`, and of what they hold, that are a `BlobRef`."""
+    """Yield the paths of fields of type `BlobRef`, in `kind` and in the types of its fields."""
     for name, hint in get_type_hints(kind, vars(commits)).items():
         for one in {hint, *get_args(hint)}:
             if one is BlobRef:

@@ -20,7 +20,7 @@ def filled(sizes: list[int], max_count: int = 4, max_bytes: int = 100) -> Messag
 @pytest.mark.parametrize(
     ("sizes", "next_", "fits"),
     [
-        ([], 1000, True),  # or it would never be delivered
+        ([], 1000, True),  # otherwise, this message would never be delivered
         ([1], 99, True),
         ([1], 100, False),
         ([1, 1, 1], 1, True),

@@ -1,4 +1,4 @@
-"""Where the next consumer begins, shown against a stream in memory whose deliveries are lost at random."""
+"""Where the next consumer begins: compared with a stream in memory whose deliveries are lost at random."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
@@ -18,7 +18,7 @@ LATER = datetime(2200, 1, 1, tzinfo=UTC)
 
 
 class Stream:
-    """What a server keeps: messages are (sequence, subject), and none is as late as `LATER`."""
+    """The messages that a server stores, as (sequence, subject). None has the time `LATER` or a later one."""
 
     def __init__(self, subjects: str) -> None:
         self.messages: list[Stored] = []
@@ -32,7 +32,7 @@ class Stream:
         return sorted({subject: (sequence, subject) for sequence, subject in self.messages}.values())
 
     def consumer(self, policy: dict[str, Any]) -> Callable[[], list[Stored]]:
-        """What a consumer made now delivers, up to the time of the call."""
+        """Return a function that returns what a consumer created now has delivered by the time of its call."""
         created_consumer = len(self.messages)
         kind = policy["deliver_policy"]
         if kind == "last_per_subject":
@@ -49,7 +49,8 @@ class Stream:
 
 
 def read(position: Position, stream: Stream, runs: list[tuple[str, int]]) -> list[int]:
-    """Sequences taken in over consumers of which each gets so many messages; more are stored after it was made."""
+    """Return the sequences that are read through several consumers. Each delivers a number of messages, and more are
+    stored after its creation."""
     taken: list[int] = []
     if position.wants_end:
         position.snapshot = len(stream.messages)

@@ -1,4 +1,4 @@
-"""Packets and results as bytes: what goes in comes out, typed, and foreign bytes are refused."""
+"""Packets and results as bytes: they are read back unchanged with their types, and other bytes are refused."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -62,7 +62,7 @@ def typed(values: Iterable[Item]) -> list[tuple[type, str]]:
 @settings(deadline=None)
 @given(items, items)
 def test_values_come_out_as_they_went_in(constants: list[Item], old: list[Item]) -> None:
-    """Type for type: `1`, `1.0` and `True` stay apart, and so do `0.0` and `-0.0`."""
+    """`1`, `1.0` and `True` stay different, and so do `0.0` and `-0.0`."""
     packet = PacketBuilder(7, "code", constants=constants, template=[0] * len(old), dirty=bytearray(len(old)), old=old)
     again = Packet.decode(packet.encode())
     assert typed(again.constants) == typed(constants)
@@ -94,7 +94,7 @@ def test_a_column_is_the_list_of_its_items(values: list[Item], data: st.DataObje
 
 @given(st.sets(st.integers(0, 3000)))
 def test_nodes_come_out_as_they_went_in(nodes: set[int]) -> None:
-    """With gaps or without: as a range, as bits, or as they are."""
+    """With or without gaps, nodes are stored as a range, as bits, or as a list."""
     ordered = sorted(nodes)
     results = Results(1, 0, True, np.array(ordered, np.int64), Column.from_items([None] * len(ordered)), [])
     assert Results.decode(results.encode()).nodes.tolist() == ordered
@@ -116,7 +116,7 @@ def test_refs_become_slots_with_constants_first() -> None:
 
 
 def test_a_number_costs_few_bytes() -> None:
-    """What travels is typed columns: 8 bytes a number, 4 an input, and no ids."""
+    """The bytes are typed columns: 8 bytes per number, 4 per input, and no ids."""
     count = 10_000
     packet = PacketBuilder(1, "code", templates=[Template("sum", (("x", 2),), {})], constants=[0.5] * count)
     packet.template, packet.refs, packet.dirty = [0] * count, [~0] * 2 * count, bytearray(count)

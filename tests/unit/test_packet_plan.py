@@ -1,4 +1,5 @@
-"""The plan: what is affected, how it is cut, and the words for what cannot be computed."""
+"""The packet plan: which values are affected, how they are divided, and the faults of values that cannot be
+computed."""
 
 import random
 
@@ -30,7 +31,7 @@ def test_a_plan_holds_what_is_affected_and_not_the_change_set(size: int) -> None
 
 @pytest.mark.parametrize("interpreted_max", [-1, 3, 30, 39, 40, 60, 10_000])
 def test_what_changed_and_is_asked_for_anew_may_be_more_than_there_is(interpreted_max: int) -> None:
-    """All of a change set was edited, and all of it is to be recomputed: each counts twice."""
+    """All values were edited, and all are to be recomputed, so each counts twice."""
     book = Book([Set("a", 1), *(total(f"b{at}", "a") for at in range(39))])
     book.update()
     book.edit(*book.state.updates(), recompute=[Recompute()])
@@ -64,12 +65,12 @@ def test_a_change_that_does_not_show_wakes_nobody_further() -> None:
     book.edit(Set("a", 2))
     with book.state.view() as view:
         [packet] = map(Packet.decode, plan(view).next_wave())
-    assert packet.dirty.tolist() == [True, False]  # the second is computed only if the first changes
+    assert packet.dirty.tolist() == [True, False]  # the second node is computed only if the first changes
     assert book.update() == ()
 
 
 def test_a_root_wakes_its_dependents_even_if_it_is_what_it_was() -> None:
-    """Its old value is not known: it may have been something else when they were computed."""
+    """Its old value is unknown. It may have been another one when the dependents were computed."""
     book = Book([Set("a", 1), total("b", "a")])
     book.update()
     book.edit(Set("a", 2))
@@ -105,7 +106,7 @@ def test_islands_are_dealt_out_to_as_many_packets_as_run_at_once() -> None:
 
 
 def test_two_packets_are_made_of_enough_work_for_two() -> None:
-    book = Book(islands(40, 10))  # 400 values with an input each
+    book = Book(islands(40, 10))  # 400 values with one input each
     assert cut(book, Thresholds(parallelism=2, task_min_elements=401)) == [[400]]
     book = Book(islands(40, 10))
     assert cut(book, Thresholds(parallelism=2, task_min_elements=400)) == [[200, 200]]
@@ -188,7 +189,7 @@ def test_what_an_earlier_wave_found_counts_in_the_packets_of_a_later_one(interpr
 
 @pytest.mark.parametrize("interpreted_max", [300, -1])
 def test_inputs_of_what_is_put_off_count_again_for_the_next(interpreted_max: int) -> None:
-    """`late{n}` waits for `x`, which is in another packet, and names the text that `now{n}` takes with it."""
+    """`late{n}` waits for `x`, which is in another packet, and uses the text that the packet of `now{n}` has."""
     count, room = 20, 500_000
     book = Book(
         [Set("u", "u" * 400_000), Set("v", "v" * 300_000), *(Set(f"t{at}", "x" * 50_000) for at in range(count))]
@@ -198,7 +199,7 @@ def test_inputs_of_what_is_put_off_count_again_for_the_next(interpreted_max: int
         book.edit(
             Derive(f"late{at}", "list", {"t": (f"t{at}", "x")}), Derive(f"now{at}", "list", {"t": (f"t{at}", "y")})
         )
-    book.edit(total("all", "x", "y"))  # so that both are of one island
+    book.edit(total("all", "x", "y"))  # puts both into one island
     sizes: list[int] = []
     with book.state.view() as view:
         made = plan(view, Thresholds(packet_bytes=room, interpreted_max=interpreted_max))
@@ -218,7 +219,7 @@ def test_one_value_with_more_inputs_than_a_packet_goes_alone() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_random_graph_cut_small_is_what_it_is_whole(seed: int) -> None:
-    """Many islands in packets that some do not fit: what is put back leaves no trace."""
+    """Many islands are in packets into which some do not fit. An island that is taken out again leaves no trace."""
     dice = random.Random(seed)
     updates: list[Update] = []
     for at in range(400):
@@ -232,7 +233,7 @@ def test_a_random_graph_cut_small_is_what_it_is_whole(seed: int) -> None:
 
 
 def test_a_packet_is_full_of_definitions_and_of_inputs_too() -> None:
-    """Each definition is in it once, and each mention of an input takes a few bytes."""
+    """Each definition is in a packet once, and each use of an input takes a few bytes."""
     texts = [Derive(f"d{at}", "join", {"values": ("a", "a")}, {"separator": f"{at}" * 1000}) for at in range(8)]
     alike = [Derive(f"e{at}", "join", {"values": ("a", "a")}, {"separator": "-" * 1000}) for at in range(8)]
     many = [Derive(f"f{at}", "count", {"values": ["a"] * 1000}) for at in range(8)]

@@ -1,4 +1,4 @@
-"""GlobSet against a matcher that tries everything."""
+"""GlobSet, compared with a matcher that tries all possibilities."""
 
 from functools import cache
 from itertools import product
@@ -16,7 +16,7 @@ globs = st.lists(st.sampled_from(["a", "b", "/", "*", "**", "***"]), min_size=1,
 
 @cache
 def matches(glob: str, text: str) -> bool:
-    """By recursion over what a run may take."""
+    """Return whether the pattern matches, by recursion over the lengths of each run."""
     if not glob:
         return not text
     if glob.startswith("**"):
@@ -114,7 +114,7 @@ def test_a_name_is_found_however_deep_it_is_and_whatever_else_is_in_its_folders(
         globs_ = ["/".join(parts) for parts in product(["a", "*", "b*", "**"], repeat=levels)]
         for id_ in ("/".join(parts) for size in range(1, 5) for parts in product("ab", repeat=size)):
             names = IdTree()
-            names.cover(globs_, [id_].copy)  # it is alone: its folders hold one folder or one name each
+            names.cover(globs_, [id_].copy)  # Each folder contains only one folder or one name.
             found = [glob for glob in globs_ if names.matching(glob)]
             assert found == [glob for glob in globs_ if matcher(glob)(id_)], id_
 

@@ -1,4 +1,4 @@
-"""What a plan says of values that cannot be computed, and of results that are not what was asked for."""
+"""The faults that a plan gives to values that cannot be computed, and results that do not fit the plan."""
 
 import itertools
 from dataclasses import replace
@@ -58,7 +58,7 @@ def test_a_cycle_that_is_fed_by_another_through_a_value_between_is_not_in_the_or
 
 @pytest.mark.parametrize("limits", [Thresholds(), Thresholds(packet_bytes=1)])
 def test_every_graph_of_three_values_is_computed_as_a_naive_evaluator_does(limits: Thresholds) -> None:
-    """So that each way is met in which cycles and what hangs on them can be joined."""
+    """This covers every way in which cycles and their dependents can be connected."""
     subsets = [[id_ for at, id_ in enumerate("abc") if bits >> at & 1] for bits in range(8)]
     for inputs in itertools.product(subsets, repeat=3):
         graph = [Derive(id_, "list", {"x": tuple(some)}) for id_, some in zip("abc", inputs, strict=True)]
@@ -157,7 +157,7 @@ def test_inputs_that_are_too_large_to_send_are_a_fault_and_no_packet() -> None:
     assert error_of(found, "after") == Fault("failed_input", "input 'all' failed: too_large in 'all'", "all")
     book.edit(Set("number", "text"))
     cut(book, Thresholds())
-    assert error_of(book.values(), "also").code == "failed_input"  # said before the size, as a worker would
+    assert error_of(book.values(), "also").code == "failed_input"  # reported before the size, as in a worker
 
 
 def test_results_that_are_not_complete_are_refused() -> None:
@@ -182,7 +182,7 @@ def test_results_that_are_not_complete_are_refused() -> None:
 
 @pytest.mark.parametrize("missing", [0, 1, -1])
 def test_results_that_lack_a_part_are_refused(missing: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in it would count as unchanged."""
+    """The values of the missing part would count as unchanged."""
     monkeypatch.setattr(thresholds, "now", Thresholds(result_bytes=1))
     with Book(islands(1, 4)).state.view() as view:
         made = plan(view)

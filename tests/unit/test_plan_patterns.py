@@ -1,4 +1,4 @@
-"""Inputs by pattern: what they give a function, what they cost, and what is said where they go wrong."""
+"""Inputs by pattern: what functions get, their costs, and their faults."""
 
 import sys
 from types import FrameType
@@ -157,7 +157,7 @@ def test_who_comes_and_goes_wakes_those_who_match_and_nobody_else() -> None:
 
 
 def test_what_came_and_went_between_two_updates_is_as_if_it_had_never_been() -> None:
-    """Also where its row stays, because a definition names it."""
+    """This also holds if its row stays because a definition names it."""
     book = at_rest(Set("p/1", 1), listed("ps", Match("p/*")), total("named", "p/1", "p/3"))
     book.edit(Set("p/2", 2), Set("p/3", 3), Remove("p/2"), Remove("p/3"))
     book.update()
@@ -209,7 +209,7 @@ def test_more_inputs_than_may_be_are_an_error_value(monkeypatch: pytest.MonkeyPa
         listed("all", Match("p/*")),
         listed("after", "all"),
         by_id("ids", Match("p/*")),
-        listed("said", "p/0", "p/1", "p/2", "p/0"),  # was let in when limits were others
+        listed("said", "p/0", "p/1", "p/2", "p/0"),  # accepted when the limits were different
     )
     assert book.values()["all"].value == [0, 1, 2]
     book.edit(Set("p/3", 3))
@@ -268,7 +268,7 @@ def test_what_patterns_stand_for_is_swept_over_a_kept_structure(interpreted_max:
     columns = book.state.cells.columns
 
     def updated(*updates: Update) -> tuple[Json, layout.GraphLayout | None]:
-        """What all of it is, and the structure that was kept."""
+        """Return the sum of all values, and the cached layout."""
         book.edit(*updates)
         with book.state.view() as view:
             assert isinstance(plan(view, limits), full_plan.FullGraphPlan)
@@ -315,7 +315,7 @@ def test_a_plan_holds_what_is_affected_and_what_its_patterns_match(size: int) ->
 
 
 def test_applying_an_update_costs_the_same_whatever_matches() -> None:
-    """Counted in calls of functions, so that it says the same on every machine."""
+    """Counts function calls, so that the result is the same on every machine."""
 
     def calls(members: int) -> int:
         book = at_rest(

@@ -1,4 +1,4 @@
-"""Positions as people write them, and the rule that says which of them can be read."""
+"""Positions in the forms that users write, and which of them are readable."""
 
 import time
 from datetime import UTC, datetime, timedelta, timezone
@@ -89,7 +89,7 @@ def test_positions_of_programs_are_checked(at: int | datetime) -> None:
 
 
 def test_a_position_is_readable_if_the_tail_of_its_checkpoint_is_whole() -> None:
-    """The commits that were appended while the oldest checkpoint was being written name the one before."""
+    """The commits that were appended while the oldest checkpoint was being written name the checkpoint before it."""
     assert readable(None, begins_after=0)
     assert not readable(None, begins_after=5)
     assert not readable(CheckpointRef("a", 4, 1), begins_after=5)

@@ -1,4 +1,4 @@
-"""What the probes say of a state, row by row; and the addresses at which they are served."""
+"""The answers of the probes for each state of a server, and the addresses at which they are served."""
 
 from dataclasses import replace
 from typing import Any
@@ -40,7 +40,7 @@ def both(snapshot: Snapshot, **options: Any) -> tuple[int, int]:
         ({"progress_silent": 50.1, "ack_wait": 10.0}, DEAD),
         ({"missing": "missing in NATS: REBASER_TASKS"}, LIVE),
         ({"trouble": "NATS refused a commit: maximum bytes exceeded"}, LIVE_AND_READY),
-        ({"owned": 0, "slots_used": 0}, LIVE_AND_READY),  # an overflow server without work
+        ({"owned": 0, "slots_used": 0}, LIVE_AND_READY),  # a spare server without work
     ],
 )
 def test_each_situation_has_its_answers(changes: dict[str, Any], expected: tuple[int, int]) -> None:

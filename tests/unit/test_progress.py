@@ -1,4 +1,4 @@
-"""How far updates are: counted packet by packet, and told only of those that take long."""
+"""The progress of updates: it is counted per packet, and published only for updates that take long."""
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -49,7 +49,7 @@ def test_no_more_are_told_than_anybody_could_read() -> None:
 
 @pytest.mark.anyio
 async def test_progress_that_cannot_be_told_is_told_later() -> None:
-    """Otherwise the server would end."""
+    """Otherwise, the failure would end the server."""
     told = list[str]()
 
     async def publish(subject: str, *_: object) -> None:
@@ -72,7 +72,7 @@ async def test_progress_that_cannot_be_told_is_told_later() -> None:
 
 
 class Engine:
-    """Results arrive one packet at a time."""
+    """An engine whose results arrive one packet at a time."""
 
     async def evaluate(
         self, packets: Sequence[bytes], *, arrived: Callable[[int, int], None], **_: object
@@ -97,7 +97,7 @@ class Engine:
     ],
 )
 async def test_what_is_done_is_counted(limits: Thresholds, steps: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    # Who depends on each other is known without computing.
+    # Members of cycles are known without computing.
     cycle = [Derive("x", "sum", {"of": "y"}), Derive("y", "sum", {"of": "x"})] if limits.full_plan_min_values else []
     chains = [Derive("c", "sum", {"x": "a"}), Derive("d", "sum", {"x": "c"}), Derive("e", "sum", {"x": "b"})]
     book = Book([Set("a", 1), Set("b", 2), *chains, Derive("f", "sum", {"x": "e"}), *cycle])

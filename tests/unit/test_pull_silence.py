@@ -1,4 +1,4 @@
-"""What a puller does without answers: heartbeats missed, connections lost, fetches that have to end in time."""
+"""A puller without answers: missed heartbeats, lost connections, and fetches that have to end in time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a puller makes of what is left of a pull: credits come back, and what did not fit is pulled for again."""
+"""How a puller handles the rest of a pull: credits come back, and messages that did not fit are pulled for again."""
 
 from rebaser_client.jetstream.pull.actions import (
     PullWarning,
@@ -20,11 +20,11 @@ def test_a_message_that_was_counted_for_the_wrong_pull_is_moved() -> None:
     state = PullState()
     state.grant(2)
     state.grant(4)
-    state.message()  # counted for the older, brought by the younger
+    state.message()  # counted for the older pull, delivered by the younger one
     state.status(1, "408", "Request Timeout", 2)
     assert (state.free, state.outstanding) == (2, 3)
     state.status(2, "408", "Request Timeout", 3)
-    assert state.outstanding == 5  # all of it in the next pull
+    assert state.outstanding == 5  # the next pull asks for all of it
 
 
 def test_a_pull_we_thought_was_answered_may_still_say_what_it_left() -> None:
@@ -32,9 +32,9 @@ def test_a_pull_we_thought_was_answered_may_still_say_what_it_left() -> None:
     state.grant(2)
     state.grant(4)
     state.message()
-    state.message()  # both brought by the younger: two of each are left
+    state.message()  # both delivered by the younger pull: two messages of each are left
     state.status(1, "408", "Request Timeout", 2)
-    assert (state.free, state.outstanding) == (0, 4)  # 2 still to come, 2 in a new pull
+    assert (state.free, state.outstanding) == (0, 4)  # 2 still expected, and 2 in a new pull
 
 
 def test_a_status_of_a_pull_that_was_given_up_means_nothing() -> None:
@@ -53,7 +53,7 @@ def test_a_pull_that_brought_all_while_another_was_thought_to_is_not_waited_for(
         state.message()
     assert pulls(state.grant(5)) == [(2, 5, 0)]
     for _ in range(6):
-        state.message()  # five brought by the second, one by the first
+        state.message()  # five delivered by the second pull, one by the first
     assert not state.status(1, "408", "Request Timeout", 4)
     assert (state.free, state.outstanding) == (4, 0)
     assert not wait(state, 5), "nothing is asked for: nobody has to answer"
@@ -75,7 +75,8 @@ def test_what_did_not_fit_is_pulled_for_when_there_is_more_room() -> None:
     state.message(600)
     assert not state.status(1, "409", "Message Size Exceeds MaxBytes", 400)
     assert pulls(state.grant(200)) == [(2, BATCH_OF_BYTES, 600)]
-    assert not state.status(2, "409", "Message Size Exceeds MaxBytes", 600)  # and would be refused at once again
+    # The next pull would be refused at once, too.
+    assert not state.status(2, "409", "Message Size Exceeds MaxBytes", 600)
     assert pulls(state.grant(400)) == [(3, BATCH_OF_BYTES, 1000)]
 
 
@@ -110,7 +111,7 @@ def test_what_did_not_fit_is_what_the_status_says_not_what_we_thought_was_left()
     state.start(0.0)
     state.message(600)
     assert pulls(state.grant(600)) == [(2, BATCH_OF_BYTES, 600)]
-    state.message(200)  # counted for the first pull, brought by the second
+    state.message(200)  # counted for the first pull, delivered by the second
     assert not state.status(1, "409", "Message Size Exceeds MaxBytes", 400)
     assert state.free == 400
     assert pulls(state.grant(1)) == [(3, BATCH_OF_BYTES, 401)]

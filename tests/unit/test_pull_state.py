@@ -1,4 +1,4 @@
-"""What a puller decides, rule by rule (ADR-37, ADR-42), and that no credit is lost or made up on the way."""
+"""The decisions of a puller, rule by rule (ADR-37, ADR-42); no credit is lost or invented."""
 
 import pytest
 
@@ -145,7 +145,7 @@ def test_a_consumer_that_may_come_back_is_waited_for() -> None:
     state.grant(4)
     assert state.outstanding == 5
     assert [type(action) for action in state.status(1, "409", "Consumer Deleted", None)] == [PullWarning, ResumeAfter]
-    assert (state.free, state.outstanding) == (5, 0)  # the other pull is over, too
+    assert (state.free, state.outstanding) == (5, 0)  # the other pull has ended, too
     assert not state.status(2, "409", "Consumer Deleted", None)
     assert pulls(state.resume()) == [(3, 5, 0)]
 
@@ -186,7 +186,7 @@ def test_a_pin_is_named_in_later_pulls_until_it_is_refused() -> None:
 
 
 def test_a_pin_that_is_none_is_given_up() -> None:
-    """Anybody can publish a message with the header of a pin, to a consumer that pins nobody."""
+    """Anybody can publish a message with the header of a pin to a consumer that pins no client."""
     state = consume(1, 0)
     state.message()
     state.pinned("forged")
@@ -203,7 +203,7 @@ def test_a_refusal_of_a_pull_that_was_thought_to_be_over_ends_the_pin_too() -> N
     state.message()
     state.pinned("a")
     assert state.grant(1) == (SendPull(2, 1, 0, "a"),)
-    state.message()  # an older pull brought it, but it is counted for this one
+    state.message()  # delivered by an older pull, but counted for this one
     assert state.status(2, "423", "Nats-Wrong-Pin-Id", 1)[0] == NotifyUnpinned()
     assert not state.pin
 

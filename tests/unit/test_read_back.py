@@ -1,4 +1,5 @@
-"""What is said to read back surely is what a reader finds: each part of a commit and of its payload made wrong."""
+"""A commit that counts as read back is what a reader finds: each part of a commit and of its payload is damaged
+once."""
 
 import copy
 from collections.abc import Iterator
@@ -63,7 +64,7 @@ def historical(before: tuple[Any, ...] = STOOD) -> Commit:
 
 
 def finds(commit: Commit, headers: Headers, payload: bytes) -> bool:
-    """Whether a reader of `headers` and `payload` finds `commit`, and a sweeper its place and debt."""
+    """Return whether a reader of `headers` and `payload` finds `commit`, and a sweeper its position and debt."""
     try:
         found = decode_commit(headers, payload)
         swept = read_sweep_headers(headers)
@@ -75,14 +76,14 @@ def finds(commit: Commit, headers: Headers, payload: bytes) -> bool:
 def check(commit: Commit, headers: Headers, payload: bytes) -> bool:
     try:
         sure = surely_reads_back(commit, headers, payload)
-    except (AttributeError, TypeError, RebaserError):  # what is no commit is refused as well
+    except (AttributeError, TypeError, RebaserError):  # bytes that are no commit are refused, too
         sure = False
     assert not sure or finds(commit, headers, payload), (commit, headers, payload)
     return sure
 
 
 def damaged(tree: Any) -> Iterator[Any]:
-    """`tree` with each part of it replaced by each odd one, taken away, or with something added."""
+    """Yield `tree` with each part replaced by each unusual value, removed, or extended."""
     inside = list(tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ())
     yield from ODD
     if isinstance(tree, dict):
@@ -119,11 +120,11 @@ def test_a_payload_that_says_something_else(commit: Commit) -> None:
     tree = loads(CBOR, payload)
     assert check(commit, headers, dumps(CBOR, tree))
     refused = [not check(commit, headers, dumps(CBOR, other)) for other in damaged(tree)]
-    assert sum(refused) > 0.97 * len(refused)  # 1 is 1.0 here
+    assert sum(refused) > 0.97 * len(refused)  # 1 equals 1.0 here
 
 
 def test_a_commit_that_nobody_can_read() -> None:
-    """Neither in what it is written as, so that the payload says the same, nor in the payload of another."""
+    """A commit with an invalid field is refused with its own payload, and with the payload of another commit."""
     for commit in (usual(), historical(), replace(historical(), checkpoint=CHECKPOINT)):
         check_damaged(commit)
 
@@ -160,7 +161,7 @@ def check_damaged(commit: Commit) -> None:
         check(one, *right)
         try:
             headers, payload = encode_commit(one)
-        except (AttributeError, TypeError, RebaserError):  # no commit at all
+        except (AttributeError, TypeError, RebaserError):  # not a commit at all
             continue
         written += 1
         check(one, headers, payload)

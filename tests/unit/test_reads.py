@@ -1,4 +1,4 @@
-"""Every way of reading a client has reads at the position asked for, and tells what is stale."""
+"""Every read of a client uses the requested position, and shows which values are stale."""
 
 from collections.abc import AsyncGenerator, Collection
 from dataclasses import replace
@@ -22,7 +22,7 @@ COMMITS = (
 
 
 class Log:
-    """In memory; the deltas of its commits are loaded only when they are asked for."""
+    """A log in memory. The deltas of its commits are loaded only when they are needed."""
 
     async def load(self, _: object, at: int | None = None) -> Any:
         state = ChangeSetState()

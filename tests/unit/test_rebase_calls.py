@@ -1,4 +1,4 @@
-"""What the calls that rebase and resolve ask for, and what they refuse, without a server."""
+"""What the calls for rebases and resolutions send, and what they refuse without asking a server."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ CONFLICTS = (
 
 
 class Calls:
-    """A client of one branch; notes what is sent."""
+    """A client of one branch that records what is sent."""
 
     def __init__(self, **about: Any) -> None:
         known: dict[str, Any] = {"target": "main", "base": 10, "conflicts": 3} | about
@@ -56,9 +56,9 @@ def client(**about: Any) -> tuple[Any, Calls]:
     [
         ({}, {}, False),
         ({"behind": True}, {}, True),
-        ({"status": "abandoned"}, {}, True),  # the server says that it is closed
+        ({"status": "abandoned"}, {}, True),  # the server reports that the branch is closed
         ({}, {"onto": "root"}, True),
-        ({}, {"strategy": "theirs"}, True),  # it settles the conflicts that are recorded
+        ({}, {"strategy": "theirs"}, True),  # settles the recorded conflicts
         ({"conflicts": 0}, {"strategy": "theirs"}, False),
         ({"conflicts": 0, "behind": True}, {"strategy": "ours"}, True),
     ],
@@ -105,7 +105,7 @@ async def test_new_definitions_are_those_of_the_ids_that_are_named() -> None:
     await made.resolve("ws", "fix", updates=[Set("b", 7)])
     assert cast("Any", calls.sent[0][0]) == [Set("b", 7)]
     refused: list[dict[str, Any]] = [
-        {"ids": ["a", "b"], "updates": [Set("a", 7)]},  # one would stay in conflict, though it was named
+        {"ids": ["a", "b"], "updates": [Set("a", 7)]},  # one named id would stay in conflict
         {"ids": ["a"], "updates": [Set("a", 7), Set("b", 7)]},
         {"ids": ["a", "d"], "take": "main"},
         {"take": "root"},

@@ -1,4 +1,4 @@
-"""What a branch takes over of its target, and what is in conflict, for each combination of definitions."""
+"""What a branch takes over from its target, and what is in conflict, for each combination of definitions."""
 
 from dataclasses import replace
 from itertools import product
@@ -24,7 +24,7 @@ STRATEGIES: tuple[model.Strategy, ...] = ("record", "ours", "theirs")
 
 
 def place(definition: Definition) -> int | None:
-    """The definition in the model, where only None means that there is none."""
+    """Return the definition in the model, in which None means that there is none."""
     return None if definition is None else 1 + [repr(one) for one in DEFINITIONS].index(repr(definition))
 
 
@@ -39,7 +39,7 @@ def replayed(branch: Branch, here: Definition, strategy: Strategy, theirs: Their
 
 
 def folded(branch: Branch, here: Definition, found: Replayed) -> tuple[Any, ...]:
-    """The state of the branch after the replay."""
+    """Return the state of the branch after the replay."""
     about: dict[str, Any] = {"replay": found.content(), "source": found.source, "status": found.status}
     commit = Commit("c", 1, Kind.REPLAY, 0, "o", None, 0, delta=tuple(found.delta), **about)
     for update in found.delta:
@@ -62,7 +62,7 @@ def test_each_combination_of_definitions_is_replayed_as_the_model_says(
             changes = {} if repr(base) == repr(here) and left is ... else {"a": base}
             conflicts = {} if left is ... else {"a": Contested(left, 7)}
             if not moved and (agreed is not ... or repr(their) != repr(base)):
-                continue  # what the target took, it defined
+                continue  # the target defined whatever it took
             branch = Branch(5, "main", 40, "main", 40, BranchStatus.OPEN, dict(changes), conflicts, 5)
             known = {} if left is ... else {"a": model.Conflict(place(left), 7)}
             cells = {} if here is None else {"a": place(here)}
@@ -153,7 +153,7 @@ def test_an_edit_that_saw_a_conflict_settles_it_and_a_blind_one_does_not() -> No
         request = QueuedRequest(1, RequestId("r"), edit, expect_at=at)
         decided = decide(state, Applied("s", 0), [request])
         assert (decided.decisions[0].code, decided.settled) == (code, settled), at
-    state.edited = 2  # no edit is newer than the position, but the conflict is
+    state.edited = 2  # No edit is newer than the position, but the conflict is.
     (decision,) = decide(state, Applied("s", 0), [QueuedRequest(1, RequestId("r"), edit, expect_at=7)]).decisions
     assert decision.code == "moved"
 

@@ -1,4 +1,4 @@
-"""A reply goes to a literal inbox under the prefix, and nowhere else; it says what the log says."""
+"""A reply goes only to a literal inbox under the reply prefix, and states what the log has."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is decided is deleted, also if the stream cannot be reached for a while."""
+"""Decided requests are deleted, even if the stream is unavailable for a while."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Stream:
-    """Deletes what it is told, but not in the calls whose numbers are in `fails`."""
+    """A stream that deletes messages, except in the calls whose numbers are in `fails`."""
 
     def __init__(self, fails: set[int]) -> None:
         self.fails = fails

@@ -1,4 +1,4 @@
-"""The digest of what a request asks for."""
+"""The digest of the content of a request."""
 
 from itertools import combinations
 
@@ -31,7 +31,7 @@ def test_it_is_the_same_however_the_updates_travel(count: int) -> None:
 
 
 def test_it_stays_what_it_was_when_a_log_was_written() -> None:
-    """Another one would have requests refused that are sent again after an upgrade."""
+    """With another digest, repeated requests would be refused after an upgrade."""
     assert digest_of(UPDATES, None, None).hex() == "98659c3835b9639f"
     assert digest_of((), "branch", Recompute("sum")).hex() == "55591eb7111c54db"
 

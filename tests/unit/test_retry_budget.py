@@ -1,4 +1,4 @@
-"""How long a request waits behind others that were given up."""
+"""How long a request is held after others that were given up."""
 
 import pytest
 
@@ -14,9 +14,9 @@ GIVEN_UP = 1000
 @pytest.mark.parametrize(
     ("stored", "now", "waited"),
     [
-        (900, 1000, 30),  # before the wait of the other began: no more than that
-        (980, 1000, 20),  # while it went on
-        (980, 1025, 20),  # time in which nothing was held is no wait
+        (900, 1000, 30),  # from before the wait of the other request: not longer than that
+        (980, 1000, 20),  # stored while the other one was held
+        (980, 1025, 20),  # time in which no request was held does not count
         (1010, 1025, 0),
         (900, 1059, 30),  # the queue was held for another reason meanwhile
         (900, 1060, 0),  # long ago
@@ -39,7 +39,7 @@ def test_the_newest_one_that_the_log_knows_counts() -> None:
 
 
 def test_requests_that_come_one_after_the_other_wait_no_longer_than_the_first() -> None:
-    """Each is given up `retry_for` after it was stored, if there is one in front of it all the time."""
+    """Each request is given up `retry_for` after it was stored, if there was always another one before it."""
     budget = RetryBudget(RETRY_FOR, ())
     now = 0
     for stored in range(0, 300, 7):

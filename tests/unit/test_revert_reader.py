@@ -34,7 +34,8 @@ def dvu(sequence: int, previous: int) -> Commit:
 async def patch_of(
     monkeypatch: pytest.MonkeyPatch, log: dict[int, Commit | None], reverts: Reverts, newest: int = 100, limit: int = 10
 ) -> tuple[PatchEntry, ...]:
-    """The patch from a log with these messages; None is one that is no commit. Reading on after the last one fails."""
+    """Return the patch from a log with these messages; None is a message that is not a commit. A read beyond the last
+    one fails."""
 
     class Consumer:
         def __init__(self, *_: object, start: int) -> None:
@@ -83,12 +84,13 @@ async def test_updates_and_foreign_messages_in_between_are_passed_over(monkeypat
 
 
 @pytest.mark.parametrize("log", [
-    {4: rebase(4, 3, Set("a", 1))},  # the first one is gone
+    {4: rebase(4, 3, Set("a", 1))},  # the first commit is missing
     {5: rebase(5, 4, Set("a", 1))},
     {4: None, 5: rebase(5, 4, Set("a", 1))},
-    {3: rebase(3, 2, Set("a", 1)), 6: rebase(6, 4, Set("b", 1))},  # one between
+    {3: rebase(3, 2, Set("a", 1)), 6: rebase(6, 4, Set("b", 1))},  # a commit in between is missing
     {3: rebase(3, 2, Set("a", 1)), 5: dvu(5, 4), 6: rebase(6, 5, Set("b", 1))},
-    {3: rebase(3, 2, Set("a", 1)), 6: rebase(6, 3, Set("b", 1), before=None)},  # one does not say what it replaced
+    # A commit does not record what it replaced.
+    {3: rebase(3, 2, Set("a", 1)), 6: rebase(6, 3, Set("b", 1), before=None)},
 ])  # fmt: skip
 async def test_a_commit_that_is_missing_or_unknown_refuses_all(
     monkeypatch: pytest.MonkeyPatch, log: dict[int, Commit | None]

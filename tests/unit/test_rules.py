@@ -1,4 +1,4 @@
-"""What keeps the sources easy to find one's way in: sizes, names, no dead module, a description of every package."""
+"""Rules that keep the sources easy to read: sizes, names, no unused module, a description of every package."""
 
 import ast
 import re
@@ -21,7 +21,8 @@ NAMED_IN_STRINGS = {  # imported by name, run with `python -m`, or an entry poin
 
 
 def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines from the first statement to the last, without signature and docstring: options of a command are a table."""
+    """Return the lines from the first statement to the last, without signature and docstring: the options of a command
+    are a table."""
     body = function.body[1:] if ast.get_docstring(function) is not None else function.body
     return 0 if not body else (body[-1].end_lineno or 0) - body[0].lineno + 1
 

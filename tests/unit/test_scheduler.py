@@ -1,4 +1,4 @@
-"""Which calls share a job and when one may begin, without Spark and without a clock."""
+"""Which calls share a job, and when a job may begin, without Spark and without a clock."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_a_burst_is_waited_for_until_it_pauses_and_no_longer_than_so(lanes: JobS
     add(lanes, BURST_CALLS)
     assert lanes.next_job(0) is None
     assert lanes.wake_at(0) == BURST_PAUSE
-    for step in range(1, 100):  # one more, each time before the pause is over
+    for step in range(1, 100):  # one more call each time, before the pause is over
         at = step * BURST_PAUSE / 2
         add(lanes, at=at)
         if job := lanes.next_job(at):

@@ -1,4 +1,5 @@
-"""How long a request is repeated, never for longer than servers remember what became of it; and how that ends."""
+"""For how long a request is repeated: not longer than servers remember outcomes; and what the caller learns at the
+end."""
 
 import asyncio
 import threading
@@ -26,7 +27,7 @@ NOBODY = NoRespondersError("nobody")
 
 
 class Stream:
-    """Gives these answers to publishes, the last one from then on."""
+    """A stream that answers publishes with these answers, and repeats the last one."""
 
     connection = SimpleNamespace()
 
@@ -49,7 +50,7 @@ def sending(*answers: PubAck | Exception, backpressure: Backpressure | None = No
 
 
 async def store(request: OutgoingRequest, *answers: PubAck | Exception) -> None:
-    """Store it in a stream with these answers, or give up soon."""
+    """Store the request in a stream with these answers, or give up soon."""
     sender = sending(*answers)
     await sender.store(request, asyncio.get_running_loop().time() + 0.2)
 
@@ -66,7 +67,7 @@ def test_the_time_counts_from_when_a_request_was_last_seen_to_wait() -> None:
 
 
 def test_a_copy_that_waits_gives_no_more_time() -> None:
-    """The first one may have been decided long ago; servers count from then."""
+    """The first copy may have been decided long ago, and servers count from then."""
     request = outgoing()
     request.note_undecided(10.0)
     request.mark_as_copy()
@@ -84,17 +85,17 @@ def test_a_copy_is_another_message_to_the_stream() -> None:
     other = OutgoingRequest(ChangeSetKey("ws", "cs"), RequestId("id"), "_INBOX.b", {}, b"")
     assert other.headers[MESSAGE_ID] in seen
     other.mark_as_copy()
-    assert other.headers[MESSAGE_ID] not in seen  # each caller is answered
+    assert other.headers[MESSAGE_ID] not in seen  # each caller gets an answer
 
 
 @pytest.mark.anyio
 async def test_a_caller_that_waits_gets_a_message_of_its_own_if_the_first_was_stored_by_an_earlier_call() -> None:
-    """The server answers to the inbox of a message, and an earlier call has another inbox, or none."""
+    """The server answers to the inbox of the stored message, and an earlier call had another inbox, or none."""
     waits, again = PubAck(5, duplicate=True), PubAck(9, duplicate=False)
     request = outgoing()
     await store(request, waits, again)
     assert (request.is_copy, request.sequence) == (True, 9)
-    await store(request, waits)  # the copy is already there
+    await store(request, waits)  # the copy is already stored
     assert request.sequence == 5
     nobody = OutgoingRequest(ChangeSetKey("ws", "cs"), RequestId("id"), "", {}, b"")
     await store(nobody, waits)
@@ -113,7 +114,7 @@ async def test_sending_it_again_gives_no_more_time() -> None:
 
 @pytest.mark.anyio
 async def test_a_request_is_not_sent_when_its_time_is_over_however_long_somebody_waits_for_it() -> None:
-    """Servers may have forgotten it, and would apply it again."""
+    """Servers may have forgotten the outcome, and would apply the request again."""
     request = outgoing()
     request.repeat_until = asyncio.get_running_loop().time()
     with pytest.raises(TimeoutError):
@@ -140,7 +141,7 @@ async def test_formulas_that_are_long_together_are_read_beside_the_event_loop(
 
 @pytest.mark.anyio
 async def test_a_request_that_may_be_stored_is_not_said_to_have_met_a_full_queue() -> None:
-    """Who is told so sends it anew, as another request."""
+    """A caller who learns of a full queue sends the updates again as a new request."""
     with pytest.raises(QueueFull):
         await store(outgoing(), FULL)
     with pytest.raises(TimeoutError):
@@ -174,7 +175,7 @@ async def test_a_request_that_is_stored_ends_what_is_known_of_full_queues() -> N
 
 @pytest.mark.anyio
 async def test_the_time_counts_from_the_first_time_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if it is not waited for: when that is over, nobody sends it again."""
+    """This also holds if nobody waits for the request: after that time, it is not sent again."""
     timeouts: list[float] = []
 
     async def start(_: str, __: bytes, ___: object, seconds: float) -> None:

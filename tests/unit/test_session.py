@@ -1,4 +1,4 @@
-"""What a process that has a Spark session says on stderr: nothing."""
+"""A process with a Spark session writes nothing to stderr."""
 
 import subprocess
 import sys

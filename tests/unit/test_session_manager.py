@@ -1,4 +1,4 @@
-"""When compiled code is made beside a server, and what becomes of a session that is of no use."""
+"""When code is compiled beside a server, and what happens to sessions that cannot be used."""
 
 import subprocess
 import sys
@@ -92,7 +92,7 @@ class Broken:
 
 
 async def test_a_session_that_cannot_be_opened_keeps_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each try makes another, for as long as that Spark is away."""
+    """Otherwise, each attempt would leave a connection for as long as Spark is unavailable."""
     session = Broken()
     monkeypatch.setattr(session_manager, "Session", lambda *_, **__: session)
     with pytest.raises(SessionError):
@@ -101,7 +101,7 @@ async def test_a_session_that_cannot_be_opened_keeps_no_connection(monkeypatch: 
 
 
 class Cut:
-    """A session that was open once. `disconnect` must be called in a thread, because it blocks."""
+    """A session that was open. `disconnect` must be called in a thread, because it blocks."""
 
     def __init__(self) -> None:
         self.is_cut = anyio.Event()
@@ -117,7 +117,7 @@ class Cut:
 async def test_the_connection_of_a_session_that_is_lost_is_cut_under_its_jobs(
     events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else they wait for it, and no other session is opened as long as they do."""
+    """Otherwise, the jobs would wait, and no other session would be opened in the meantime."""
     sessions: list[Cut] = []
 
     async def open_(_: SessionManager) -> Cut:
@@ -175,7 +175,7 @@ async def test_an_outage_after_another_is_waited_for_as_if_it_were_the_first(
 
 
 async def test_a_session_that_is_replaced_is_closed_when_its_jobs_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not before, and not never: the server keeps what it was sent until then."""
+    """Until then, the Spark server keeps everything that it was sent."""
     sessions: list[Cut] = []
 
     async def open_(_: SessionManager) -> Cut:
@@ -190,7 +190,7 @@ async def test_a_session_that_is_replaced_is_closed_when_its_jobs_have_ended(mon
             active = await keeper.session()
             active.running_jobs = 1
             active.retired.set()
-            await anyio.sleep(0.05)  # enough for a thread to close it
+            await anyio.sleep(0.05)  # long enough for a thread to close it
             assert not keeper._available.is_set(), "whoever waits for a session would turn in a circle"
             assert (len(sessions), sessions[0].is_closed, sessions[0].is_cut.is_set()) == (1, False, False)
             active.running_jobs = 0
@@ -217,7 +217,7 @@ async def test_the_embedded_spark_ends_with_its_keeper() -> None:
 
 
 async def test_what_a_dead_jvm_has_left_is_removed_before_the_next_one_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be gigabytes, and this process holds the lock of the folder, so no other server removes it."""
+    """There may be gigabytes, and this process holds the lock of the folder, so no other server removes them."""
     did: list[str] = []
 
     class Dead:

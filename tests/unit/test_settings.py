@@ -1,4 +1,4 @@
-"""Settings come from the environment, each by its own variable, and what cannot be is refused in one line."""
+"""Each setting comes from its own environment variable, and an invalid value is refused with one line."""
 
 from dataclasses import fields
 

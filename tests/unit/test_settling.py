@@ -1,4 +1,4 @@
-"""A branch that was applied is asked to take over the commit that applied it, however late the apply is repeated."""
+"""After an apply, the branch gets a request to replay the commit of the apply, however late the apply is repeated."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,7 +19,8 @@ pytestmark = pytest.mark.anyio
     ("action", "outcome", "position", "earlier", "asked"),
     [
         (Apply("fix"), Outcome.SUCCESS, 7, None, [("ws/fix", 7, 20)]),
-        (Apply("fix"), Outcome.SUCCESS, 7, 12, [("ws/fix", 7, 12)]),  # a later one would bring what nobody asked for
+        # A later commit would bring edits that were not requested.
+        (Apply("fix"), Outcome.SUCCESS, 7, 12, [("ws/fix", 7, 12)]),
         (Apply("fix"), Outcome.CONFLICTS, 0, None, []),
         (Apply("fix"), Outcome.ERROR, 0, 12, []),
         (Rebase(), Outcome.SUCCESS, 7, None, []),

@@ -1,4 +1,4 @@
-"""Owners that load at the same time share a call; each gets an answer that is no older than its question."""
+"""Owners that load at the same time share a call; the answer that an owner gets is not older than its call."""
 
 import asyncio
 from typing import Any, cast
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Stream:
-    """Answers with the number of the call once `go` is set, and fails in the calls in `fails`."""
+    """Answers with the number of the call once `go` is set. The calls in `fails` fail."""
 
     def __init__(self, *fails: int) -> None:
         self.fails = fails

@@ -1,4 +1,4 @@
-"""How many change sets fit into the memory, and which owners yield when they are full."""
+"""How many change sets fit into the memory, and which owners yield when all slots are taken."""
 
 from collections import OrderedDict
 from pathlib import Path
@@ -56,7 +56,8 @@ def test_the_memory_of_a_state_grows_with_its_values() -> None:
 
 
 def cgroup(root: Path, lines: str, **limits: str) -> Path:
-    """A file system in which this process is in the groups `lines`; `limits`: contents by path, `/` written `__`."""
+    """Make a file system in which this process is in the groups `lines`. `limits` has the contents of files by path,
+    with `/` written as `__`."""
     files = {"proc/self/cgroup": lines, **{name.replace("__", "/"): text for name, text in limits.items()}}
     for name, text in files.items():
         path = root / name.replace("max", "memory.max").replace("bytes", "memory.limit_in_bytes")

@@ -1,4 +1,4 @@
-"""What the options of the data source may say, and what is said about others."""
+"""The options of the data source: which values they take, and the errors for others."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -79,7 +79,7 @@ def test_tables_of_the_whole_installation_need_no_workspace() -> None:
 def test_references_are_read_up_to_the_end_of_the_log_without_a_gap(
     given: dict[str, str], queued: bool, first: int, newest: int
 ) -> None:
-    """Garbage collection would take a blob for unused that only a commit in the gap names."""
+    """Otherwise, garbage collection would take a blob that only a commit in the gap names for unused."""
     options = SourceOptions.read({"table": "references", "partitions": "5", **given})
     planned = reference_partitions(cast("Any", SimpleNamespace(call=lambda _: newest)), options)
     logs = [part for part in planned if not part.queued]

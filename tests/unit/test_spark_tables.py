@@ -1,4 +1,4 @@
-"""The cells of the data source's tables, without a Spark that reads them."""
+"""The cells of the data source's tables, without Spark."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ EMPTY = pa.schema([])
 
 @pytest.fixture(autouse=True)
 def as_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches are lists of rows."""
+    """Make batches lists of rows."""
 
     def batches(rows: Iterable[Any], *_: object) -> Iterator[Any]:
         yield list(rows)
@@ -30,7 +30,7 @@ def as_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def table(columns: str, found: Iterator[Any]) -> list[dict[str, Any]]:
-    """Rows by the names of the columns before the first nested one."""
+    """Return rows by the names of the columns before the first nested one."""
     names = [column.split()[0] for column in columns.partition(" ARRAY<")[0].split(", ")]
     [rows] = found
     return [dict(zip(names, row, strict=False)) for row in rows]

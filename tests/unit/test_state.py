@@ -1,4 +1,4 @@
-"""The folded state: what commits add up to, and what a view still sees while they do."""
+"""The folded state: the result of commits, and what an open view shows while further commits are folded."""
 
 from dataclasses import replace
 from threading import Event, Thread
@@ -29,7 +29,7 @@ def rebase(state: ChangeSetState, *updates: Update, requests: tuple[Decision, ..
 
 
 def ask(state: ChangeSetState, *asked: Recompute) -> Commit:
-    """A commit that asks to recompute."""
+    """Return a commit that requests a recompute."""
     return replace(rebase(state), covers=state.covers, recompute=asked)
 
 
@@ -133,7 +133,7 @@ def test_outcomes_are_forgotten_by_the_time_the_commit_names() -> None:
 
 
 def test_the_outcome_of_a_redriven_request_outlives_every_dead_letter() -> None:
-    """Else one whose dead letter could not be deleted would be applied again by whoever redrives it late."""
+    """Otherwise, a request whose dead letter could not be deleted would be applied again after a late redrive."""
     state = ChangeSetState()
     done = (Decision(1, RequestId("plain"), Outcome.SUCCESS), Decision(2, "back", Outcome.SUCCESS, redrive=1))  # type: ignore[arg-type]
     state.fold(1, rebase(state, requests=done, at_ms=100))
@@ -156,7 +156,8 @@ def test_a_request_that_was_redriven_has_its_last_outcome_alone() -> None:
     for sequence, id_ in ((3, "q"), (4, "r")):
         decision = Decision(sequence, RequestId(id_), Outcome.SUCCESS, redrive=2)
         state.fold(sequence, rebase(state, requests=(decision,)))
-    assert list(state.redriven) == ["q", "r"]  # the newest last: checkpoints and the end of the retry window need it
+    # The newest is last, on which checkpoints and the end of the retry window depend.
+    assert list(state.redriven) == ["q", "r"]
 
 
 def test_an_attempt_that_was_taken_back_leaves_nothing() -> None:
@@ -226,7 +227,7 @@ def test_a_parameter_that_changes_only_its_type_beside_a_view_is_another_definit
 
 
 def test_definitions_are_of_another_generation_whenever_one_comes_or_goes() -> None:
-    """What is kept of a graph is good for as long as they are of the same."""
+    """Caches of the graph are valid as long as the generation stays the same."""
     state = ChangeSetState()
     derive = Derive("b", "sum", {"x": "a"})
     seen = [state.cells.columns.definition_generation]
@@ -240,7 +241,7 @@ def test_definitions_are_of_another_generation_whenever_one_comes_or_goes() -> N
 
 
 def test_a_thread_keeps_what_it_works_on_until_it_ends() -> None:
-    """Whoever cancelled it has closed the view long ago."""
+    """The caller that cancelled the thread has closed the view long ago."""
     state = ChangeSetState()
     state.fold(1, rebase(state, Set("a", 1)))
     view = state.view()
@@ -326,7 +327,7 @@ def test_what_is_to_be_recomputed_is_owed_until_a_dvu_covers_it() -> None:
     assert (state.owes, state.debt) == (False, 0)
     state.fold(3, ask(state, Recompute("sum")))
     assert (state.owes, state.debt, state.covers) == (True, 1, 1)
-    assert state.stale() == {"b", "c"}  # what depends on it too, and nothing else
+    assert state.stale() == {"b", "c"}  # also what depends on it, and nothing else
     state.fold(4, ask(state, Recompute("min")))
     assert (state.debt, state.debt_after(3), state.debt_after(4)) == (2, 1, 0)
     state.fold(5, dvu(state, 3))
@@ -338,11 +339,11 @@ def test_what_is_to_be_recomputed_is_owed_until_a_dvu_covers_it() -> None:
     assert (state.owes, state.covers, state.stale()) == (False, 6, set())
     state.fold(8, ask(state, Recompute("max")))
     state.fold(9, rebase(state, Set("a", 2)))
-    assert state.stale() == {"b", "c", "d"}  # what depends on the edit as well
+    assert state.stale() == {"b", "c", "d"}  # also what depends on the edit
 
 
 def test_what_was_brought_in_order_is_left_alone_until_enough_is_worn_again() -> None:
-    """Bringing it in order costs what all definitions cost."""
+    """A full compaction costs as much as all definitions."""
     state = ChangeSetState()
     for sequence in (1, 2, 3):
         state.fold(sequence, rebase(state, Derive("b", "sum", {"x": ["a", "c", "d"]})))
@@ -356,7 +357,7 @@ def test_what_was_brought_in_order_is_left_alone_until_enough_is_worn_again() ->
 
 
 def test_what_is_asked_for_again_during_a_dvu_is_owed_after_it() -> None:
-    """What it rests on, the code of a function, may have changed in between."""
+    """The code of the function may have changed in between."""
     state = ChangeSetState()
     state.fold(1, rebase(state, Derive("b", "sum", {"x": "a"})))
     state.fold(2, dvu(state, 1, Computed("b")))

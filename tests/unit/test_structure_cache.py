@@ -1,4 +1,4 @@
-"""Structures that a worker keeps: what was used last stays, and what the folder has no room for goes."""
+"""The structures that a worker caches: the last used stay, and those for which the folder has no room are removed."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_a_full_folder_loses_what_was_used_for_longest(tmp_path: Path) -> None:
     for at, one in enumerate((first, second)):
         kept.put(one.address, bytes(one.data))
         os.utime(tmp_path / one.address, (at, at))
-    assert StructureCache(tmp_path).get(first.address) is not None  # another worker
+    assert StructureCache(tmp_path).get(first.address) is not None  # from another worker
     kept.put(third.address, bytes(third.data))
     assert {path.name for path in tmp_path.iterdir()} == {first.address, third.address}
     there = StructureCache(tmp_path)
@@ -29,7 +29,7 @@ def test_a_full_folder_loses_what_was_used_for_longest(tmp_path: Path) -> None:
 
 
 def test_memory_keeps_what_was_used_last() -> None:
-    """Without a folder, a structure that is dropped at once would be sent with each update."""
+    """Without a folder, a structure that is dropped at once would have to be sent with each update."""
     structures = [a_structure(number) for number in range(1, 7)]
     cache = StructureCache(None)
     for one in structures[:4]:

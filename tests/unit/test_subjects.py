@@ -1,4 +1,4 @@
-"""Subjects are built and parsed in one place, with and without a prefix."""
+"""Subjects are built and parsed in one module, with and without a prefix."""
 
 import pytest
 from hypothesis import assume, given, settings

@@ -19,7 +19,7 @@ MESSAGE = cast("Any", SimpleNamespace())
 
 
 class Stream:
-    """Notes with which delays messages are given back; publishing ends as `ends` says."""
+    """Records the delays with which messages are given back. Publishing ends as `ends` says."""
 
     def __init__(self, *ends: RebaserError) -> None:
         self.delays: list[float] = []
@@ -63,7 +63,7 @@ async def test_the_next_sweep_follows_after_the_interval(monkeypatch: pytest.Mon
 async def test_a_part_of_a_sweep_that_fails_each_time_does_not_keep_the_others_from_their_turn(
     monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
-    """While there is no room for dead letters, an unroutable request would otherwise let the logs fill up."""
+    """While there is no room for dead letters, an unroutable request would otherwise prevent the purging of logs."""
     done: list[str] = []
 
     def part(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Which copies of commits are kept, and which of them a later one may continue."""
+"""Which copies of commits are kept, and which of them a later copy may continue."""
 
 import anyio
 import anyio.lowlevel
@@ -32,9 +32,9 @@ def cache() -> TailCache:
 @pytest.mark.parametrize(
     ("sequence", "after", "found"),
     [
-        (9, 4, (4, 7)),  # the longest that is shorter
+        (9, 4, (4, 7)),  # the longest copy that is shorter
         (20, 4, (4, 9)),
-        (20, 0, (0, 5)),  # one that begins after another checkpoint leads to another state
+        (20, 0, (0, 5)),  # a copy that begins after another checkpoint leads to another state
         (5, 0, (0, 3)),
         (7, 4, None),
         (20, 9, None),
@@ -57,7 +57,7 @@ def test_the_tails_that_were_used_least_recently_give_way(cache: TailCache) -> N
 
 
 def test_a_tail_that_is_added_again_takes_no_more_memory(cache: TailCache) -> None:
-    """Else the count grows until nothing is kept any more."""
+    """Otherwise, the count would grow until nothing is kept any more."""
     before = cache.memory
     for _ in range(3):
         cache.add(MAIN, tail(4, 9))

@@ -1,4 +1,4 @@
-"""How many values are what, and why those fail that do: counted from columns and from what is laid over them."""
+"""How many values are in each state, and the reasons of those in error: counted from the columns and the overlay."""
 
 from rebaser_core.commit import Applied, Commit, Computed, Delta, Kind
 from rebaser_core.state.change_set import ChangeSetState

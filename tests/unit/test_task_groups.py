@@ -1,4 +1,4 @@
-"""Failures leave a flat task group as they were raised."""
+"""A flat task group raises the first failure itself, and not a group."""
 
 import anyio
 import anyio.lowlevel

@@ -1,4 +1,4 @@
-"""Every wake-up is served by a task that is published after it, and those that wait share one."""
+"""Every call is served by a task that is published after it, and waiting calls share a task."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -22,7 +22,7 @@ KEY = ChangeSetKey("ws", "cs")
 
 
 class Tasks:
-    """Publishes that began, each of which ends when it may."""
+    """Publishes that have begun, each of which ends when the test decides."""
 
     def __init__(self) -> None:
         self.keys: list[ChangeSetKey] = []
@@ -57,7 +57,7 @@ async def publisher(tasks: Tasks) -> AsyncIterator[TaskPublisher]:
 
 
 async def test_a_call_while_a_task_is_published_is_served_by_the_next(publisher: TaskPublisher, tasks: Tasks) -> None:
-    """The first may have been refused before the caller's request was there."""
+    """The first task may have been refused before the caller's request was stored."""
     first = publisher.start(KEY)
     await tasks.begin(1)
     later = [publisher.start(KEY) for _ in range(3)]
@@ -100,14 +100,15 @@ def cancelled(reply: asyncio.Future[Msg]) -> None:
 
 
 def still_waits(_: asyncio.Future[Msg]) -> None:
-    """Nobody answered."""
+    """Leave the request without an answer."""
 
 
 @pytest.mark.parametrize("ends", [failed, cancelled, still_waits])
 async def test_whoever_is_not_answered_wakes_an_owner(
     publisher: TaskPublisher, tasks: Tasks, monkeypatch: pytest.MonkeyPatch, ends: Callable[[asyncio.Future[Msg]], None]
 ) -> None:
-    """Its request may be stored all the same. From then on nobody counts on the owner, until it answers again."""
+    """The request may be stored all the same. From then on, the client does not rely on the owner until it answers
+    again."""
     monkeypatch.setattr(task_publisher, "PATIENCE", 0.0)
     reply, next_reply = (asyncio.get_running_loop().create_future() for _ in range(2))
     publisher.record_answer(KEY, asyncio.get_running_loop().time())
@@ -142,7 +143,7 @@ async def test_whoever_is_answered_wakes_nobody(
     publisher.record_answer(KEY, asyncio.get_running_loop().time())
     publisher.record_answer(other, asyncio.get_running_loop().time())
     publisher.start_unless_answered(KEY, reply)
-    publisher.start_unless_answered(other, late)  # looked at after the first
+    publisher.start_unless_answered(other, late)  # checked after the first
     reply.set_result(Msg("inbox", "", b"", {}))
     await tasks.begin(1)
     assert tasks.keys == [other]
@@ -150,7 +151,7 @@ async def test_whoever_is_answered_wakes_nobody(
 
 
 async def test_slow_answers_are_waited_for_longer_before_an_owner_is_woken(publisher: TaskPublisher) -> None:
-    """Otherwise, each request would bring a task to servers that are slow already."""
+    """Otherwise, each request would publish a task, which adds load to servers that are already slow."""
     now = asyncio.get_running_loop().time()
     for _ in range(100):
         publisher.record_answer(KEY, now - 0.1)

@@ -1,4 +1,4 @@
-"""Metrics: what the catalogue promises, and what feeds it."""
+"""Metrics: the guarantees of the catalogue, and the calls that feed it."""
 
 import ast
 import re
@@ -37,7 +37,7 @@ FEEDS = {
 
 
 def names_used(module: str) -> Iterator[str]:
-    """Names and attributes that the functions of a module mention, without its imports."""
+    """Yield names and attributes that the functions of a module use, without its imports."""
     for node in ast.walk(sources.tree(module)):
         if isinstance(node, ast.Name):
             yield node.id
@@ -52,7 +52,7 @@ def value_of(name: str, *labels: str) -> float:
 
 
 def test_each_instrument_is_fed_in_one_module_and_each_feed_has_one_caller() -> None:
-    """What a log event counts is fed by `log_events` alone, all else by one function of `feeds`."""
+    """`log_events` alone feeds what log events count; one function of `feeds` feeds each other instrument."""
     assert len(INSTRUMENT_NAMES) == len(INSTRUMENTS)
     product = [module for module in sources.modules() if module.startswith("rebaser.")]
     fed = [(name, module) for module in product for name in set(names_used(module)) & INSTRUMENT_NAMES]

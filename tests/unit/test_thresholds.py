@@ -1,4 +1,4 @@
-"""One object holds every threshold; tests force it in a process, or in those that they start."""
+"""One object has every threshold. Tests force thresholds in their own process, or in processes that they start."""
 
 import os
 import random

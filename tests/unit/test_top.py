@@ -1,4 +1,4 @@
-"""`rebaser top`: which change sets count as at work, what a screen shows of them, and what keys change."""
+"""`rebaser top`: which change sets count as active, what a screen shows, and what each key changes."""
 
 import io
 import json

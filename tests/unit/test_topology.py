@@ -1,4 +1,4 @@
-"""What durability means for a stream."""
+"""What the durability setting means for a stream."""
 
 from typing import Any
 

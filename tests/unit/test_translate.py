@@ -1,4 +1,4 @@
-"""What becomes a program, and what is left to Python."""
+"""Which formulas become programs of compiled code, and which are left to Python."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def program(function: str, *inputs: tuple[str, int], **params: Json) -> instruct
     ],
 )
 def test_formulas_over_numbers_are_programs(expression: str, doubles: bool, wholes: bool) -> None:
-    """`doubles`, `wholes`: whether one for these alone is the same, which is the fastest."""
+    """`doubles`, `wholes`: whether the program for only doubles or only integers, which is the fastest, is the same."""
     made = program("cel", *NAMES, expr=expression)
     assert made is not None
     assert (instructions.for_doubles(made) is not None) == doubles

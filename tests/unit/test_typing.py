@@ -1,4 +1,4 @@
-"""Types of the library as a user's program meets them, under `mypy --strict` with no configuration of ours."""
+"""The types of the library in a user's program, under `mypy --strict` with no configuration."""
 
 import subprocess
 import sys
@@ -24,12 +24,12 @@ async def main(client: RebaserClient) -> None:
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where mypy keeps the types of the library, which takes it ten seconds."""
+    """The folder in which mypy caches the types of the library, because checking them takes ten seconds."""
     return tmp_path_factory.mktemp("cache")
 
 
 def mypy(program: Path, folder: Path, cache: Path) -> list[str]:
-    """What it says."""
+    """Return the output of mypy."""
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-error-summary"]
     done = subprocess.run(
         [*command, f"--cache-dir={cache}", str(program)],

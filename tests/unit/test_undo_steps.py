@@ -1,4 +1,4 @@
-"""What an undo and a redo find when reverts of the target's commits are in between: these take back nothing of here."""
+"""Which requests an undo and a redo find in a branch that also reverts commits of its target."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -40,14 +40,14 @@ class Log:
 
 
 async def test_a_revert_of_commits_of_the_target_reverts_none_of_here() -> None:
-    """All logs are numbered together: a range of the target's spans commits of the branch."""
+    """All logs share one sequence, so a range of the target's commits spans commits of the branch."""
     assert await Log(commit(5), commit(9, "bob", Reverts(3, 8, None, "main"))).undo() == 5
     assert await Log(commit(5), commit(9, "bob", Reverts(3, 8))).undo() is None
     assert await Log(commit(5), commit(9, "bob", Reverts(5, 5, RequestId("r5"), "main"))).undo() == 5
 
 
 async def test_a_revert_of_a_request_of_the_target_is_no_undo() -> None:
-    """A redo would take it back as if it had been one, which nobody asked for."""
+    """A redo would take it back as if it were an undo."""
     assert await Log(commit(5), commit(9, "ann", Reverts(5, 5, RequestId("r5")))).redo() == 9
     assert await Log(commit(5, "bob"), commit(9, "ann", Reverts(7, 7, RequestId("r7"), "main"))).redo() is None
     log = Log(

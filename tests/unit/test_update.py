@@ -1,4 +1,4 @@
-"""Where the work of an update is done: little of it at once, all other in threads."""
+"""Where an update does its work: a small update on the event loop, a larger one in threads."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -38,7 +38,7 @@ class Here:
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was done in threads."""
+    """The names of the functions that ran in threads."""
     done: list[str] = []
     in_thread = to_thread.run_sync
 
@@ -62,7 +62,7 @@ def joined(count: int, text: str = "x", times: int = 1) -> list[Update]:
 
 
 async def test_little_work_takes_no_thread(threads: list[str]) -> None:
-    await updated(joined(1))  # loads what planning needs
+    await updated(joined(1))  # the first update loads what planning needs
     threads.clear()
     await updated(joined(10))
     assert threads == []
@@ -104,7 +104,7 @@ async def test_who_cancels_does_not_wait_for_a_thread(monkeypatch: pytest.Monkey
 
 
 async def test_two_threads_never_bring_the_same_indexes_up_to_date_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread of an update that was cancelled goes on beside that of the next one."""
+    """The thread of a cancelled update continues beside that of the next one."""
     both, met, refresh = Barrier(2), list[int](), subgraph.refresh_indexes
 
     def meet(columns: Columns) -> None:
@@ -130,7 +130,7 @@ async def test_large_results_are_read_in_a_thread(threads: list[str]) -> None:
 
 
 async def test_no_more_is_said_to_be_done_than_there_is() -> None:
-    """A packet that Spark computes twice counts its nodes twice."""
+    """If Spark computes a packet twice, its nodes are counted twice."""
 
     class Twice(Here):
         async def evaluate(self, packets: Sequence[bytes], **options: Any) -> list[list[bytes]]:
@@ -144,7 +144,7 @@ async def test_no_more_is_said_to_be_done_than_there_is() -> None:
 
 
 class Keeps(Here):
-    """Workers with a folder of their own, in which the structures that are shared arrive if `reached`."""
+    """An engine whose workers have a folder of their own. Structures that are shared arrive there if `reached`."""
 
     def __init__(self, *, store: str | None, reached: bool = True) -> None:
         self.kept = StructureCache(None)
@@ -164,7 +164,7 @@ class Keeps(Here):
 
 
 async def swept(monkeypatch: pytest.MonkeyPatch, engine: Keeps, lost: bool = False) -> None:
-    """Two updates over a structure; between them the workers forget, if `lost`."""
+    """Run two updates with a full plan; with `lost`, the workers lose their structures in between."""
     monkeypatch.setattr(
         thresholds, "now", replace(thresholds.now, full_plan_min_values=0, full_plan_reach_divisor=1 << 30)
     )

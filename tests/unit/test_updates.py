@@ -1,4 +1,4 @@
-"""What an update may be, and that its errors say what is wrong."""
+"""Which updates are valid, and what their errors say."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""When two values are the same, and what may be stored."""
+"""When two values are identical, and which values can be stored."""
 
 import math
 import struct
@@ -61,7 +61,7 @@ def test_structure_cannot_be_forged_by_content(left: Any, right: Any) -> None:
 
 
 def typed(value: Any) -> object:
-    """A value with its types spelled out, to compare by what `canonical` claims."""
+    """Return a value with its types spelled out, to compare as `canonical` does."""
     if isinstance(value, dict):
         return ("map", sorted((key, typed(child)) for key, child in value.items()).__repr__())
     if isinstance(value, list):
@@ -159,7 +159,7 @@ def test_what_stands_for_json_becomes_json(given: Any, stands_for: Any) -> None:
         (reduce(lambda inner, _: (inner, inner), range(60), ()), "too_large"),  # type: ignore[arg-type, return-value]
         (reduce(lambda inner, _: (inner,), range(100), ()), "too_deep"),  # type: ignore[arg-type, return-value]
     ],
-    ids=lambda given: type(given).__name__,  # one of them takes for ever to be shown
+    ids=lambda given: type(given).__name__,  # printing one of them takes extremely long
 )
 def test_what_stands_for_no_json_is_refused(given: Any, code: str) -> None:
     with pytest.raises(UnprocessableError) as refused:

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for everything that goes on the wire."""
+"""Hypothesis strategies for everything that is stored or sent."""
 
 import string
 
@@ -66,7 +66,7 @@ json_values: st.SearchStrategy[Json] = st.recursive(
 )
 
 matches = st.builds(Match, value_ids | st.sampled_from(["*", "cart/*/price", "**"]))
-# A match alone in a list is read as one that is in none, which is the same.
+# A pattern alone in a list is read as a pattern that is not in a list; both mean the same.
 some_inputs = st.lists(value_ids | matches, max_size=3).map(tuple).filter(lambda some: list(map(type, some)) != [Match])
 inputs = st.dictionaries(value_ids, value_ids | matches | some_inputs, max_size=3)
 sets = st.builds(Set, value_ids, json_values)
@@ -198,7 +198,7 @@ collections = st.builds(Collection, *[naturals] * 8, blob_refs)
 def commits(draw: st.DrawFn) -> Commit:
     kind = draw(st.sampled_from(Kind))
     items: st.SearchStrategy[Computed] | st.SearchStrategy[Update] = computed if kind is Kind.DVU else updates
-    still = kind in (Kind.CREATE, Kind.MARK, Kind.GC)  # no value changes
+    still = kind in (Kind.CREATE, Kind.MARK, Kind.GC)  # commits of these kinds change no value
     blob = draw(st.none() | blob_refs) if not still else None
     requests = tuple(draw(st.lists(decisions, max_size=3)))
     authors = draw(st.sampled_from([0, len(requests)]))

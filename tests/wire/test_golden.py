@@ -1,4 +1,4 @@
-"""What was once written can still be read, and what is written now is what was written then."""
+"""Every golden file can still be read, and the current versions are written byte for byte as before."""
 
 import json
 
@@ -19,7 +19,7 @@ def load(example: Example) -> tuple[dict[str, str], bytes]:
 def test_a_golden_file_decodes_to_its_message(example: Example) -> None:
     decoded = example.read(*load(example))
     assert decoded == example.message
-    assert repr(decoded) == repr(example.message)  # 1, 1.0 and true are equal, but not the same
+    assert repr(decoded) == repr(example.message)  # 1, 1.0 and true are equal, but not identical
 
 
 @pytest.mark.parametrize("example", [one for one in EXAMPLES if one.current], ids=lambda example: example.name)
@@ -29,7 +29,7 @@ def test_a_message_is_written_as_its_golden_file_in_the_lowest_version_that_can_
 
 
 def test_every_golden_file_has_an_example() -> None:
-    """A file that no test reads would be kept for nothing."""
+    """A file that no test reads would be useless."""
     claimed = {example.name for example in EXAMPLES}
     assert {path.name.removesuffix(".headers.json") for path in FOLDER.iterdir()} == claimed
 

@@ -1,4 +1,4 @@
-"""Payload bytes are read strictly, and in bounded time and memory."""
+"""Payloads are read strictly, and in bounded time and memory."""
 
 import json
 import struct
@@ -80,7 +80,7 @@ def test_integers_outside_64_bits_are_refused(content_type: ContentType, value: 
 @pytest.mark.parametrize("content_type", ContentType)
 @pytest.mark.parametrize("value", [object(), float("nan"), {1, 2}, "\ud800"], ids=["object", "nan", "set", "surrogate"])
 def test_what_is_no_json_value_does_not_get_through(content_type: ContentType, value: object) -> None:
-    """By the writer; only where CBOR has a way to write it, by the reader."""
+    """The writer refuses it; so does the reader, where CBOR has an encoding for it."""
     with pytest.raises(UnprocessableError):
         loads(content_type, dumps(content_type, [value]))
 
@@ -89,7 +89,8 @@ def test_what_is_no_json_value_does_not_get_through(content_type: ContentType, v
 
 
 def test_every_tag_is_refused_before_it_builds_anything() -> None:
-    """All tags up to 65535, so that one a newer cbor2 learns is noticed, and some of the largest."""
+    """Checks all tags up to 65535, so that tags that a newer cbor2 supports are noticed, and some of the largest
+    ones."""
     for tag in [*range(65_536), 2**32 - 1, 2**32, 2**64 - 1]:
         for content in (b"\x01", b"\x80"):
             error = refused(CBOR, b"\xdb" + struct.pack(">Q", tag) + content)
@@ -112,13 +113,13 @@ def test_no_object_that_cbor2_can_build_gets_in(value: object) -> None:
 @pytest.mark.parametrize(
     "payload",
     [
-        "c5 82 1b 7fffffffffffffff 01",  # a bigfloat with a giant exponent
-        "c4 82 1b 7fffffffffffffff 01",  # a decimal fraction with one
+        "c5 82 1b 7fffffffffffffff 01",  # a bigfloat with a huge exponent
+        "c4 82 1b 7fffffffffffffff 01",  # a decimal fraction with a huge exponent
         "d9 0100 83 63 616263 d8 19 00 d8 19 00",  # a string namespace and references into it
         "d8 1c 81 d8 1d 00",  # a list that contains itself
         "d9 d9f7 01",  # self-described CBOR
         "a1 c2 41 01 01",  # a tagged key
-        "81 c2 5a 10000000",  # a big integer of which 256 MiB are promised
+        "81 c2 5a 10000000",  # a big integer that claims to have 256 MiB
     ],
 )
 def test_tags_that_are_attacks_are_refused(payload: str) -> None:
@@ -195,13 +196,13 @@ def test_a_small_message_never_takes_much_memory(what: str, payload: bytes) -> N
 
 
 def test_keys_whose_hashes_collide_are_refused_at_the_first() -> None:
-    """Lists as keys would become tuples, whose hashes anybody can make collide: quadratic time."""
+    """Lists as keys would become tuples, whose hashes an attacker can make collide, which takes quadratic time."""
     payload = b"\xba\x00\x01\x00\x00" + b"\x82\x01\x02\x00" * 65_536
     assert "key must be a text" in refused(CBOR, payload).message
 
 
 def test_cbor_of_other_widths_is_read_as_the_same_value() -> None:
-    """Not only what our own writer produces: heads may be longer than needed, and floats shorter."""
+    """Other writers may use longer heads than necessary, and shorter floats than Rebaser's writer."""
     assert loads(CBOR, bytes.fromhex("9b0000000000000003 1800 190001 f93e00")) == [0, 1, 1.5]
     assert loads(CBOR, bytes.fromhex("b801 7801 61 fa3fc00000")) == {"a": 1.5}
 
@@ -232,13 +233,13 @@ def test_json_that_is_strict_is_read() -> None:
 
 def test_a_long_number_is_refused_without_being_computed() -> None:
     before = sys.get_int_max_str_digits()
-    sys.set_int_max_str_digits(0)  # the interpreter's own bound must not be what saves us
+    sys.set_int_max_str_digits(0)  # Python's own limit must not be what prevents this.
     try:
         for sign in (b"", b"-"):
             message = refused(JSON, b"[" + sign + b"9" * 1_000_000 + b"]").message
             assert message.startswith(
                 "cannot read the JSON"
-            )  # refused in the parser; a computed one is refused after it
+            )  # the parser refuses these; a computed value is refused after parsing
     finally:
         sys.set_int_max_str_digits(before)
     assert refused(JSON, b"0." + b"9" * 1_000_000).code == "malformed"

@@ -58,8 +58,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def lines(options: argparse.Namespace) -> Iterator[Line]:
-    """Measure each side in a process of its own. The line of a side that is missing or fails has the reason as `why`.
-    """
+    """Measure each side in a process of its own. The line of a side that is missing or fails has the reason as
+    `why`."""
     for values in options.values:
         for side in options.sides:
             about = {"side": side, "values": values}

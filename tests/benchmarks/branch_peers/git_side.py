@@ -1,5 +1,5 @@
-"""git with a file for each value, in folders of at most a hundred files; a bare repository, and only plumbing commands.
-"""
+"""git with a file for each value, in folders of at most a hundred files; a bare repository, and only plumbing
+commands."""
 
 import json
 import os

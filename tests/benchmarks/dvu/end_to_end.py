@@ -73,8 +73,8 @@ class Remote:
         return time.perf_counter() - started
 
     async def edit(self, which: str) -> dict[str, float]:
-        """Make an edit. Return the milliseconds from its commit until it is covered, and those of the request before.
-        """
+        """Make an edit. Return the milliseconds from its commit until it is covered, and those of the request
+        before."""
         edit = self.model.edit(which)
         times = [time.perf_counter()]
         commit = await self.send(edit)

@@ -57,8 +57,8 @@ def node_environment() -> dict[str, str]:
 def measure(
     peer: str, shape: str, size: int, *, edits: Sequence[str], runs: int, seconds: float = SECONDS
 ) -> list[dict[str, Any]]:
-    """Return the lines of a peer, one for each edit. If the peer did not finish, the last line has the reason as `why`.
-    """
+    """Return the lines of a peer, one for each edit. If the peer did not finish, the last line has the reason as
+    `why`."""
     about = {"part": "peers", "peer": peer, "shape": shape, "size": size}
     if why := missing(peer):
         return [about | {"why": why}]

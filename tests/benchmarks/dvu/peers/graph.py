@@ -1,5 +1,5 @@
-"""The form in which peers get a graph: values by number, first those that are set, and inputs before their dependents.
-"""
+"""The form in which peers get a graph: values by number, first those that are set, and inputs before their
+dependents."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
