@@ -192,7 +192,7 @@ async def many(system: System, keys: Sequence[str], rounds: int) -> dict[str, di
     engine = system.engine
     alone = [Alone(model()) for _ in keys]
     for one in alone:
-        await one.update(_Here())  # type: ignore[arg-type]  # type: ignore[arg-type] # has all that is used
+        await one.update(_Here())  # type: ignore[arg-type] # has all that is used
     found: dict[str, list[dict[str, float]]] = {"server": [], "updates": [], "engine": []}
     for turn in range(rounds + 1):  # the first turn of each is not counted
         found["server"].append(await system.edit(keys, edit))

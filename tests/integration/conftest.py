@@ -1,4 +1,5 @@
-"""What many tests of this folder use: a client, an engine that computes at once, connections that lose messages."""
+"""Fixtures that many tests of this folder use: a client, an engine that computes at once, connections that lose
+messages."""
 
 from collections.abc import AsyncIterator
 
@@ -27,7 +28,7 @@ async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClie
 
 @pytest.fixture
 def engine() -> Engine:
-    """It computes at once."""
+    """An engine that computes at once."""
     engine = Engine()
     engine.go.set()
     return engine
@@ -48,7 +49,7 @@ async def lossy(proxy: Proxy) -> AsyncIterator[JetStream]:
 
 @pytest.fixture
 def open_log(js: JetStream, subjects: Subjects) -> OpenLog:
-    """The log as one more owner has it."""
+    """A function that opens the log as one more owner."""
     return lambda: Log(js, subjects)
 
 
@@ -56,7 +57,7 @@ def open_log(js: JetStream, subjects: Subjects) -> OpenLog:
 def patient(
     js: JetStream, subjects: Subjects, nats_url: str, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> Patient:
-    """A change set whose log is to be damaged, and the doctor, who does not wait for blobs that may come."""
+    """A change set whose log a test damages, with the calls of the doctor, who does not wait for missing blobs."""
     monkeypatch.setattr(examination, "BLOB_PAUSE", 0.0)
     return Patient(js, subjects, nats_url, client)
 
@@ -68,7 +69,7 @@ def sweeper(js: JetStream, subjects: Subjects, topology: TopologyOptions) -> Swe
 
 @pytest.fixture
 def no_ack_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The task of an owner that ends without a word comes again at once, as if its ack wait, six seconds, were over."""
+    """Redeliver the task of an owner that ends without a word at once, as if its ack wait of six seconds were over."""
     publish = Lease.publish_again
 
     async def publish_again(self: Lease) -> None:

@@ -1,4 +1,4 @@
-"""deploy/accounts.conf: what each user can do with the client, and what none of them gets at."""
+"""deploy/accounts.conf: what each user can do with the client, and what no user can reach."""
 
 import itertools
 import json
@@ -37,7 +37,7 @@ STREAMS = ("REBASER_REQUESTS", "REBASER_TASKS", "REBASER_COMMITS", "REBASER_DLQ"
 
 @pytest.fixture
 async def url(tmp_path: Path, unused_port: int, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
-    """NATS, with the streams that an operator has created, and a server that may create none."""
+    """NATS with the streams that an operator has created, and a server that may create no streams."""
     monkeypatch.setattr(context, "_spark", lambda *_: InProcessEngine())
     with nats_with_accounts(tmp_path, unused_port) as url:
         await _init(settings("operator", url, sweep_interval="0.5"), check=False)
@@ -73,7 +73,7 @@ async def client_of(user: str, url: str) -> AsyncIterator[RebaserClient]:
 
 
 async def contents(url: str) -> dict[str, tuple[int, int]]:
-    """How many messages each stream holds, and its last sequence."""
+    """Return the number of messages of each stream, and its last sequence."""
     async with connected(f"{WITHOUT_PERMISSIONS}server", url) as connection:
         js = JetStream(connection)
         infos = [await js.stream_info(name) for name in STREAMS]
@@ -81,7 +81,7 @@ async def contents(url: str) -> dict[str, tuple[int, int]]:
 
 
 async def settled(url: str) -> dict[str, tuple[int, int]]:
-    """Return the contents once nothing changes them any more: the server has given up its change sets."""
+    """Return the contents once nothing changes them any more: the server has released its change sets."""
     before, now = None, await contents(url)
     with anyio.fail_after(60):
         while now != before or now["REBASER_TASKS"][0] or now["REBASER_REQUESTS"][0]:
@@ -95,7 +95,7 @@ async def test_each_user_can_do_what_it_is_for(url: str, events: Events) -> None
     async with client_of("app", url) as app, client_of("editor", url) as editor, client_of("reader", url) as reader:
         answer = await app.enqueue_updates_with_reply("shop", "main", EDITS)
         assert answer.id
-        for _ in range(2):  # so that a checkpoint takes the place of another
+        for _ in range(2):  # two edits, so that one checkpoint replaces another
             await editor.enqueue_updates_with_reply("shop", "main", large, wait="derived")
         values = await reader.values("shop", "main")
         assert values["b"].value == 2
@@ -115,7 +115,7 @@ async def test_each_user_can_do_what_it_is_for(url: str, events: Events) -> None
 
 
 API = "$JS.API"
-OURS = "$JS.rebaser.API"  # as the accounts that import it name it
+OURS = "$JS.rebaser.API"  # the prefix of the API in accounts that import it
 FORBIDDEN = {
     "app": [
         "rebaser.requests.other.main", "rebaser.tasks.other.main.process", "rebaser.commits.shop.main",
@@ -187,13 +187,13 @@ async def test_what_is_not_in_the_table_is_denied_at_once(url: str) -> None:
 
 @pytest.mark.parametrize("user", OUTSIDE)
 async def test_the_account_alone_is_a_fence(user: str, url: str) -> None:
-    """A user of it whom no permission holds reaches nothing but what the account imports."""
+    """Even a user of the account without restrictions reaches only what the account imports."""
     before = await settled(url)
     async with connected(f"{WITHOUT_PERMISSIONS}{user}", url) as connection:
         for subject in FORBIDDEN[user]:
-            if subject.startswith(f"{API}."):  # asked of this account, which has no JetStream
+            if subject.startswith(f"{API}."):  # asks this account, which has no JetStream
                 assert "not enabled" in (await connection.request(subject, b"", timeout=50)).data.decode()
-            elif not subject.startswith("_INBOX.clients."):  # which only the same account hears
+            elif not subject.startswith("_INBOX.clients."):  # only users of the same account receive it
                 with pytest.raises(NoRespondersError):
                     await connection.request(subject, b'{"seq":1}', timeout=50)
     assert await contents(url) == before
@@ -208,7 +208,7 @@ Attack = Callable[[Connection, str], Awaitable[None]]
 
 
 async def answer_to_a_publish(connection: Connection, target: str) -> None:
-    """What JetStream answers to a publish. That it is a refusal changes nothing but that no request is left."""
+    """Use the answer of JetStream to a publish. It is an error, and removes a request."""
     for subject in ("rebaser.requests.shop.trick", "rebaser.tasks.shop.trick.process"):
         await connection.publish(subject, b"", REFUSED, reply=target)
 
@@ -224,7 +224,7 @@ async def answer_of_the_api(connection: Connection, target: str) -> None:
 
 
 async def what_a_consumer_delivers(connection: Connection, target: str) -> None:
-    """With and without a body: a purge without a body purges all."""
+    """Use deliveries with and without a body: a purge without a body purges everything."""
     for prefix, headers_only in itertools.product((API, OURS), (False, True)):
         name, subject = connection.new_name(), "rebaser.commits.shop.*"
         config = {"name": name, "deliver_subject": target, "ack_policy": "none", "filter_subject": subject}
@@ -236,7 +236,7 @@ async def what_a_consumer_delivers(connection: Connection, target: str) -> None:
 
 @pytest.mark.parametrize("attack", [answer_to_a_publish, answer_of_the_api, what_a_consumer_delivers])
 async def test_nothing_is_made_to_land_elsewhere(url: str, attack: Attack) -> None:
-    """Neither by a user of the file nor by one of the same account whom no permission holds."""
+    """Neither a user of the file nor an unrestricted user of the same account can do it."""
     async with client_of("app", url) as app:
         await app.enqueue_updates_with_reply("shop", "main", EDITS)
     before = await settled(url)
@@ -245,23 +245,25 @@ async def test_nothing_is_made_to_land_elsewhere(url: str, attack: Attack) -> No
             async with connected(name, url) as connection:
                 for target in TARGETS:
                     if user == "editor" and target.startswith(("rebaser.requests", "rebaser.tasks", "$O.")):
-                        continue  # it may publish there itself
+                        continue  # the user may publish there itself
                     if attack is what_a_consumer_delivers and target == "rebaser.sweep":
                         continue  # see the next test
                     await attack(connection, target)
                 with suppress(NoRespondersError, NotAllowed):
-                    await connection.request("rebaser.nobody")  # by then, all that it sent has arrived
+                    # Once this is answered, everything that was sent has arrived.
+                    await connection.request("rebaser.nobody")
     assert await settled(url) == before
 
 
 async def test_what_a_consumer_delivers_to_the_stream_of_sweeps_is_bounded_and_harms_no_sweep(url: str) -> None:
-    """NATS delivers to a stream whose subject has no wildcard, which is this one alone: one message of each log."""
+    """NATS delivers only to a stream whose subject has no wildcard, which only this stream has: one message of each
+    log."""
     async with client_of("app", url) as app, connected("reader", url) as reader:
         for number in range(12):
             await app.enqueue_updates_with_reply("shop", f"cs{number}", [Set("v", "x" * 10_000)])
         await what_a_consumer_delivers(reader, "rebaser.sweep")
         await settled(url)
-        # Without a task: only a sweep finds it.
+        # It has no task, so only a sweep finds it.
         headers, payload = encode(EnqueueUpdatesRequest(RequestId("s"), "shop", "swept", tuple(EDITS)))
         await JetStream(app._connection).publish("rebaser.requests.shop.swept", payload, headers)
         await settled(url)
@@ -273,7 +275,8 @@ async def test_what_a_consumer_delivers_to_the_stream_of_sweeps_is_bounded_and_h
 
 
 async def test_in_one_account_permissions_are_no_fence(tmp_path: Path) -> None:
-    """Why all but servers and operators have accounts of their own, and what the attack above does without them."""
+    """This is why all users except servers and operators have accounts of their own: here, the attack above
+    succeeds."""
     attacker = {
         "user": "app",
         "password": "w",
@@ -294,7 +297,7 @@ async def test_in_one_account_permissions_are_no_fence(tmp_path: Path) -> None:
 
 
 async def test_replies_and_answers_to_pings_go_to_clients_only(url: str, events: Events) -> None:
-    """Whatever inbox the header names: the permissions of the server refuse it, too."""
+    """The header may name any inbox: the permissions of the server also prevent it."""
     headers, payload = encode(EnqueueUpdatesRequest(RequestId("r"), "shop", "main", tuple(EDITS)))
     inboxes = ("_INBOX.server.x", "rebaser.commits.shop.main", "$JS.API.STREAM.PURGE.REBASER_COMMITS")
     async with connected("app", url) as app, connected("reader", url) as reader:
@@ -310,7 +313,7 @@ async def test_replies_and_answers_to_pings_go_to_clients_only(url: str, events:
 
 
 async def test_too_large_a_request_of_an_app_is_refused_at_once(url: str) -> None:
-    """It would be a blob, and an app may store none."""
+    """The request would need a blob, and an app may not store blobs."""
     async with client_of("app", url) as app:
         with (
             anyio.fail_after(60),
@@ -320,7 +323,7 @@ async def test_too_large_a_request_of_an_app_is_refused_at_once(url: str) -> Non
 
 
 def test_the_guide_has_the_table_of_the_file() -> None:
-    """Its rows are subjects, its columns users; a letter says what the user may do: p(ublish), s(ubscribe)."""
+    """Its rows are subjects, its columns users; the words say what the user may do."""
     table: dict[str, set[tuple[str, str]]] = {user: set() for user in USERS}
     for line in GUIDE.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]

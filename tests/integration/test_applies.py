@@ -1,4 +1,4 @@
-"""Branches are applied to their targets: through real servers, with checkpoints, blobs and purges in between."""
+"""Branches are applied to their targets by real servers, with checkpoints, blobs and purges in between."""
 
 import asyncio
 import time
@@ -121,7 +121,7 @@ async def test_an_answer_that_is_given_again_has_the_sides_of_its_conflicts(
         async for entry in client.entries("commits", "ws", "main"):
             if entry.headers is not None and entry.sequence > recorded.commit:
                 named |= set(read_blobs(entry.headers))
-        assert result.address in named  # a checkpoint remembers the answer, and names the blob that it needs
+        assert result.address in named  # a checkpoint keeps the answer, and names the blob that the answer needs
         await js.purge(f"OBJ_{subjects.blobs_bucket}", f"$O.{subjects.blobs_bucket}.>")
         assert await asked(at) == {}
 
@@ -149,7 +149,8 @@ async def test_what_cannot_be_applied_is_refused_and_says_why(
         assert await ask("main", Apply("none")) == "no_such_change_set"
         assert await ask("main", Apply("main")) == "self"
         assert await ask("main", Apply("other")) == "not_its_target"
-        assert await ask("main", Apply("fix", first)) == "no_such_change_set"  # it did not exist then
+        # The branch did not exist at that position.
+        assert await ask("main", Apply("fix", first)) == "no_such_change_set"
         assert await ask("main", Apply("fix", 10**6)) == "no_such_position"
         assert await refused(client, "fix", to="other") == "not_its_target"
         assert await refused(client, "tag") == "closed"
@@ -177,7 +178,7 @@ async def test_a_branch_is_applied_once_its_derived_values_are_up_to_date(
     engine = Engine()
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1), Derive("double", "sum", {"of": ["a", "a"]}))
-        await client.create_branch("ws", "fix", follow="manual")  # with the debt of its parent
+        await client.create_branch("ws", "fix", follow="manual")  # inherits the debt of its parent
         at = await edit(client, "fix", Set("a", 2))
         with pytest.raises(RequestRejected) as caught:
             await client.enqueue_updates_with_reply("ws", "main", (), action=Apply("fix", at))
@@ -195,7 +196,7 @@ async def test_a_branch_is_applied_once_its_derived_values_are_up_to_date(
         await client.create_branch("ws", "late", follow="manual")
         at = commit_of(await client.enqueue_updates_with_reply("ws", "late", [Set("a", 4)], wait="derived"))
         engine.go = anyio.Event()
-        await edit(client, "late", Set("a", 5))  # is not computed, but what is applied is
+        await edit(client, "late", Set("a", 5))  # not computed in the branch, but computed after the apply
         await client.enqueue_updates_with_reply("ws", "main", (), action=Apply("late", at))
         assert (await stands(client, "main"))["a"] == 4
         engine.go.set()
@@ -310,7 +311,8 @@ async def test_a_branch_that_is_purged_while_it_is_read_is_read_again_or_refused
     named: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The position that a request names is gone then; without one, the target takes what the branch is now."""
+    """The position that a request names is purged. Without a position, the target takes the present state of the
+    branch."""
     reads: list[int] = []
 
     async def overtaken(reader: CommitReader, key: ChangeSetKey, sequence: int, **limits: int) -> Changes:
@@ -345,7 +347,7 @@ async def test_a_branch_that_is_purged_while_it_is_read_is_read_again_or_refused
 async def test_a_branch_that_lacks_one_of_its_commits_is_not_applied(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
 ) -> None:
-    """The target would take some of its changes, as if they were all."""
+    """Otherwise, the target would take some of its changes as if they were all."""
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1))
         await client.create_branch("ws", "fix", follow="manual")
@@ -360,7 +362,7 @@ async def test_a_branch_that_lacks_one_of_its_commits_is_not_applied(
 async def test_a_target_waits_only_for_a_while_for_a_branch_that_lacks_one_of_its_commits(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
 ) -> None:
-    """An apply that names no position is not refused at once: the branch may only have been purged meanwhile."""
+    """An apply without a position is not refused at once, because the branch may only have been purged meanwhile."""
     async with serving(js, subjects, engine, retry_for=1):
         await edit(client, "main", Set("a", 1))
         await client.create_branch("ws", "fix", follow="manual")

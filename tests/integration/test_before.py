@@ -1,4 +1,4 @@
-"""What a commit says of what it replaced: with all parts inline, in blobs, and with history switched off."""
+"""What a commit records of the definitions that it replaced: inline, in blobs, and with history switched off."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -76,7 +76,7 @@ async def test_without_history_a_commit_is_as_the_last_release_wrote_it(js: JetS
 async def test_what_stood_before_is_unknown_where_it_would_take_too_much(
     open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A few small requests can remove all of a large change set."""
+    """A few small requests can remove all values of a large change set."""
     monkeypatch.setattr(commit_parts, "MAX_BEFORE", 2_000)
     log = await open_log().load()
     log.inline_max = 500

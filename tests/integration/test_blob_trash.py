@@ -1,4 +1,4 @@
-"""The trash of blob stores: what a collection discards is brought back by a get or a put, and erased later."""
+"""The trash of blob stores: a get or a put restores a blob from the trash; otherwise it is erased later."""
 
 import json
 import os
@@ -57,7 +57,7 @@ async def test_a_get_takes_a_blob_out_of_the_trash(collectable: CollectableBlobs
 
 
 async def test_a_question_whether_a_blob_is_stored_takes_it_out_of_the_trash(collectable: CollectableBlobs) -> None:
-    """A checkpoint names parts of which it knows only that."""
+    """For parts that a checkpoint shares, its writer asks only this."""
     address = await collectable.put(b"content")
     assert await collectable.has(address)
     await collectable.discard((await listed(collectable))[address])
@@ -139,7 +139,7 @@ async def test_what_was_renewed_since_it_was_listed_is_not_discarded(
 async def test_a_blob_of_nats_that_is_put_while_it_is_discarded_stays(
     js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The put comes between the look of the collector and its write."""
+    """The put comes between the collector's read and its write."""
     blobs = JetStreamTrash(js, subjects.blobs_bucket)
     address = await blobs.put(b"content")
     before = (await listed(blobs))[address]
@@ -159,7 +159,7 @@ async def test_a_blob_of_nats_that_is_put_while_it_is_discarded_stays(
 async def test_a_blob_of_nats_that_is_discarded_while_it_is_put_is_put_anew(
     js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The put has found the blob already, and would have nothing more to do."""
+    """The put has found the blob, and would have nothing left to do."""
     blobs = JetStreamTrash(js, subjects.blobs_bucket)
     address = await blobs.put(b"content")
     renew = JetStreamTrash._renew
@@ -174,7 +174,7 @@ async def test_a_blob_of_nats_that_is_discarded_while_it_is_put_is_put_anew(
 
 
 async def test_a_file_that_is_put_while_it_is_discarded_can_be_read(js: JetStream, tmp_path: Path) -> None:
-    """Such a store cannot compare and delete: the file is in the trash then, where the next reader finds it."""
+    """Such a store cannot compare and delete. The file is in the trash, where the next reader finds it."""
     blobs = open_collectable(f"file://{tmp_path}/a/b", js, "unused")
     address = await blobs.put(b"content")
     path = path_of(tmp_path, address)

@@ -1,4 +1,4 @@
-"""One suite for every blob store, then what is special to files."""
+"""One suite for every blob store, and tests that are special to files."""
 
 import os
 from pathlib import Path
@@ -100,7 +100,7 @@ async def test_a_damaged_file_is_noticed_and_mended_by_the_next_put(js: JetStrea
 async def test_what_a_folder_does_not_keep_is_not_said_to_be_stored(
     js: JetStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is synced to disk, and read back."""
+    """A file is synced to disk and read back."""
     synced: list[Path] = []
 
     def lose(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Blobs in NATS: read and written as other clients of its object store do, damage and lost acks included."""
+"""Blobs in NATS are compatible with other clients of its object store, even after damage and lost acks."""
 
 import json
 import os
@@ -65,7 +65,7 @@ async def test_we_read_theirs(in_nats: JetStreamBlobs, subjects: Subjects, nats_
 
 
 async def test_one_content_put_by_many_stays_readable(in_nats: JetStreamBlobs) -> None:
-    """Nobody removes the chunks that another's description names."""
+    """No put removes the chunks that the description of another put names."""
     data = os.urandom(5 * CHUNK)
     async with anyio.create_task_group() as group:
         for _ in range(8):
@@ -76,7 +76,7 @@ async def test_one_content_put_by_many_stays_readable(in_nats: JetStreamBlobs) -
 async def test_a_put_whose_description_was_replaced_looks_whether_that_blob_can_be_read(
     in_nats: JetStreamBlobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another put of the same content came after it, but its chunks are gone."""
+    """Another put of the same content came later, but its chunks are gone."""
     publish = JetStreamBlobs._publish_description
 
     async def replace(self: JetStreamBlobs, address: str, description: bytes) -> None:
@@ -151,7 +151,7 @@ async def test_a_foreign_description_is_damage_and_nothing_worse(
 
 
 def lose_acks(which: Callable[[int], bool]) -> Callable[[Frame], bool]:
-    """Lose the publish acks whose number, from 0, is among `which`."""
+    """Lose the publish acks whose numbers (from 0) `which` selects."""
     count = 0
 
     def lose(frame: Frame) -> bool:
@@ -174,7 +174,7 @@ async def test_what_is_stored_otherwise_than_it_was_sent_is_no_blob(
     chunks: int,
     damage: str,
 ) -> None:
-    """It is noticed before anything names it, removed, and put again."""
+    """The damage is noticed before a message names the blob, and the blob is removed and put again."""
     monkeypatch.setattr("rebaser_client.blobs.nats.SILENCE", 0.2)
     data = os.urandom(chunks * CHUNK)
     real, first, described = js.publish_all, [True], list[int]()
@@ -202,7 +202,7 @@ async def test_what_is_stored_otherwise_than_it_was_sent_is_no_blob(
 async def test_chunks_that_do_not_arrive_are_missing_only_if_the_server_lacks_them(
     js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch, stored: int
 ) -> None:
-    """Else a good request would be given up because the network lost what its blob consists of."""
+    """Otherwise, a valid request would be given up because the network lost a part of its blob."""
 
     async def hear_nothing(_: OrderedConsumer) -> None:
         await anyio.sleep_forever()
@@ -243,7 +243,8 @@ async def test_a_chunk_whose_ack_is_lost_makes_it_begin_again_and_tidy_up(
         proxy.lose = lose_acks(lambda number: number == 2)
         address = await JetStreamBlobs(JetStream(connection, timeout=0.3), subjects.blobs_bucket).put(data)
         assert await JetStreamBlobs(js, subjects.blobs_bucket).get(address) == data
-        while await chunks_and_descriptions(js, subjects) != (1, 1):  # the failed try's are removed in the background
+        # The chunks of the failed attempt are removed in the background.
+        while await chunks_and_descriptions(js, subjects) != (1, 1):
             await connection.wait_connected()
 
 
@@ -251,7 +252,7 @@ async def test_a_chunk_whose_ack_is_lost_makes_it_begin_again_and_tidy_up(
 async def test_a_put_that_is_cancelled_tidies_up(
     nats_server: EmbeddedNats, js: JetStream, subjects: Subjects, size: int
 ) -> None:
-    """Nobody else would: no description names its chunks."""
+    """Nobody else removes its chunks, because no description names them."""
     async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
         proxy.lose = lose_acks(lambda _: True)
         blobs = JetStreamBlobs(JetStream(connection, timeout=60), subjects.blobs_bucket)
@@ -261,7 +262,7 @@ async def test_a_put_that_is_cancelled_tidies_up(
                 await anyio.lowlevel.checkpoint()
             group.cancel_scope.cancel()
         with anyio.fail_after(20):
-            while await chunks_and_descriptions(js, subjects) != (0, 0):  # in the background
+            while await chunks_and_descriptions(js, subjects) != (0, 0):  # removed in the background
                 await connection.wait_connected()
 
 
@@ -279,7 +280,7 @@ async def test_a_description_whose_ack_is_lost_is_repeated_and_its_chunks_stay(
 async def test_a_description_that_nobody_confirms_may_be_there_and_has_its_chunks(
     nats_server: EmbeddedNats, js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may have replaced that of somebody else's put, who was told that the blob is stored."""
+    """The description may have replaced that of another put, whose caller believes that the blob is stored."""
     monkeypatch.setattr("rebaser_client.blobs.nats.TRIES", 1)
     data = os.urandom(4 * CHUNK)
     async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
@@ -287,7 +288,7 @@ async def test_a_description_that_nobody_confirms_may_be_there_and_has_its_chunk
         slow = JetStream(connection, timeout=0.3)
         with pytest.raises(NoAnswerError):
             await JetStreamBlobs(slow, subjects.blobs_bucket).put(data)
-        await slow.stream_info(f"OBJ_{subjects.blobs_bucket}")  # behind what is done in the background
+        await slow.stream_info(f"OBJ_{subjects.blobs_bucket}")  # answered after everything that runs in the background
         assert await chunks_and_descriptions(js, subjects) == (1, 1)
         assert await JetStreamBlobs(js, subjects.blobs_bucket).get(address_of(data)) == data
 

@@ -1,4 +1,5 @@
-"""The client for programs without an event loop, on a real server. It runs in threads; the server runs on the loop."""
+"""The client for programs without an event loop, with a real server. It runs in threads; the server runs on the
+loop."""
 
 import threading
 from collections.abc import AsyncIterator
@@ -17,7 +18,7 @@ from tests.support.owners import DOUBLE, Engine, serving
 
 pytestmark = pytest.mark.anyio
 
-BOUND = 60  # seconds; only against hanging
+BOUND = 60  # seconds; a bound against hanging
 
 
 @pytest.fixture

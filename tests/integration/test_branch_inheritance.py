@@ -1,4 +1,4 @@
-"""What a branch has of its parent: values and their history, checkpoints, blobs, updates that were owed."""
+"""What a branch inherits from its parent: values and their history, checkpoints, blobs, updates that are owed."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -181,7 +181,8 @@ async def test_before_a_branch_was_created_its_state_is_that_of_its_parent(
         assert await stands(client, name, begin) == await stands(client, name, 0) == {}
         assert await stands(client, name, one) == await stands(client, name, first) == {"a": 1}
         assert await stands(client, name, two) == await stands(client, name, second) == {"a": 2}
-        assert await stands(client, name, three) == await stands(client, name, third) == {"a": 2}  # not what main had
+        # Not the value of main.
+        assert await stands(client, name, three) == await stands(client, name, third) == {"a": 2}
     assert await stands(client, "deep", deep.sequence) == {"a": 2}
     compared = await client.diff("ws", "deep", "deep", at=first)
     assert [(one.id, one.before, one.after) for one in compared.changes] == [
@@ -225,7 +226,7 @@ async def test_the_doctor_examines_a_branch_and_repairs_it(
     assert {id_: value.value for id_, value in found.state.values().items()} == {"a": 1, "b": 4}
     await js.delete_message(subjects.commits_stream, made.sequence + 1)
     found = await examine(stores, ChangeSetKey("ws", "fix"))
-    if not found.damaged:  # it was purged before
+    if not found.damaged:  # the log was purged before
         return
     await repair(stores, found, "doctor")
     assert await stands(client, "fix") == {"a": 1, "b": 4}
@@ -258,7 +259,7 @@ async def refused_once(client: RebaserClient) -> None:
 async def test_every_blob_that_a_log_needs_is_named_in_its_headers(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine, limits: Thresholds
 ) -> None:
-    """Whoever keeps only the named blobs can load every change set, its history and its changes."""
+    """With only the named blobs, every change set can be loaded with its history and its changes."""
     with forced(replace(limits, inline_max_updates=2)):
         async with serving(js, subjects, engine, checkpoint_bytes=1024, history_for=0.001):
             for number in range(12):

@@ -1,4 +1,4 @@
-"""Owners bring branches that follow their targets up to date, behind requests, and without harm."""
+"""Owners bring branches that follow their targets up to date, after waiting requests and without any damage."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -60,7 +60,8 @@ async def stands(client: RebaserClient, name: str) -> dict[str, object]:
 
 
 async def level(js: JetStream, subjects: Subjects, client: RebaserClient, name: str = "fix") -> Commit:
-    """Return the newest commit that brought the branch up to date, once it is. Until then, have a server load it."""
+    """Wait until the branch is up to date, and return the newest commit that did this. Until then, make servers load
+    it."""
     with anyio.fail_after(60):
         while True:
             await publish_task(js, subjects, ChangeSetKey("ws", name))
@@ -120,7 +121,7 @@ async def test_a_branch_that_does_not_follow_is_left_alone(
 
 
 class Place:
-    """Owners of one branch, step by step. `now`: their clock in seconds; `now_ms`: what they add to the time of day."""
+    """Owners of one branch, step by step. `now` is their clock in seconds; `now_ms` is added to the time of day."""
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
         self.now, self.now_ms = 1000.0, 0
@@ -137,7 +138,7 @@ class Place:
     async def owner(
         self, *, redelivered: bool = False, hung: bool = False, suspects: bool = False
     ) -> tuple[CommitLog, Processor, BranchPuller]:
-        """`suspects`: each request that is queued may have killed the owner before."""
+        """Return an owner. With `suspects`, each queued request may have killed an earlier owner."""
         commits = await open_log(self.context, KEY)
         applied = commits.state.applied
         assert applied is not None
@@ -151,7 +152,7 @@ class Place:
         )
 
     async def queued(self) -> list[Message]:
-        """The requests that are in the queue of the branch."""
+        """Return the requests in the queue of the branch."""
         subjects = self.context.subjects
         async with OrderedConsumer(self.context.js, subjects.requests_stream, subjects.requests(KEY)) as consumer:
             await consumer.wait()
@@ -199,16 +200,17 @@ async def test_a_branch_that_was_closed_under_a_look_and_is_open_again_is_looked
     message = await asked(place, client, closed)
     async with anyio.create_task_group() as group:
         group.start_soon(puller.pull)
-        await anyio.wait_all_tasks_blocked()  # behind the request
+        await anyio.wait_all_tasks_blocked()  # until the pull waits for the request
         await processor.process([message])
         puller.wake()
     owed, left = [puller.owed], [await work_left(place.context, commits, processor, puller)]
     await processor.process([await asked(place, client, opened)])
     puller.wake()
     owed.append(puller.owed)
-    left.append(await work_left(place.context, commits, processor, puller))  # so whoever releases it has it owned again
+    # So an owner that releases the branch has its task published again.
+    left.append(await work_left(place.context, commits, processor, puller))
     with anyio.fail_after(60):
-        await puller._wait()  # not a second more: the clock stands still
+        await puller._wait()  # returns at once, because the clock stands still
     assert await puller.pull()
     assert [*owed, puller.owed] == [*left, False] == [False, True, False]
     assert (await stands(client, "fix"))["b"] == 2
@@ -226,7 +228,7 @@ async def test_a_rebase_that_was_read_before_a_pull_is_read_again(
     async def and_pull(*given: Any) -> Any:
         found = await read(*given)
         processor._reader.with_sources = read  # type: ignore[method-assign]
-        processor.rebasing = False  # as if it had been appended just before
+        processor.rebasing = False  # as if the request had been decided just before
         processor.answered = message.stream_sequence
         assert await puller.pull()
         return found
@@ -276,7 +278,7 @@ async def test_a_pull_whose_target_was_rebased_onto_before_it_is_read_writes_not
         return await read()
 
     monkeypatch.setattr(puller, "_read", rebase_and_read)
-    assert await puller.pull()  # the log grew by the request
+    assert await puller.pull()  # the log of the target grew by the request
     assert (await commits_of(client, "ws", "fix"))[-1].requests
 
 
@@ -313,7 +315,7 @@ async def test_an_apply_is_settled_by_a_pull_at_once_if_the_request_that_settles
         await edit(client, "fix", Set("a", 2), wait="derived")
         monkeypatch.setattr("rebaser.change_set.readers.request_reader.read_theirs", purged)
         await edit(client, "main", action=Apply("fix"))
-        await edit(client, "fix")  # decided behind the request that settles it
+        await edit(client, "fix")  # decided after the request that settles the branch
     place = Place(js, subjects)
     await place.edit_target(Set("b", 1))
     commits, _, puller = await place.owner()
@@ -338,7 +340,7 @@ async def test_a_target_that_cannot_be_read_is_looked_at_again_later_and_later(
         assert puller._not_before == place.now + delay
         place.now += delay
         with anyio.fail_after(60):
-            await puller._wait()  # it is due again
+            await puller._wait()  # the pull is due again
     failure = KeyError("a bug")
     assert not await puller.pull()
     assert [one["attempt"] for one in events.named("branch_pull_failed")] == [1, 2, 3, 4, 5]
@@ -396,7 +398,7 @@ async def test_an_owner_that_lost_its_branch_learns_it_from_a_pull(place: Place)
 
 
 class Death(BaseException):
-    """Nothing is tidied up after it."""
+    """An end of the owner without any cleanup."""
 
 
 async def nothing_known() -> int:
@@ -408,7 +410,7 @@ async def moved(*_: object) -> None:
 
 
 async def asked(place: Place, client: RebaserClient, action: Rebase | Marking) -> Message:
-    """A request that is in the queue of the branch, and not decided."""
+    """Return a request that is in the queue of the branch, and not decided."""
     headers, payload = encode(
         EnqueueUpdatesRequest(RequestId(f"asked-{place.context.new_id()}"), "ws", "fix", None, action=action)
     )

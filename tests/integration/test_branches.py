@@ -1,4 +1,4 @@
-"""Change sets are created from others, once, whoever else creates or edits them; what cannot be created is refused."""
+"""Change sets are created from others, once, whoever else creates or edits them; an impossible creation is refused."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -34,7 +34,8 @@ async def test_what_cannot_be_created_is_refused_and_says_why(
         assert await refused(client, "fix", at=first + 100) == "no_such_position"
         assert await refused(client, "fix", at=0) == "no_such_change_set"
         assert await refused(client, "fix", target="other") == "not_its_target"
-        made = await client.create_branch("ws", "fix", follow="manual")  # although requests were refused here
+        # Although requests under this name were refused.
+        made = await client.create_branch("ws", "fix", follow="manual")
         assert await refused(client, "fix") == "exists"
         assert await client.create_branch("ws", "fix", or_use=True, follow="manual") == await client.branch("ws", "fix")
         assert await refused(client, "fix", None, or_use=True) == "exists"
@@ -46,7 +47,7 @@ async def test_what_cannot_be_created_is_refused_and_says_why(
         await edit(client, "fix", Set("a", 2), expect_at=made.sequence)
     async with serving(js, subjects, engine, history_for=0):
         assert await refused(client, "other") == "unsupported"
-        await edit(client, "fix", Set("a", 3))  # a branch keeps what branches need
+        await edit(client, "fix", Set("a", 3))  # the commits of a branch keep what its branches need
     assert [one.id for one in (await client.changes("ws", "fix")).changes] == ["a"]
 
 
@@ -162,7 +163,7 @@ async def test_of_two_creates_and_an_edit_the_first_in_the_queue_wins(
 async def test_nothing_is_left_to_do_once_a_change_set_is_created(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
 ) -> None:
-    """Otherwise the sweeper would wake an owner, which would load all values."""
+    """Otherwise, the sweeper would wake an owner, which would load all values."""
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1))
         for number in range(5):

@@ -1,4 +1,4 @@
-"""Checkpoints that an owner writes one after the other, some of which fail: what is loaded from them is the state."""
+"""Checkpoints that an owner writes one after the other, some of which fail: loading them gives the state."""
 
 import itertools
 from collections.abc import Iterator
@@ -39,7 +39,8 @@ async def first_sequence(context: Context) -> int:
 async def test_what_is_loaded_is_the_state(
     js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch, failing: set[int]
 ) -> None:
-    """`failing`: rounds whose first try fails. A reader that began at the checkpoint before finds what follows it."""
+    """In the rounds in `failing`, the first attempt fails. A reader that began at the checkpoint before can still read
+    on."""
     context = context_of(js, subjects, Settings(server_id="test", history_for=0))
     commits, put = await open_log(context, KEY), context.blobs.put
     fails: Iterator[bool] = itertools.repeat(False)

@@ -1,4 +1,4 @@
-"""`apply` and `protect` on the command line, and what the other commands say of them."""
+"""`apply` and `protect` on the command line, and what other commands show of them."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ def place(nats_url: str, subjects: Subjects) -> dict[str, Any]:
 
 
 async def told(place: dict[str, Any], *arguments: str, code: int = 0) -> list[list[str]]:
-    """What a command says, by lines and columns: its output if it succeeds, otherwise its errors."""
+    """Return the output of a command by lines and columns; if it fails, its errors."""
     done = await rebaser(*arguments, **place)
     assert done.returncode == code, done.stderr
     return [line.split("\t") for line in (done.stderr if code else done.stdout).splitlines()]

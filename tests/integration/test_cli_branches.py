@@ -21,7 +21,7 @@ def place(nats_url: str, subjects: Subjects) -> dict[str, Any]:
 
 
 async def told(place: dict[str, Any], *arguments: str, code: int = 0) -> list[list[str]]:
-    """What a command says, by lines and columns: its output if it succeeds, otherwise its errors."""
+    """Return the output of a command by lines and columns; if it fails, its errors."""
     done = await rebaser(*arguments, **place)
     assert done.returncode == code, done.stderr
     return [line.split("\t") for line in (done.stderr if code else done.stdout).splitlines()]
@@ -77,7 +77,7 @@ async def test_branches_are_listed_and_compared_with_their_base_and_their_target
 async def test_a_diff_shows_what_follows_from_the_edits_of_a_branch(
     js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any]
 ) -> None:
-    """Compared with the derived values at the base, whatever the target was edited to since."""
+    """The comparison is with the derived values at the base, whatever was edited in the target since."""
     engine = Engine()
     engine.go.set()
     total, other = (Derive(id_, "product", {"values": (of, "qty")}) for id_, of in (("total", "price"), ("other", "x")))

@@ -1,4 +1,4 @@
-"""`rebaser doctor` without a change set: every check is made, and what fails is named."""
+"""`rebaser doctor` without a change set: it makes every check, and names those that fail."""
 
 import json
 

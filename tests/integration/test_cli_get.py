@@ -126,7 +126,7 @@ async def test_a_position_is_shown_as_it_was(get: Get, js: JetStream, subjects: 
 async def test_what_is_not_shown_on_a_terminal_is_written_whole(
     get: Get, js: JetStream, subjects: Subjects, nats_url: str
 ) -> None:
-    """A terminal gets the first rows alone; a file or another command gets all."""
+    """A terminal gets only the first rows; a file or another command gets all."""
     engine = Engine()
     engine.go.set()
     async with serving(js, subjects, engine), RebaserClient.connect(nats_url, prefix=subjects.prefix) as client:

@@ -1,4 +1,4 @@
-"""`log`, `show`, `blame` and `diff`, of the command line and of the client."""
+"""`log`, `show`, `blame` and `diff`, on the command line and in the client."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ SUM = Derive("total", "sum", {"values": ("price", "qty")})
 
 @pytest.fixture
 async def client(js: JetStream, subjects: Subjects, nats_url: str) -> AsyncIterator[RebaserClient]:
-    """Of a change set with three edits; each but the last was derived."""
+    """A client of a change set with three edits; after each but the last, derived values were updated."""
     engine = Engine()
     engine.go.set()
     async with serving(js, subjects, engine), RebaserClient.connect(nats_url, prefix=subjects.prefix) as client:
@@ -44,7 +44,7 @@ async def client(js: JetStream, subjects: Subjects, nats_url: str) -> AsyncItera
 
 
 async def edits(client: RebaserClient) -> dict[str, int]:
-    """The positions of the commits, by request."""
+    """Return the positions of the commits by request id."""
     return {
         decision.request_id: entry.sequence async for entry in client.log("ws", "cs") for decision, _ in entry.requests
     }
@@ -213,7 +213,8 @@ async def test_the_status_of_history(command: Command, client: RebaserClient) ->
 async def test_a_diff_is_that_of_the_definitions_whichever_way_it_is_found(
     js: JetStream, subjects: Subjects, seed: int
 ) -> None:
-    """By the commits between two positions, or by both states; and positions that are gone are `purged` either way."""
+    """The diff is made from the commits between two positions, or from both states. Purged positions give `purged` in
+    both cases."""
     rng = random.Random(seed)
     log = await Log(js, subjects, rng.choice([1, 100_000])).load()
     books: dict[int, dict[str, Update]] = {0: {}}

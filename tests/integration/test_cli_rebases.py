@@ -1,4 +1,4 @@
-"""`rebase`, `conflicts` and `resolve` on the command line and in the client, and what is completed in a shell."""
+"""`rebase`, `conflicts` and `resolve` on the command line and in the client, and the completion of names in a shell."""
 
 import os
 import shlex
@@ -39,7 +39,7 @@ def place(nats_url: str, subjects: Subjects) -> dict[str, Any]:
 
 
 async def contest(client: RebaserClient) -> None:
-    """The branch fix and main both edit three of four values."""
+    """Let the branch fix and main both edit three of four values."""
     values = [Set("price", 9), Set("qty", 3), Set("x y", 1)]
     await client.enqueue_updates_with_reply("shop", "main", [*values, Set("free", 0)])
     await client.create_branch("shop", "fix", follow="manual")
@@ -50,7 +50,7 @@ async def contest(client: RebaserClient) -> None:
 
 
 async def told(place: dict[str, Any], *arguments: str, code: int = 0) -> tuple[list[str], list[str]]:
-    """What a command prints, and what it says beside it, by lines."""
+    """Return the lines that a command prints to stdout and to stderr."""
     done = await rebaser(*arguments, **place)
     assert done.returncode == code, done.stderr
     return done.stdout.splitlines(), done.stderr.splitlines()
@@ -162,7 +162,7 @@ async def test_who_did_not_see_a_conflict_does_not_settle_it(
         await contest(client)
         await client.rebase("shop", "fix")
         seen = (await client.conflicts("shop", "fix")).info.sequence
-        await client.enqueue_updates_with_reply("shop", "fix", [Set("price", 13)])  # a blind edit
+        await client.enqueue_updates_with_reply("shop", "fix", [Set("price", 13)])  # an edit without `expect`
         assert len((await client.conflicts("shop", "fix")).conflicts) == 3
         with pytest.raises(RequestRejected) as caught:
             await client.resolve("shop", "fix", ["price"], take="main", at=seen)
@@ -262,7 +262,7 @@ async def test_a_shell_completes_names(
 async def test_bash_completes_names(
     js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any], tmp_path: Path
 ) -> None:
-    """With the script that `--install-completion` installs, in a bash that presses the tab key."""
+    """With the script that `--install-completion` installs, in a bash in which the tab key is pressed."""
     program = tmp_path / "rebaser"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{PATIENT}" "$@"\n')
     program.chmod(0o755)
@@ -290,7 +290,7 @@ async def test_bash_completes_names(
 async def test_a_diff_marks_what_has_landed(
     js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any]
 ) -> None:
-    """As between an apply and the moment when the branch takes over what its target then has."""
+    """This is the case between an apply and the replay of the target by the branch."""
     async with serving(js, subjects, Engine()):
         await client.enqueue_updates_with_reply("shop", "main", [Set("price", 9), Set("qty", 3)])
         await client.create_branch("shop", "fix", follow="manual")

@@ -1,4 +1,4 @@
-"""What `rebaser enqueue --file` does where a queue is full: it waits for room, for a while."""
+"""`rebaser enqueue --file` with a full queue waits for room, for a limited time."""
 
 import json
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> str:
 
 @pytest.fixture
 async def queue(js: JetStream, subjects: Subjects) -> AsyncIterator[OrderedConsumer]:
-    """One with room for one request."""
+    """A queue with room for one request."""
     await ensure_topology(js, subjects, TopologyOptions(max_requests_per_change_set=1))
     async with OrderedConsumer(js, subjects.requests_stream, subjects.requests(KEY)) as consumer:
         yield consumer

@@ -1,4 +1,4 @@
-"""What the client tells its caller where no server answers: each trouble is an error of its own."""
+"""The errors that the client raises when no server answers: each problem has an error of its own."""
 
 import threading
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ KEY = ChangeSetKey("ws", "cs")
 
 @pytest.fixture
 async def full_nats(tmp_path: Path, subjects: Subjects) -> AsyncIterator[str]:
-    """A nats-server with room for a megabyte, and none left."""
+    """A nats-server with room for one megabyte, and no room left."""
     async with embedded_nats(tmp_path / "nats", jetstream={"max_file_store": 1_000_000}) as server:
         async with Connection.connect(server.url) as connection:
             js = JetStream(connection)
@@ -158,7 +158,7 @@ async def test_a_request_too_large_for_a_message_goes_through_the_blob_store(
 async def test_a_task_without_room_is_left_to_the_sweeper_and_the_request_is_stored(
     client: RebaserClient, js: JetStream, subjects: Subjects, events: Events
 ) -> None:
-    """What is stored will be applied: that is no failure of the request."""
+    """A stored request will be applied, so a missing task is no failure of the request."""
     await ensure_topology(js, subjects, TopologyOptions())
     await js.ensure_stream((await js.stream_info(subjects.tasks_stream)).config | {"max_msgs": 1})  # type: ignore[operator]
     await client.enqueue_updates("ws", "other", [Set("a", 1)])

@@ -1,4 +1,4 @@
-"""What a program is told about its requests, and the parts of a change set that it asks for."""
+"""The answers that a program gets to its requests, and its reads of parts of a change set."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -47,7 +47,7 @@ async def engine() -> Engine:
 
 @pytest.fixture
 async def client(js: JetStream, subjects: Subjects, nats_url: str, engine: Engine) -> AsyncIterator[RebaserClient]:
-    """With a server."""
+    """A client, with a server."""
     async with serving(js, subjects, engine), RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
         yield connected
 
@@ -81,7 +81,7 @@ async def test_nothing_is_kept_of_a_request_that_was_answered_or_given_up(client
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2)], timeout=0.0)
     assert not client._resender._queues
     with anyio.fail_after(30):
-        while client._connection._replies._waiting:  # at most for the task of the second one
+        while client._connection._replies._waiting:  # at most the answer to the task of the second request
             await checkpoint()
 
 

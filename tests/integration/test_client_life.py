@@ -1,4 +1,5 @@
-"""Opening and closing a client: what leaves its context manager, other tasks, what waits while it is closed."""
+"""Opening and closing a client: exceptions through its context manager, other tasks, calls that wait during the
+close."""
 
 import asyncio
 import contextvars
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Odd(BaseException):
-    """Neither an `Exception` nor one that an event loop knows."""
+    """An exception that is neither an `Exception` nor known to event loops."""
 
 
 @pytest.mark.parametrize("kind", [Odd, SystemExit, KeyboardInterrupt, asyncio.CancelledError, ValueError])
@@ -74,7 +75,7 @@ async def test_one_task_opens_and_another_closes(nats_url: str, subjects: Subjec
 
 
 async def test_a_context_manager_may_be_left_by_another_task_and_in_another_context(nats_url: str) -> None:
-    """As fixtures of test frameworks do."""
+    """Fixtures of test frameworks do that."""
     manager = RebaserClient.connect(nats_url)
     await asyncio.create_task(manager.__aenter__(), context=contextvars.Context())
     assert await asyncio.create_task(manager.__aexit__(None, None, None)) is False
@@ -98,7 +99,7 @@ async def test_opening_that_is_cancelled_leaves_no_task(nats_url: str) -> None:
 
 
 def test_another_event_loop_than_asyncio_is_refused() -> None:
-    """Driven by hand, as trio would drive it."""
+    """The coroutine is driven by hand, as trio would drive it."""
     with pytest.raises(ConfigError, match="asyncio"):
         RebaserClient.connect().__aenter__().send(None)
     with pytest.raises(ConfigError, match="asyncio"):
@@ -164,7 +165,7 @@ async def test_what_waits_while_the_client_is_closed_is_told(
         await client.aclose()
         found = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(one) for one in found] == [ClientClosedError] * len(calls)
-        assert await stored == "other"  # it is stored, and will be found
+        assert await stored == "other"  # the request is stored, and a sweep will find it
 
 
 @pytest.mark.usefixtures("topology")
@@ -184,7 +185,7 @@ async def test_nobody_looks_after_a_call_that_was_cancelled(nats_url: str, subje
 async def test_when_a_call_returns_its_task_is_stored_too(
     nats_url: str, subjects: Subjects, monkeypatch: pytest.MonkeyPatch, many: bool
 ) -> None:
-    """A program may end then, and with it what goes on in the background."""
+    """The program may end then, and with it everything in the background."""
     stored: list[ChangeSetKey] = []
 
     async def publish(_: TaskPublisher, key: ChangeSetKey) -> None:

@@ -1,4 +1,5 @@
-"""Many requests in one call: what becomes of each, whatever becomes of the others; and how many are in flight."""
+"""Many requests in one call: each has its own outcome, whatever happens to the others, and the number in flight is
+bounded."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -37,7 +38,7 @@ from tests.support.owners import Engine, serving
 
 pytestmark = pytest.mark.anyio
 
-BOUND = 60  # seconds; only against hanging
+BOUND = 60  # seconds; a bound against hanging
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ async def server(topology: TopologyOptions, js: JetStream, subjects: Subjects) -
 
 @pytest.fixture
 async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
-    """Whatever a test does, no call leaves anything behind."""
+    """A client that is checked at the end: no call may leave anything behind."""
     async with RebaserClient.connect(nats_url, prefix=subjects.prefix, max_in_flight=8) as connected:
         yield connected
         await nothing_left(connected)
@@ -58,7 +59,7 @@ async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClie
 
 
 async def stored_ids(js: JetStream, subjects: Subjects, change_set: str) -> list[str]:
-    """The ids of the requests in the queue of a change set, in their order."""
+    """Return the ids of the requests in the queue of a change set, in order."""
     ids, sequence = [], 1
     while stored := await js.next(
         subjects.requests_stream, subjects.requests(ChangeSetKey("ws", change_set)), sequence
@@ -229,7 +230,7 @@ async def test_what_is_stored_by_a_second_attempt_and_not_answered_in_time_says_
 
 @pytest.mark.usefixtures("topology")
 async def test_a_call_that_is_cancelled_leaves_nothing_behind(client: RebaserClient) -> None:
-    """The fixture looks."""
+    """The fixture checks that."""
     with anyio.move_on_after(0.2) as scope:
         await client.enqueue_many([Request("ws", f"cs{n}", [Set("a", 1)]) for n in range(20)])
     assert scope.cancelled_caught

@@ -1,4 +1,4 @@
-"""A command whose reader goes away ends, and says nothing about it (`rebaser demo | head`)."""
+"""A command whose reader ends also ends, without an error message (`rebaser demo | head`)."""
 
 import subprocess
 import sys

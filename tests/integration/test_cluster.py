@@ -1,4 +1,4 @@
-"""The client's promises on a cluster of three, whichever node leads or is gone."""
+"""The guarantees of the client on a cluster of three nodes, whichever node leads or is down."""
 
 import secrets
 from collections.abc import AsyncIterator
@@ -23,8 +23,8 @@ from tests.support.cluster import NODES, Cluster
 pytestmark = pytest.mark.anyio
 
 STREAM = {"retention": "limits", "storage": "file", "num_replicas": 3, "max_consumers": -1, "allow_direct": False}
-END = -1  # what is written last
-BOUND = 120  # seconds; only against hanging
+END = -1  # the last number that is written
+BOUND = 120  # seconds; a bound against hanging
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def clustered(cluster: Cluster) -> AsyncIterator[JetStream]:
 
 
 async def append(js: JetStream, subject: str, number: int, last: int) -> int:
-    """Append as a log is appended to: by compare-and-set, the same again until it is decided. Returns its sequence."""
+    """Append with compare-and-set, as to a log, and repeat until the result is known. Return the sequence."""
     while True:
         try:
             return (await js.publish(subject, b"%d" % number, expected_last_subject_sequence=last)).sequence
@@ -92,7 +92,7 @@ async def test_what_a_server_sets_up_works_from_each_node(cluster: Cluster) -> N
     assert (info.messages, info.config["num_replicas"]) == (1, 3)
 
 
-@pytest.mark.long  # readers while a leader is killed: the test after it, and the acceptance test
+@pytest.mark.long  # similar to the next test, and to the acceptance test with a killed leader
 async def test_whichever_way_the_leader_goes_a_log_and_its_readers_go_on(
     cluster: Cluster, clustered: JetStream
 ) -> None:
@@ -146,7 +146,7 @@ async def test_whichever_way_the_leader_goes_a_log_and_its_readers_go_on(
 
 
 async def test_consume_misses_nothing_while_leaders_go(cluster: Cluster, clustered: JetStream) -> None:
-    """Leaders of the stream and of a consumer are deposed, then the stream's is killed and comes back."""
+    """The leaders of the stream and of a consumer are deposed; then the stream's leader is killed and restarted."""
     js = clustered
     written = 0
     stop, stopped = anyio.Event(), anyio.Event()
@@ -166,7 +166,7 @@ async def test_consume_misses_nothing_while_leaders_go(cluster: Cluster, cluster
         stopped.set()
 
     async def progress() -> None:
-        """Return when what is there now was taken by all, and more was written."""
+        """Return when all present messages were read, and more were written."""
         target = written + 50
         while any(not got[name].issuperset(range(target)) for name in forms):  # noqa: ASYNC110 - they tell nobody
             await anyio.sleep(0.05)
@@ -181,7 +181,7 @@ async def test_consume_misses_nothing_while_leaders_go(cluster: Cluster, cluster
     async def read(messages: Messages, into: set[int]) -> None:
         async for message in messages:
             into.add(int(message.data))
-            with suppress(NotConnectedError):  # it comes again
+            with suppress(NotConnectedError):  # the client connects again
                 await js.ack(message)
 
     async def left() -> bool:

@@ -1,4 +1,4 @@
-"""Connections and calls of JetStream at their edges: what a failure leaves behind, and how long one waits."""
+"""Edge cases of connections and JetStream calls: what a failure leaves behind, and how long a call waits."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def name(js: JetStream, subjects: Subjects) -> AsyncIterator[str]:
-    """A name for a stream, which the test creates."""
+    """A name for a stream that the test creates."""
     yield subjects.prefix
     await js.delete_stream(subjects.prefix)
 
@@ -132,7 +132,7 @@ async def test_a_message_is_given_back_for_less_than_a_second_too(
 async def test_what_the_server_leaves_out_is_no_difference(
     js: JetStream, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else who may not update a stream could not start."""
+    """Otherwise, a server without permission to update streams could not start."""
     wanted = config(name, description="", deny_delete=False, max_age=0)
     await js.ensure_stream({**wanted, "max_msgs": 5})
     call, called = js.call, list[str]()

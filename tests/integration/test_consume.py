@@ -1,4 +1,4 @@
-"""`consume`, `fetch` and `next` against a real nats-server, through what happens to pulls and connections."""
+"""`consume`, `fetch` and `next` with a real nats-server, while pulls end and connections break."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -37,7 +37,7 @@ async def consumer(stream: Stream) -> Consumer:
 
 @pytest.fixture
 async def lossy(proxy: Proxy, consumer: Consumer) -> AsyncIterator[Consumer]:
-    """The consumer, pulled from through `proxy`."""
+    """The consumer, which is pulled from through `proxy`."""
     async with Connection.connect(proxy.url) as connection:
         yield await JetStream(connection).get_consumer(consumer.stream, consumer.name)
 
@@ -80,7 +80,7 @@ async def test_no_more_is_kept_than_the_limit(js: JetStream, stream: Stream, con
             await anyio.lowlevel.checkpoint()
         assert (await consumer.info()).num_pending == 80
         await take(js, messages, 8)
-        assert (await consumer.info()).num_pending == 80  # 11 are left, the threshold is 10
+        assert (await consumer.info()).num_pending == 80  # 11 are left, and the threshold is 10
         await take(js, messages, 2)
         while (await consumer.info()).num_pending > 70:
             await anyio.lowlevel.checkpoint()
@@ -104,7 +104,7 @@ async def test_bytes_are_the_limit_and_counted_as_the_server_does(
         while not left:
             await anyio.lowlevel.checkpoint()
         await anyio.wait_all_tasks_blocked()
-        assert messages._state.free == left[0]  # what the server did not send is what we think is free
+        assert messages._state.free == left[0]  # the credits that count as free are those that the server did not use
         assert messages.outstanding == 0
         kept = messages.buffered
         assert 10 < kept < 40
@@ -126,10 +126,10 @@ async def test_a_message_that_never_fits_holds_up_the_rest_until_it_is_gone(
 
 
 async def test_stop_gives_back_what_was_not_taken(js: JetStream, stream: Stream, consumer: Consumer) -> None:
-    """Also not to a pull that waits: one in fifty was, and was gone until its ack wait."""
+    """No message may go to a waiting pull, where it would stay until its ack wait is over; one in fifty did."""
     for turn in range(50):
         await add(js, stream, 10)
-        messages = consumer.consume()  # opens by itself when it is read
+        messages = consumer.consume()  # opens when it is read
         assert await take(js, messages, 1) == [10 * turn + 1]
         await messages.stop()
         assert [message async for message in messages] == []
@@ -281,7 +281,7 @@ async def test_fetch_ends_when_all_came_or_time_is_over(js: JetStream, stream: S
 async def test_fetch_of_bytes_ends_before_what_does_not_fit(js: JetStream, stream: Stream, consumer: Consumer) -> None:
     await add(js, stream, 10, size=300)
     got = [message.stream_sequence async for message in consumer.fetch(max_bytes=1000, expires=20)]
-    assert got == [1, 2]  # each is 300 bytes, its subject and an ack subject of some 60
+    assert got == [1, 2]  # each has 300 bytes, its subject, and an ack subject of about 60
     got = [message.stream_sequence async for message in consumer.fetch(max_bytes=100, expires=20)]
     assert got == []
 

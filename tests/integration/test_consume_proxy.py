@@ -1,4 +1,4 @@
-"""`consume` on a connection that is cut and delayed, and loses deliveries, heartbeats and other statuses."""
+"""`consume` on a connection that breaks, delays, and loses deliveries, heartbeats and other statuses."""
 
 from contextlib import suppress
 from typing import Any
@@ -31,21 +31,21 @@ async def test_whatever_is_lost_late_or_cut_all_messages_come_and_none_is_left(
     js: JetStream, nats_server: EmbeddedNats, subjects: Subjects, count: int, limit: dict[str, Any]
 ) -> None:
     stream = await js.add_stream({"name": subjects.prefix, "subjects": [f"{subjects.prefix}.>"], "storage": "memory"})
-    # A delivery that was lost comes again after the ack wait.
+    # A lost delivery is repeated after the ack wait.
     wanted = {"durable_name": "c", "ack_policy": "explicit", "ack_wait": 1_000_000_000, "max_ack_pending": -1}
     consumer = await stream.create_consumer(wanted)
     faults = Faults(seed=count)
     faults.shares["delivery"] = 0.002
-    times = [0] * count  # that each was taken
+    times = [0] * count  # how often each message was read
     silence = anyio.Event()
-    next_cut = 1  # so many messages later
+    next_cut = 1  # in messages
 
     def warned(warn: PullWarning) -> None:
         if warn.event == "pull_heartbeats_missed":
             silence.set()
 
     async def fill_and_wait() -> None:
-        """Publish, with a silence behind the first batch, until it was noticed. Return when nothing is left."""
+        """Publish, with a pause after the first batch until it was noticed. Return when nothing is left."""
         for start in range(0, count, BATCH):
             numbers = range(start, start + BATCH)
             payloads = [b"%d " % number + b"x" * (number % 50) for number in numbers]
@@ -54,7 +54,7 @@ async def test_whatever_is_lost_late_or_cut_all_messages_come_and_none_is_left(
                 usual = faults.shares
                 faults.shares = {**usual, "heartbeat": 1.0, "status": 1.0}
                 await silence.wait()
-                faults.shares["heartbeat"] = 0.0  # else no pull lasts until its end
+                faults.shares["heartbeat"] = 0.0  # otherwise, no pull would last until its end
                 while not faults.counts["status"]:  # noqa: ASYNC110 - the proxy tells nobody
                     await anyio.sleep(0.01)
                 faults.shares = usual
@@ -65,7 +65,7 @@ async def test_whatever_is_lost_late_or_cut_all_messages_come_and_none_is_left(
     async def handle(message: PullMessage) -> None:
         nonlocal next_cut
         times[int(message.data.split()[0])] += 1
-        with suppress(NotConnectedError):  # it comes again
+        with suppress(NotConnectedError):  # the client connects again
             await lossy.ack(message)
         next_cut -= 1
         if not next_cut:
@@ -73,7 +73,7 @@ async def test_whatever_is_lost_late_or_cut_all_messages_come_and_none_is_left(
             faults.counts["cut"] += 1
             await proxy.cut()
 
-    with anyio.fail_after(count / 40):  # only against hanging
+    with anyio.fail_after(count / 40):  # a bound against hanging
         async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
             lossy = JetStream(connection)
             proxy.lose, proxy.delay = faults.lose, faults.delay

@@ -1,4 +1,4 @@
-"""Every status that can end a pull, from a server that plays it: what `consume` and `fetch` make of it."""
+"""Every status that can end a pull, sent by a scripted server, and how `consume` and `fetch` react."""
 
 from collections.abc import Callable
 from functools import partial
@@ -89,7 +89,7 @@ async def test_consume_goes_on_without_a_word(line: str, events: Events) -> None
         await first.message(1)
         await first.status(line, pending_messages=9, pending_bytes=0)
         again = await server.pull()
-        assert again.body["batch"] == 9  # one waits in the buffer
+        assert again.body["batch"] == 9  # one message waits in the buffer
         assert (await anext(messages)).stream_sequence == 1
         await again.message(2)
         assert (await anext(messages)).stream_sequence == 2
@@ -134,7 +134,7 @@ async def test_heartbeats_do_nothing_but_their_absence_does() -> None:
         assert messages.outstanding == 500
         again = await server.pull()
         assert [warned.event for warned in told] == ["pull_heartbeats_missed"]
-        await pull.status("408 Request Timeout", pending_messages=500)  # too late to mean anything
+        await pull.status("408 Request Timeout", pending_messages=500)  # too late to have an effect
         await again.message(1)
         assert (await anext(messages)).stream_sequence == 1
         assert messages.outstanding == 499
@@ -211,7 +211,7 @@ async def test_a_message_larger_than_max_bytes_is_told_of_and_waited_out() -> No
 async def test_sizes_are_counted_as_the_server_counts_them() -> None:
     async with scripted() as (server, consumer), consumer.consume(max_bytes=1000) as messages:
         pull = await server.pull()
-        await pull.message(1, b"12345", b"A:  b\r\nA:c")  # as no client of ours would write it
+        await pull.message(1, b"12345", b"A:  b\r\nA:c")  # with spaces that Rebaser's client would not write
         size = len("s.a") + len("$JS.ACK.S.C.1.1.1.1700000000000000000.0") + len("NATS/1.0\r\nA:  b\r\nA:c\r\n\r\n") + 5
         message = await anext(messages)
         assert message.data == b"12345"
@@ -250,7 +250,7 @@ async def test_a_pull_that_was_given_up_before_it_was_sent_is_never_sent(monkeyp
     async with scripted() as (server, consumer), consumer.consume(max_messages=10) as messages:
         first = await server.pull()
         messages._reconnected()
-        messages._reconnected()  # before the pull of the first could be sent
+        messages._reconnected()  # before the first pull could be sent
         again = await server.pull()
         assert int(again.reply.rpartition(".")[2]) == int(first.reply.rpartition(".")[2]) + 2
 

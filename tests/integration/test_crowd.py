@@ -1,4 +1,4 @@
-"""More change sets than slots: each has its turn, however long it takes to load."""
+"""With more change sets than slots, each gets its turn, however long it takes to load."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,7 +24,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 async def test_loading_is_no_part_of_a_turn(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else an owner that loads for longer than its turn would be sent away before it decided anything, each time."""
+    """Otherwise, an owner that loads for longer than its turn would have to yield each time before it decides
+    anything."""
     monkeypatch.setattr(server, "CROWD_CHECK", 0.02)
     looked = 0
     consumer_info, load = JetStream.consumer_info, StateLoader.load
@@ -65,7 +66,7 @@ async def test_an_owner_that_is_never_idle_yields_when_its_turn_is_over(
 async def test_a_task_that_another_server_gave_back_has_its_turn_beside_owners_that_are_never_idle(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NATS does not count it among the pending messages of the consumer."""
+    """NATS does not count such a task among the pending messages of the consumer."""
     monkeypatch.setattr(server, "CROWD_CHECK", 0.02)
     monkeypatch.setattr(crowd, "IDLE_AFTER", float("inf"))
     async with serving(js, subjects, Engine(), concurrency=1, turn=0.01):
@@ -78,7 +79,7 @@ async def test_a_task_that_another_server_gave_back_has_its_turn_beside_owners_t
 async def test_a_change_set_beside_idle_ones_waits_for_no_check(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full server that has idle owners requests one more task: so it learns at once that a change set waits."""
+    """A full server with idle owners requests one more task, so it learns at once that a change set waits."""
     monkeypatch.setattr(server, "CROWD_CHECK", float("inf"))
     async with serving(js, subjects, Engine(), concurrency=2) as full:
         with anyio.fail_after(60):

@@ -1,4 +1,4 @@
-"""Dead letters are found, redriven and dropped; a redriven request is applied once, whatever was interrupted."""
+"""Dead letters are found, redriven and dropped. A redriven request is applied once, whatever was interrupted."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ KEY = ChangeSetKey("ws", "cs")
 
 
 class Cemetery:
-    """Buries requests as a server would."""
+    """Writes dead letters as a server does."""
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
         self.js = js
@@ -118,7 +118,7 @@ async def test_dead_letters_of_one_request_id_are_all_sent_again(
 async def test_a_large_payload_comes_back_from_its_blob(
     client: RebaserClient, cemetery: Cemetery, js: JetStream, subjects: Subjects, room: int
 ) -> None:
-    """`room`: bytes that the request had for its headers, which may be fewer than the copy takes for its own."""
+    """`room` is the number of bytes that the request had left for its headers; those of the copy may take more."""
     data = await cemetery.bury("a", payload=bytes(js.connection.max_payload - room))
     [letter] = await found(client)
     assert letter.payload_address is not None
@@ -134,7 +134,8 @@ async def test_a_large_payload_comes_back_from_its_blob(
 async def test_an_interrupted_redrive_leaves_the_dead_letter_and_sends_the_request_once_more(
     client: RebaserClient, cemetery: Cemetery, js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It died before the dead letter was deleted. The number of the redrive is the same: the log tells them apart."""
+    """The redrive was interrupted before the dead letter was deleted. Both copies have the same number, by which the
+    log recognizes them."""
     await cemetery.bury("a")
     [letter] = await found(client)
 
@@ -146,7 +147,7 @@ async def test_an_interrupted_redrive_leaves_the_dead_letter_and_sends_the_reque
         with pytest.raises(ConnectionAbortedError):
             await client.dead_letters.redrive(letter)
     assert await found(client) == [letter]
-    await js.purge(subjects.requests_stream)  # decided, and past the duplicate window
+    await js.purge(subjects.requests_stream)  # as if it were decided, and beyond the duplicate window
     assert await client.dead_letters.redrive(replace(letter))
     assert await found(client) == []
 

@@ -1,4 +1,4 @@
-"""Change sets are deleted, created anew and brought back: through real servers, with checkpoints and purges."""
+"""Change sets are deleted, created anew and restored by real servers, with checkpoints and purges."""
 
 from typing import Any
 
@@ -134,7 +134,7 @@ async def test_a_new_change_set_takes_the_name_of_a_deleted_one(
 async def test_a_name_with_many_outcomes_is_free_when_they_are_forgotten(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if nobody asked for anything in between: it is the request to create that lets them be forgotten."""
+    """This also holds if no other request came: the request to create makes the owner forget outcomes."""
     monkeypatch.setattr(origin_reader, "MAX_CARRIED", 3)
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1))
@@ -189,14 +189,14 @@ async def test_the_overview_shows_a_deleted_change_set_as_long_as_it_has_work(
         await client.delete_change_set("ws", "main")
         with anyio.fail_after(30):
             while [one.change_set for one in (await client.status("ws")).change_sets] != ["other"]:  # noqa: ASYNC110
-                await anyio.sleep(0.05)  # nothing tells when the task is gone
+                await anyio.sleep(0.05)  # nothing reports when the task is gone
 
 
 @pytest.mark.usefixtures("no_ack_wait")
 async def test_what_was_deleted_is_purged_when_its_history_is_over(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
 ) -> None:
-    """As the sweeper does it, which goes by the time of the newest commit of all logs."""
+    """The sweeper purges it, and goes by the time of the newest commit of all logs."""
     async with serving(js, subjects, engine, checkpoint_bytes=1024):
         first = await edit(client, "main", Set("a", 1))
         for number in range(20):
@@ -226,7 +226,7 @@ async def test_what_was_deleted_is_purged_when_its_history_is_over(
 async def test_what_is_closed_for_long_is_deleted_unless_it_is_reopened_or_protected(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
 ) -> None:
-    """As the sweeper does it, which goes by the time of the newest commit of all logs."""
+    """The sweeper requests it, and goes by the time of the newest commit of all logs."""
     async with serving(js, subjects, engine):
         for name in ("main", "kept", "again", "fixed"):
             await edit(client, name, Set("a", 1))
@@ -237,7 +237,7 @@ async def test_what_is_closed_for_long_is_deleted_unless_it_is_reopened_or_prote
         debts = DebtTracker(js, subjects)
         await debts.read()
         assert debts.closed.keys() == {"ws.main", "ws.again"}
-        await client.reopen_change_set("ws", "again")  # between the sweeper's look and its request
+        await client.reopen_change_set("ws", "again")  # between the sweeper's check and its request
         assert await ClosedChangeSets(js, subjects, 3600).delete(debts.closed, debts.newest_ns) == 0
         assert await ClosedChangeSets(js, subjects, 0).delete(debts.closed, debts.newest_ns) == 0
         closed = ClosedChangeSets(js, subjects, 1e-6)
@@ -284,7 +284,7 @@ async def test_a_full_queue_keeps_no_other_change_set_from_being_deleted(
 async def test_a_job_that_a_deletion_overtakes_does_not_hold_the_name(
     js: JetStream, subjects: Subjects, client: RebaserClient, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its commit is refused. The owner gives its task back at once, and not only when NATS takes it away."""
+    """The commit of the job is refused. The owner gives its task back at once, not only after the ack wait."""
     engine, writing, go, deleted = Engine(), anyio.Event(), anyio.Event(), anyio.Event()
     write, flush = checkpointer.write, RequestDeleter.flush
 

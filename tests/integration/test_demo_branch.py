@@ -1,4 +1,4 @@
-"""The demo's scene of a branch, on a real server with an engine that computes here."""
+"""The scene of the demo with a branch, on a real server with an engine in this process."""
 
 import anyio
 import pytest
@@ -44,7 +44,8 @@ async def test_a_branch_is_edited_settled_applied_and_undone(
     told = capsys.readouterr().out
     assert "values equal those computed directly from importlib.metadata" in told
     assert f"     rebaser branch                         {branch} begins with all values of {head}\n" in told
-    # The self, closure and total of core, the closure and total of its three users, and the two figures of all.
+    # The values of core itself, its closure and its total, the closure and total of its three users, and two totals of
+    # all.
     assert "11 derived values follow: env/size 29.0 MB -> 129.0 MB\n" in told
     assert f"dist/core/size: base 26.0 MB, {head} 76.0 MB, {branch} 126.0 MB\n" in told
     assert f"all of the branch in one commit of {head}: env/size 129.0 MB\n" in told

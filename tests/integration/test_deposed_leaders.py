@@ -25,7 +25,7 @@ BY_STATE = Thresholds(replay_max_bytes=0, fold_step=1)
 
 
 class Applied:
-    """The branch `fix` was applied to `main`, and nobody told the branch."""
+    """The branch `fix` was applied to `main`, and the branch was not notified."""
 
     def __init__(self, context: Context, commits: CommitLog, positions: dict[str, int]) -> None:
         self.context = context
@@ -35,7 +35,7 @@ class Applied:
         self.applied = positions["applied"]  # the commit of `main` that applied it
 
     def outdated(self, monkeypatch: pytest.MonkeyPatch, call: str, *, until: int) -> None:
-        """Until the read number `until`, `call` of the reader finds only the first commit of `main`."""
+        """Let `call` of the reader find only the first commit of `main`, up to its read number `until`."""
         reader, reads = self.context.reader, 0
         read = getattr(reader, call)
 

@@ -1,4 +1,4 @@
-"""Logs damaged by hand in many ways: what the doctor tells, what a repair keeps, and that all goes on after it."""
+"""Logs damaged in many ways: what the doctor reports, what a repair keeps, and that work continues after it."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -41,12 +41,12 @@ async def no_table(log: DamagedLog) -> None:
 
 
 async def no_type(log: DamagedLog) -> None:
-    """An edit."""
+    """Damage an edit."""
     del log.messages[5].headers[MESSAGE_TYPE]
 
 
 async def no_headers(log: DamagedLog) -> None:
-    """An edit."""
+    """Damage an edit."""
     log.messages[5].headers = {}
 
 
@@ -114,7 +114,7 @@ async def edit_without_id(log: DamagedLog) -> None:
 
 
 async def all_garbage(log: DamagedLog) -> None:
-    """But what its kind has in the headers."""
+    """Only the kind in the headers stays readable."""
     log.messages[5] = Raw({MESSAGE_TYPE: "Commit"}, b"\xff" * 50)
 
 
@@ -180,7 +180,7 @@ async def test_a_request_of_a_lost_commit_that_still_stands_in_the_queue_is_dead
 
 
 async def test_a_lost_header_has_no_good_request_passed_over(patient: Patient) -> None:
-    """What a damaged commit says of the queue is believed only as far as it may be true."""
+    """A damaged commit's statements about the queue are used only as far as they can be true."""
     await patient.live()
     raw = Raw(dict(patient.log.messages[7].headers), b"\xff")
     stream, _, _ = raw.headers[APPLIED].rpartition(":")

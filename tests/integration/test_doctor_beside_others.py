@@ -1,4 +1,4 @@
-"""The doctor beside owners and other writers, in logs that are whole, and in those that a newer server may read."""
+"""The doctor beside owners and other writers, in undamaged logs, and in logs that only a newer server may read."""
 
 from typing import Any
 
@@ -77,7 +77,7 @@ async def test_what_a_newer_server_may_read_is_not_repaired(patient: Patient, ne
 
 
 async def test_a_repair_forgets_no_outcome_however_old(patient: Patient) -> None:
-    """Servers may be set to remember them for longer than any doctor knows."""
+    """Servers may be configured to remember outcomes for longer than the doctor knows."""
     await patient.live()
     for raw in patient.log.messages.values():
         raw.change(at_ms=1, forget_before_ms=0)
@@ -122,7 +122,7 @@ async def test_nothing_is_wrong_with_a_log_that_is_written_and_purged_while_it_i
 
 @pytest.mark.usefixtures("no_ack_wait")
 async def test_an_owner_that_holds_the_change_set_goes_on_with_what_the_repair_left(patient: Patient) -> None:
-    """What it has in memory is no longer so: it is fenced, and loads again."""
+    """The owner's state is out of date: it is fenced, and loads the log again."""
     client = patient.client
     await patient.live()
     async with serving(patient.js, patient.subjects, patient.engine, ack_wait=1.0):

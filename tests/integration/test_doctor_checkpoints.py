@@ -1,4 +1,5 @@
-"""The doctor and checkpoints: lost in part or whole, of another commit, in a store that is away."""
+"""The doctor and checkpoints that are lost in part or whole, that belong to another commit, or whose store is
+unavailable."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
 @pytest.mark.parametrize("in_checkpoint", [True, False])
 async def test_a_blob_store_that_is_away_is_no_damage(patient: Patient, in_checkpoint: bool) -> None:
-    """A repair would lose what it holds."""
+    """A repair would lose what the store holds."""
 
     class Away:
         async def put(self, data: bytes) -> str:
@@ -73,7 +74,8 @@ async def test_what_only_a_lost_checkpoint_held_is_lost_and_what_followed_is_not
 
 @pytest.mark.parametrize(("lost", "history"), [("base", False), ("base", True), ("delta", False), ("delta", True)])
 async def test_a_part_of_a_checkpoint_that_is_lost(patient: Patient, lost: str, history: bool) -> None:
-    """With the newest one the checkpoint before is as good; with the base both are gone, but history has all."""
+    """If the newest part is lost, the checkpoint before is intact. If the base is lost, both are, but the history has
+    everything."""
     many: list[Update] = [Set(f"v{number}", number) for number in range(50)]
     await patient.live()
     async with serving(patient.js, patient.subjects, patient.engine):
@@ -99,9 +101,10 @@ async def test_a_part_of_a_checkpoint_that_is_lost(patient: Patient, lost: str, 
 async def test_a_repair_with_the_blob_store_of_somebody_else_can_be_undone(
     patient: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It finds no blob, and says where it looked; as it deletes nothing, another repair has all of it again."""
+    """The doctor finds no blob, and reports where it searched. It deletes nothing, so another repair can restore
+    everything."""
     await patient.live(checkpoint_after=2)
-    for sequence in range(1, 5):  # what a second checkpoint would purge
+    for sequence in range(1, 5):  # commits that a second checkpoint would purge
         del patient.log.messages[sequence]
     await patient.log.store()
     with monkeypatch.context() as elsewhere:

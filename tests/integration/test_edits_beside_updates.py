@@ -1,4 +1,4 @@
-"""Edits that are applied while a large update runs: its commit can be read, and what it covers is told."""
+"""Edits that are applied during a large update: the commit of the update is readable, and states what it covers."""
 
 from collections.abc import Iterator
 
@@ -19,10 +19,10 @@ from tests.support.owners import Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology", "limits")]
 
-EDITS = {  # what removes rows, gives them to other ids, or takes their definitions away
+EDITS = {  # edits that remove rows, give them to other ids, or remove their definitions
     "removed": [Remove("d8"), Remove("d9")],
     "replaced": [Remove("d8"), Remove("d9"), Set("x", 8.0), Derive("y", "sum", {"of": ("a", "d7")})],
-    "named": [Remove("d8"), Derive("y", "sum", {"of": ("nobody", "a")})],  # an absent id gets the row
+    "named": [Remove("d8"), Derive("y", "sum", {"of": ("nobody", "a")})],  # a missing id gets the row
     "derived anew": [Remove("d8"), Derive("d8", "sum", {"of": ("a", "a")}), Unset("d9"), Set("d10", -1.0)],
 }
 
@@ -50,7 +50,7 @@ def limits(request: pytest.FixtureRequest) -> Iterator[Thresholds]:
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> None:
-    """On a busy machine, compiling takes longer than a reply may."""
+    """Compile the code first: on a busy machine, compiling takes longer than a reply may."""
     loader.load()
     warm()
 
@@ -60,7 +60,7 @@ def fan_out(count: int) -> list[Update]:
 
 
 async def held_update(client: RebaserClient, engine: Engine) -> None:
-    """An update of all values is at work, and waits for `engine.go`."""
+    """Run an update of all values that waits for `engine.go`."""
     engine.go, engine.asked = anyio.Event(), anyio.Event()
     await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1.0)])
     with anyio.fail_after(30):

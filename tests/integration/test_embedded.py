@@ -1,4 +1,4 @@
-"""The embedded nats-server: it is there when it says so, keeps its data, and never outlives us."""
+"""The embedded nats-server: it is ready when it says so, keeps its data, and ends with its program."""
 
 import os
 import select
@@ -39,7 +39,7 @@ anyio.run(main, backend_options={"use_uvloop": sys.argv[2] == "uvloop"})
 
 
 def wait_gone(pidfd: int) -> bool:
-    """Whether the process ends within half a minute; the kernel tells."""
+    """Return whether the process ends within half a minute, as the kernel reports."""
     readable, _, _ = select.select([pidfd], [], [], 30)
     return bool(readable)
 
@@ -165,7 +165,7 @@ async def test_cancelled_at_any_point_it_leaves_no_process(tmp_path: Path) -> No
 
 
 def children() -> list[int]:
-    """Process ids of our nats-servers over a folder of this test."""
+    """Return the process ids of nats-servers with a folder of this test."""
     command = ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())]
     out = subprocess.run(command, check=True, capture_output=True, text=True)
     return [int(line.split()[0]) for line in out.stdout.splitlines() if "test_cancelled_at_any_point" in line]

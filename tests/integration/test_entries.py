@@ -1,4 +1,4 @@
-"""What `rebaser tail` reads: every start, one change set or many, messages that go while it reads."""
+"""The reads of `rebaser tail`: every start, one change set or many, messages that are deleted during the read."""
 
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ async def publish(js: JetStream, subjects: Subjects, change_set: str, number: in
 
 @pytest.fixture
 async def filled(topology: object, js: JetStream, subjects: Subjects) -> None:
-    """Sequences 1 to 40; those that 4 divides belong to `rare`, the others to `often`. 2 and 36 are gone."""
+    """Fill sequences 1 to 40. Those divisible by 4 belong to `rare`, the others to `often`. 2 and 36 are deleted."""
     for number in range(1, 41):
         assert await publish(js, subjects, "often" if number % 4 else "rare", number) == number
     for sequence in (2, 36):
@@ -63,7 +63,7 @@ async def test_every_start_ends_with_what_was_there(client: RebaserClient, js: J
 @pytest.mark.usefixtures("filled")
 async def test_a_time_is_a_place_to_begin_at(client: RebaserClient) -> None:
     [newest] = [entry async for entry in client.entries("requests", start=40)]
-    # Python has microseconds where the server has nanoseconds: cut, it is not later.
+    # The server has nanoseconds, and Python microseconds: the truncated time is not later.
     at = datetime.fromtimestamp(newest.time_ns // 10**9, UTC) + timedelta(microseconds=newest.time_ns % 10**9 // 1000)
     assert (await read(client, start=at))[-1] == 40
     assert await read(client, start=datetime(2020, 1, 1, tzinfo=UTC)) == ALL
@@ -89,7 +89,7 @@ async def test_a_follower_goes_on_behind_where_it_began(
 async def test_requests_that_are_decided_while_it_reads_do_not_keep_it_waiting(
     client: RebaserClient, js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that was there goes away after it looked how much there is, and before anything could come."""
+    """All requests disappear after the reader has counted them, and before the first one arrives."""
     call = JetStream.call
 
     async def purging(self: JetStream, subject: str, *arguments: Any, **options: Any) -> Any:
@@ -124,13 +124,13 @@ async def test_names_are_checked_and_missing_streams_told(client: RebaserClient)
 async def test_a_replay_takes_as_long_as_it_took(
     client: RebaserClient, js: JetStream, subjects: Subjects, events: Events
 ) -> None:
-    """Also through a pause in which the server is silent for longer than a consumer that is lost."""
+    """This includes a pause in which the server is silent for longer than a lost consumer would be."""
     for number, pause in ((1, 0.3), (2, 1.5), (3, 0.0)):
         await publish(js, subjects, "cs", number)
-        await anyio.sleep(pause)  # it is these times that are played again
+        await anyio.sleep(pause)  # these pauses are replayed
 
     async def gaps(**how: Any) -> list[tuple[float, float]]:
-        """Between messages: as they came, and as they were stored."""
+        """Return the pauses between messages: in the replay, and when they were stored."""
         came = [(monotonic(), one.time_ns / 1e9) async for one in client.entries("requests", **how)]
         return [(two[0] - one[0], two[1] - one[1]) for one, two in pairwise(came)]
 

@@ -1,4 +1,4 @@
-"""What `explain` says about change sets that wait, on a real server: for each reason that is cheap to bring about."""
+"""The answers of `explain` about waiting change sets on a real server, for each reason that is easy to cause."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -34,7 +34,7 @@ KEY = ChangeSetKey("ws", "cs")
 async def answering(
     js: JetStream, subjects: Subjects, engine: object = None, *, run: bool = True, **settings: Any
 ) -> AsyncIterator[None]:
-    """A server that answers pings; one that does not `run` owns nothing."""
+    """Run a server that answers pings. Without `run`, it owns nothing."""
     engine = engine or Engine()
     quiet = {"sweep_interval": 600} | settings
     async with anyio.create_task_group() as group:
@@ -59,7 +59,7 @@ Explain = Callable[..., Awaitable[Explanation]]
 
 @pytest.fixture
 def until(client: RebaserClient) -> Explain:
-    """Ask until the first reason has this code; returns the explanation."""
+    """Repeat the call until the first reason has this code, and return the explanation."""
 
     async def until(code: str, change_set: str = "cs") -> Explanation:
         said: list[str] = []

@@ -1,4 +1,4 @@
-"""What the server put into a folder or a bucket, a Spark worker reads by itself."""
+"""A Spark worker reads by itself what a server has put into a folder or a bucket."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Bucket(BaseHTTPRequestHandler):
-    """As much of S3 as one bucket without rules needs."""
+    """The part of S3 that one bucket without rules needs."""
 
     kept: dict[str, bytes]
 
@@ -44,7 +44,7 @@ class Bucket(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
-    """What s3://bucket holds."""
+    """The contents of s3://bucket."""
     kept: dict[str, bytes] = {}
     with ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Bucket,), {"kept": kept})) as server:
         thread = Thread(target=server.serve_forever, args=(0.05,))
@@ -96,7 +96,7 @@ def test_a_store_out_of_reach_is_told_without_its_secrets(
 
 
 def test_a_worker_needs_nothing_of_the_client_for_it(tmp_path: Path) -> None:
-    """Neither our client's packages nor an event loop are there."""
+    """The worker has neither the packages of Rebaser's client nor an event loop."""
     data = b"x" * 70_000
     address = address_of(data)
     (tmp_path / path_of(address)).parent.mkdir(parents=True)

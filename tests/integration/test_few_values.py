@@ -1,4 +1,4 @@
-"""A few values that are read without the others are those of the whole state, at every position of every log."""
+"""Reading a few values gives the same as reading the whole state, at every position of every log."""
 
 import random
 import re
@@ -45,7 +45,7 @@ def some_edits(rng: random.Random) -> list[Update]:
 
 
 async def act(client: RebaserClient, rng: random.Random) -> None:
-    """Do something to a change set. It may be refused."""
+    """Change a change set at random. The request may be refused."""
     name = rng.choice(NAMES)
     send = client.enqueue_updates_with_reply
     what = rng.choice(["edit"] * 12 + ["branch"] * 4 + ["rebase", "apply", "revert", "undo", "delete", "reopen"])
@@ -96,7 +96,7 @@ async def test_a_value_whose_update_is_due_is_stale_also_when_it_is_read_alone(
     async with serving(js, subjects, engine):
         double = Derive("double", "sum", {"values": ("a", "a")})
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), Set("b", 1), double], wait="derived")
-        engine.go = anyio.Event()  # from now on, nothing is computed
+        engine.go = anyio.Event()  # nothing is computed from now on
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2)])
         value = await client.value("ws", "cs", "double")
         assert value is not None

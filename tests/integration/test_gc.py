@@ -1,4 +1,4 @@
-"""Garbage is collected on a real NATS and in both kinds of blob stores, and nothing that is needed is lost."""
+"""Garbage collection on a real NATS and in both kinds of blob stores deletes the garbage, and no needed blob."""
 
 import itertools
 import math
@@ -56,7 +56,7 @@ async def client(nats_url: str, url: str | None, subjects: Subjects) -> AsyncIte
 
 
 class Collectors:
-    """Makes runs that come a grace after the one before, or at the same time."""
+    """Makes runs, each a grace period after the one before, or at the same time."""
 
     def __init__(self, js: JetStream, subjects: Subjects, blobs: CollectableBlobs) -> None:
         self.blobs = blobs
@@ -71,7 +71,7 @@ class Collectors:
         return await self.collector(grace).run(dry=dry)
 
     async def rest(self) -> set[str]:
-        """Run until all garbage is erased; return what is stored then."""
+        """Run until all garbage is erased, and return the blobs that are stored then."""
         for _ in range(4):
             await self.run()
         return set(await self.stored())
@@ -151,7 +151,7 @@ async def test_of_two_runs_at_once_one_deletes(
 async def test_what_a_run_that_was_killed_left_is_done_by_the_next(
     collectors: Collectors, blobs: CollectableBlobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It dies after its commit, with half of its work done."""
+    """The run ended after its commit, with half of its work done."""
     garbage = {await blobs.put(b"%d" % number) for number in range(20)}
     store, discard, done = type(blobs), type(blobs).discard, itertools.count()
 
@@ -175,7 +175,7 @@ async def test_what_a_run_that_was_killed_left_is_done_by_the_next(
 async def test_nothing_that_is_needed_is_ever_deleted(
     js: JetStream, subjects: Subjects, client: RebaserClient, collectors: Collectors
 ) -> None:
-    """Deltas, definitions that were replaced, checkpoints of several parts, forks of them, and results."""
+    """The blobs are deltas, replaced definitions, checkpoints of several parts, forks of them, and results."""
     engine = Engine()
     engine.go.set()
     async with serving(js, subjects, engine, checkpoint_bytes=1024):
@@ -242,7 +242,7 @@ async def test_queued_requests_and_dead_letters_keep_their_blobs(
 async def test_a_list_of_addresses_that_cannot_be_read_ends_the_run(
     js: JetStream, subjects: Subjects, collectors: Collectors, blobs: CollectableBlobs
 ) -> None:
-    """Otherwise all that the list names would be garbage."""
+    """Otherwise, everything that the list names would be garbage."""
     garbage = await blobs.put(b"garbage")
     await js.publish(subjects.commits(KEY), b"", {BLOBS: "@" + address_of(b"lost")})
     with pytest.raises(BlobMissing):
@@ -274,17 +274,18 @@ async def test_what_is_in_the_trash_and_needed_comes_back(
     assert (await collectors.stored())[address].trashed
     await js.publish(subjects.dlq(KEY), b"", {"X-Payload-Address": address})
     await js.purge(subjects.dlq_stream)
-    await js.publish(subjects.requests(KEY), address.encode())  # a get would have brought it back
+    # Written directly, because a get would have restored the blob.
+    await js.publish(subjects.requests(KEY), address.encode())
     run = await collectors.run()
     assert run.restored == 1
     assert not (await collectors.stored())[address].trashed
 
 
-# -- what is named is fresh --------------------------------------------------------------------------------------------
+# -- named blobs are fresh ---------------------------------------------------------------------------------------------
 
 
 class Clock:
-    """Replaces the clock of `Freshness` that goes on while the machine sleeps."""
+    """Replaces the clock of `Freshness` that counts the time while the machine is suspended."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds = 0.0
@@ -331,7 +332,7 @@ async def test_a_commit_that_names_blobs_is_not_appended_when_they_may_be_gone(
 async def test_an_append_in_doubt_is_given_up_when_its_blobs_may_be_gone(
     js: JetStream, subjects: Subjects, blobs: CollectableBlobs, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may have landed, so the next owner has to look."""
+    """The append may have succeeded, so the next owner has to check."""
     log = log_of(js, subjects, blobs)
     large = await log.encode(log.draft(Kind.REBASE, delta=(Set("a", "x" * 200),)))
 
@@ -348,7 +349,7 @@ async def test_an_append_in_doubt_is_given_up_when_its_blobs_may_be_gone(
 async def test_a_client_that_slept_puts_its_updates_again(
     client: RebaserClient, collectors: Collectors, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between its put and its publish, the collection has erased what nobody named."""
+    """Between the client's put and its publish, garbage collection has erased the blobs."""
     with forced(IN_BLOBS):
         request = await client._sender.prepare(KEY, RequestId("r"), [Set("a", 1)], math.inf, from_change_set=None)
     await collectors.rest()

@@ -1,4 +1,4 @@
-"""A run that may not have found all that is needed deletes nothing, and says why."""
+"""A run that may not have found everything that is needed deletes nothing, and reports the reason."""
 
 import time
 from datetime import UTC, datetime
@@ -81,7 +81,7 @@ async def test_a_commit_that_this_program_does_not_understand(
     new: bytes,
     error: type[RebaserError],
 ) -> None:
-    """Its checkpoint may have parts that nothing else names."""
+    """The checkpoint of the commit may have parts that no other message names."""
     part = await blobs.put(b"a part of its checkpoint")
     headers, data = checkpoint_commit(await blobs.put(b"a checkpoint"))
     assert old in data
@@ -94,7 +94,7 @@ async def test_a_commit_that_this_program_does_not_understand(
 
 
 async def test_a_checkpoint_that_is_missing_for_now(js: JetStream, subjects: Subjects, blobs: CollectableBlobs) -> None:
-    """A backup of the blob store is still being copied, for example: its parts must not go meanwhile."""
+    """For example, a backup of the blob store is still being copied: its parts must not be deleted meanwhile."""
     part = await blobs.put(b"a part of the checkpoint")
     headers, data = checkpoint_commit(address_of(b"not copied yet"))
     await js.publish(subjects.commits(KEY), data, headers)
@@ -106,14 +106,15 @@ async def test_a_checkpoint_that_is_missing_for_now(js: JetStream, subjects: Sub
 async def test_what_a_message_of_another_type_names_is_kept(
     js: JetStream, subjects: Subjects, blobs: CollectableBlobs
 ) -> None:
-    """Those who load the log skip it. A newer program may not."""
+    """Readers of this version skip such a message, but a newer program may not."""
     address = await blobs.put(b"of a newer program")
     await js.publish(subjects.commits(KEY), address.encode(), {MESSAGE_TYPE: "Successor", MESSAGE_VERSION: "1"})
     assert set(await ReferenceReader(js, subjects, blobs).commits()) == {address}
 
 
 class OtherLogs(PlainTables):
-    """Reads the blobs of this installation, but the messages of another one: its Spark reaches another NATS."""
+    """Reads the blobs of this installation, and the messages of another one, as a Spark that reaches another NATS
+    would."""
 
     async def queued(self) -> Rows:
         return set()
@@ -170,7 +171,7 @@ async def test_a_server_leaves_a_note_in_the_store(js: JetStream, subjects: Subj
 async def test_a_server_leaves_its_note_even_if_it_never_collects(
     js: JetStream, subjects: Subjects, tmp_path: Path
 ) -> None:
-    """Another installation may collect in the same store."""
+    """Another installation may collect garbage in the same store."""
     url = f"file://{tmp_path}/blobs"
     with anyio.fail_after(60):
         await CollectionSchedule(context_of(js, subjects, Settings(blobs=url)), 0.0).run(lambda: True)
@@ -221,7 +222,7 @@ async def test_a_clock_that_jumped(
 
 
 async def test_logs_that_are_lost(js: JetStream, subjects: Subjects, blobs: CollectableBlobs) -> None:
-    """The stream was purged by mistake. As long as the blobs are there, a copy of it can be restored."""
+    """The stream was purged by mistake. As long as the blobs exist, a copy of the stream can be restored."""
     for number in range(100):
         address = await blobs.put(b"%d" % number)
     await js.publish(subjects.commits(KEY), address.encode())

@@ -1,4 +1,4 @@
-"""Values whose function nobody had heal when somebody has it, in change sets that nobody touches as well."""
+"""Values whose function was missing are computed once a server has it, even in change sets that nobody uses."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ NAME = "twice, or so"
 
 @pytest.fixture
 def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where this process finds plug-ins once its functions are looked for anew, as a restart does."""
+    """A folder in which this process finds plug-ins after its functions are loaded again, as after a restart."""
     monkeypatch.syspath_prepend(tmp_path)
     registry.cache_clear()
     yield tmp_path
@@ -61,7 +61,7 @@ async def test_a_change_set_that_sleeps_is_woken_and_heals_once(
     values = await client.values("ws", "cs")
     assert [fault.code for id_ in "bc" if (fault := values[id_].error)] == ["unknown_function", "failed_input"]
     assert await DebtTracker(js, subjects).read() == set()
-    async with serving(js, subjects, engine()):  # an owner that has it no more than the first
+    async with serving(js, subjects, engine()):  # an owner that does not have the function either
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 21)], wait="derived")
     assert not events.named("functions_found")
     last = (await client.state("ws", "cs")).last
@@ -103,7 +103,7 @@ async def test_one_that_uses_it_no_more_is_left_alone_from_then_on(
 async def test_what_is_asked_for_already_is_not_asked_for_again(
     js: JetStream, subjects: Subjects, client: RebaserClient, plugins: Path
 ) -> None:
-    """Else each owner that cannot update for a while would lengthen the log."""
+    """Otherwise, each owner that cannot update for a while would append to the log."""
     async with serving(js, subjects, engine()):
         await client.enqueue_updates_with_reply(
             "ws", "cs", [Set("a", 1), Derive("b", NAME, {"x": "a"})], wait="derived"

@@ -1,4 +1,4 @@
-"""History against a real server: the state at every position, while the log is purged from its beginning."""
+"""History on a real server: the state at every position, while the log is purged from its beginning."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ Book = dict[str, Json]
 
 
 class Written:
-    """A log with random edits, and the values after each commit as plain dictionaries."""
+    """A log with random edits, and the values after each commit in plain dictionaries."""
 
     def __init__(self, log: Log, seed: int) -> None:
         self.log = log
@@ -82,7 +82,7 @@ async def values(log: Log, at: int | datetime | None) -> Book:
 async def test_the_state_at_every_readable_position_is_that_of_plain_dictionaries(
     js: JetStream, subjects: Subjects, seed: int, inline_max: int
 ) -> None:
-    """All others are `purged`, and name the oldest one that is readable."""
+    """All other positions are `purged`, and the error names the oldest readable one."""
     rng = random.Random(seed)
     written = Written(await Log(js, subjects, inline_max).load(), seed)
     for _ in range(40):
@@ -123,7 +123,7 @@ async def test_a_time_means_what_was_stored_by_then(written: Written) -> None:
     assert await values(log, between) == written.at(first)
     assert await values(log, datetime.now(UTC)) == written.at(second)
     assert await values(log, datetime.now(UTC) + timedelta(days=1)) == written.at(second)
-    for sequence in (first, second):  # the very time of a commit, as a program gives it: without nanoseconds
+    for sequence in (first, second):  # the exact time of a commit, as a program has it, without nanoseconds
         stored = await log.js.get(log.subjects.commits_stream, sequence)
         assert stored is not None
         assert await values(log, datetime.fromisoformat(stored.time)) == written.at(sequence)
@@ -168,7 +168,7 @@ async def test_derived_values_are_those_that_were_stored_then(js: JetStream, sub
 async def test_commits_beside_a_checkpoint_are_unreadable_once_the_one_before_is_gone(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are still in the log, but name a checkpoint whose tail is purged."""
+    """They are still in the log, but name a checkpoint whose later commits are partly purged."""
     log = written.log
     await written.edit()
     await written.checkpoint()
@@ -200,7 +200,7 @@ async def test_commits_beside_a_checkpoint_are_unreadable_once_the_one_before_is
 
 
 async def test_a_purge_under_a_reader_gives_no_wrong_values(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It reads the old checkpoint, and meanwhile the log behind it is purged."""
+    """The reader has the old checkpoint, and the log after it is purged before it reads on."""
     log = written.log
     await written.edit()
     await written.checkpoint()
@@ -275,14 +275,14 @@ HOUR = 3_600_000
 
 
 async def first_of(log: Log) -> int:
-    """The first message that is left of the log."""
+    """Return the first message that is left of the log."""
     first = await log.js.next(log.subjects.commits_stream, log.subjects.commits(KEY), 1)
     assert first is not None
     return first.sequence
 
 
 async def test_history_is_kept_for_its_time(written: Written) -> None:
-    """The clock is that of commits."""
+    """The times of commits are the clock."""
     log = written.log
     log.settings = Settings(nats_url="", history_for=3 * 3600, history_bytes=1 << 40)
     positions = []

@@ -1,6 +1,6 @@
-"""Several authors edit, expect, revert, undo and redo at once, and readers look at any position meanwhile.
+"""Several authors edit, expect, revert, undo and redo at the same time, while readers read any position.
 
-What the log says was decided is decided again, in its order, by the model on plain dictionaries.
+The requests are decided again, in the order of the log, by the model on plain dictionaries.
 """
 
 import random
@@ -26,7 +26,8 @@ Values = dict[str, int | None]
 
 @dataclass
 class Asked:
-    """A request, and its answer: `applied`, or a code. It has `updates`, or takes back `first` to `last`."""
+    """A request, and its answer: `applied`, or a code. It has `updates`, or takes back the commits `first` to
+    `last`."""
 
     updates: list[Update] = field(default_factory=list)
     expect_at: int | None = None
@@ -41,7 +42,7 @@ class Run:
     client: RebaserClient
     rng: random.Random
     asked: dict[str, Asked] = field(default_factory=dict)
-    known: list[int] = field(default_factory=list)  # commits that some author was told of
+    known: list[int] = field(default_factory=list)  # commits that some answer named
     order: list[tuple[int, list[str]]] = field(default_factory=list)  # commits and the requests that they decided
     reads: list[tuple[int, Values | None]] = field(default_factory=list)  # None: purged
     news: anyio.Event = field(default_factory=anyio.Event)
@@ -112,11 +113,12 @@ class Run:
             await self.news.wait()
 
     def check(self) -> Counter[str]:
-        """Decide all again by the model. Returns how often each answer was given."""
+        """Decide all requests again with the model, and return how often each answer was given."""
         world, answers = World(), Counter[str]()
         born = world.edit("cs", {}).sequence
-        places: dict[str, int] = {}  # of requests in the model
-        sequences, ends, books = [0], [born], [Values()]  # of commits, their ends in the model, what stood there
+        places: dict[str, int] = {}  # by request: its place in the model
+        # By commit: its sequence, its end in the model, the values after it.
+        sequences, ends, books = [0], [born], [Values()]
         for sequence, ids in self.order:
             for id_ in ids:
                 asked = self.asked[id_]
@@ -142,7 +144,7 @@ class Run:
                 delta = {one.id: one.value if isinstance(one, Set) else None for one in asked.updates}
                 at = None if asked.expect_at is None else end(asked.expect_at)
                 if at is not None and world.book("cs", ends[-1]).last_edit <= at:
-                    # An edit of any id counts as one of an id that does not exist, but not within a commit. Each
+                    # An edit of any id counts for an id that does not exist, except within a commit. Each
                     # request is a commit of the model.
                     newer = [id_ for commit in world.commits("cs", at, world.last) for id_ in commit.delta]
                     at = world.last if delta.keys().isdisjoint(newer) else at

@@ -1,4 +1,4 @@
-"""Servers that create no streams: an operator does, with `rebaser init`, and they say so where a stream is missing."""
+"""Servers that create no streams report which one is missing; an operator creates streams with `rebaser init`."""
 
 from dataclasses import replace
 
@@ -74,7 +74,7 @@ async def test_a_server_that_may_not_create_streams_says_what_to_do(
 async def test_a_stream_that_disappears_is_left_to_the_operator_and_begins_far_above_the_old_one(
     js: JetStream, subjects: Subjects, settings: Settings
 ) -> None:
-    """Else an ack for a message of the old stream would hit one of the new stream."""
+    """Otherwise, an ack for a message of the old stream could affect a message of the new one."""
     await _init(settings, check=False)
     watch, holder = StreamWatch(js, subjects, TopologyOptions(), create=False), Holder()
     await watch.ensure()

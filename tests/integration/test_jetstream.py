@@ -1,4 +1,4 @@
-"""Publishes, reads, deletes and the making of streams, against a real nats-server."""
+"""Publishes, reads, deletes, and the creation of streams, on a real nats-server."""
 
 import json
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ Config = dict[str, Any]
 
 @pytest.fixture
 async def name(js: JetStream, subjects: Subjects) -> AsyncIterator[str]:
-    """A name for a stream, which is deleted in the end if there is one."""
+    """A name for a stream, which is deleted at the end if it exists."""
     yield subjects.prefix
     try:
         await js.call(f"STREAM.DELETE.{subjects.prefix}")
@@ -193,7 +193,7 @@ async def test_many_are_deleted_and_no_others(js: JetStream, name: str, count: i
     await js.publish_all(f"{name}.a", [b"x"] * 501, window=100)
     await js.delete_many(name, range(1, count + 1))
     with anyio.fail_after(10):
-        # The server works on several calls at once: the answer to the last does not wait for those before it.
+        # The server works on several calls at once, so the last answer may come before earlier ones.
         info = await js.stream_info(name)
         while info.messages > 501 - count:
             await anyio.sleep(0.01)
@@ -224,7 +224,7 @@ async def test_subjects_are_counted_through_all_pages(js: JetStream, name: str) 
 async def test_pages_are_asked_for_until_the_total_is_reached(
     js: JetStream, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the server does beyond 100,000 subjects, in small."""
+    """The server makes pages beyond 100,000 subjects; here they are smaller."""
     subjects = {f"{name}.{number}": number for number in range(25)}
 
     async def call(_: str, body: Config) -> Config:
@@ -314,7 +314,7 @@ async def test_too_many_consumers_is_an_error_with_its_code(js: JetStream, name:
 async def test_no_more_calls_are_in_flight_than_the_limit(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counted on the other side, over two objects of one process: the limit is the process's, not the object's."""
+    """Counted on the server's side, for two objects of one process: the limit is that of the process."""
     flying = most = 0
     async with connection.subscribe("$FAKE.API.>") as calls, anyio.create_task_group() as group:
 

@@ -1,4 +1,4 @@
-"""Who we are to NATS, and whom we trust: TLS, client certificates, nkeys, users, and what is told when one is wrong."""
+"""Identity and trust in NATS: TLS, client certificates, nkeys, users, and the errors if one is wrong."""
 
 import json
 import os
@@ -34,7 +34,7 @@ SECRET = "s3cret-t0ken"
 
 
 class Files:
-    """Certificates of an authority of our own, as PEM files."""
+    """Certificates of a private authority, as PEM files."""
 
     def __init__(self, folder: Path) -> None:
         authority = trustme.CA()
@@ -52,7 +52,7 @@ class Files:
         (folder / "encrypted").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how))
 
     def tls(self, **more: Any) -> dict[str, Any]:
-        """The `tls` part of a server's configuration."""
+        """Return the `tls` part of a server's configuration."""
         return {"cert_file": str(self.server_cert), "key_file": str(self.server_key), **more}
 
 
@@ -76,7 +76,7 @@ async def works(url: str, **access: Any) -> None:
 
 @pytest.mark.parametrize("asked", ["tls://{0}", "tls://{0},nats://{0}", "nats://{0}"])
 async def test_a_server_without_tls_hears_nothing_from_who_wants_tls(asked: str, files: Files) -> None:
-    """Whoever stands between could have taken the TLS out of its INFO."""
+    """An attacker in between could have removed the offer of TLS from the INFO line."""
     heard = bytearray()
     info = {"server_id": "x", "version": "2.15.1", "max_payload": 1048576, "auth_required": True, "headers": True}
 
@@ -108,7 +108,7 @@ async def test_a_websocket_without_tls_is_not_even_tried_by_who_wants_tls(
         await works(f"ws://127.0.0.1:{unused_port}", token=SECRET, **{asked: options[asked]})
 
 
-@pytest.mark.filterwarnings("ignore:parameter 'timeout' of type:DeprecationWarning")  # nats-py's
+@pytest.mark.filterwarnings("ignore:parameter 'timeout' of type:DeprecationWarning")  # a warning of nats-py
 async def test_a_websocket_with_tls(files: Files, tmp_path: Path, unused_port: int) -> None:
     websocket = {"listen": f"127.0.0.1:{unused_port}", "tls": files.tls()}
     async with embedded_nats(tmp_path, websocket=websocket, authorization={"token": SECRET}) as server:
@@ -158,7 +158,7 @@ anyio.run(main)
 
 
 async def test_a_server_that_goes_away_is_no_noise_in_a_program(files: Files, tmp_path: Path) -> None:
-    """Where nobody configured logging, Python writes warnings to stderr by itself."""
+    """If no logging is configured, Python would write warnings to stderr by itself."""
     async with embedded_nats(tmp_path, tls=files.tls()) as server:
         command = [sys.executable, "-c", PROGRAM, tls(server), str(files.ca)]
         with anyio.fail_after(60):
@@ -213,7 +213,7 @@ async def test_a_client_certificate_is_who_we_are(files: Files, tmp_path: Path) 
             await works(tls(server), tls_ca=files.ca)
 
 
-# -- who we are --------------------------------------------------------------------------------------------------------
+# -- identity ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -348,7 +348,7 @@ async def test_a_command_reaches_a_server_with_tls_and_is_told_what_is_wrong(fil
     async with embedded_nats(tmp_path, tls=files.tls(), authorization={"users": users}) as server:
         where = ["--nats", tls(server), "--nats-tls-ca", str(files.ca)]
         code, said = await run("ping", *where, "--timeout", "0.1", "--nats-user", "me", REBASER_NATS_PASSWORD=SECRET)
-        assert (code, "no server answered" in said) == (1, True), said  # so far it came
+        assert (code, "no server answered" in said) == (1, True), said  # the certificates were accepted
         code, said = await run("ping", *where, REBASER_NATS_TOKEN="wrong")
         assert code == 1
         assert "--nats-user" in said

@@ -1,4 +1,4 @@
-"""What a connection does when NATS is away, slow, or gone for a while."""
+"""A connection while NATS is down, slow, or gone for a while."""
 
 import asyncio
 import os
@@ -125,7 +125,7 @@ async def test_a_slow_reader_loses_only_what_it_has_no_room_for(connection: Conn
     async with connection.subscribe(subject, max_pending=2) as messages:
         for number in range(5):
             await connection.publish(subject, b"%d" % number)
-        with pytest.raises(NoRespondersError):  # all of them have come when this is answered
+        with pytest.raises(NoRespondersError):  # all messages have arrived when this is answered
             await connection.request(connection.new_inbox())
         assert [(await anext(messages)).data for _ in range(2)] == [b"0", b"1"]
 
@@ -153,7 +153,7 @@ async def test_if_the_only_server_in_the_settings_is_gone_one_that_it_announced_
     async with Connection.connect(own_nats.url) as connection:
         link = connection._link
         assert link is not None
-        announced = Srv(urlparse(nats_url))  # as nats-py keeps what a cluster announces
+        announced = Srv(urlparse(nats_url))  # in the form in which nats-py keeps announced servers
         announced.discovered = True
         link.client._server_pool.append(announced)
         reconnected = anyio.Event()
@@ -167,13 +167,13 @@ async def test_if_the_only_server_in_the_settings_is_gone_one_that_it_announced_
 async def test_a_socket_that_breaks_while_it_is_written_to_is_noticed_at_once(
     own_nats: EmbeddedNats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """nats-py writes what is left when it closes; if that fails, too, it ends without a word, and nobody may wait for
-    a ping to find out."""
+    """nats-py writes buffered data when it closes. If that fails, too, it ends without an error, and nobody may have to
+    wait for a ping to notice."""
     reconnected = anyio.Event()
     async with Connection.connect(own_nats.url, ping_interval=3600) as connection:
         connection.on_reconnect(reconnected.set)
         with pytest.raises(NoRespondersError):
-            await connection.request("nobody")  # it is being watched by the time of the answer
+            await connection.request("nobody")  # the connection is watched by the time of the answer
         assert connection._link is not None
         client = connection._link.client
         transport = client._transport
@@ -188,7 +188,7 @@ async def test_a_socket_that_breaks_while_it_is_written_to_is_noticed_at_once(
 
         async def reset() -> None:
             monkeypatch.setattr(transport, "writelines", closed)
-            asyncio.get_running_loop().call_soon(write_more)  # by somebody else, while nats-py closes
+            asyncio.get_running_loop().call_soon(write_more)  # by another task, while nats-py closes
             raise ConnectionResetError("Connection lost")
 
         monkeypatch.setattr(transport, "drain", reset)
@@ -246,7 +246,7 @@ async def test_a_frozen_server_is_noticed_and_what_waits_for_it_is_told(own_nats
 
 
 async def test_many_cuts_leave_nothing_behind(own_nats: EmbeddedNats) -> None:
-    """Each time: every lasting subscription is there again, and no other is."""
+    """After each cut, exactly the lasting subscriptions exist again."""
 
     def handle(*_: object) -> None:
         raise AssertionError

@@ -1,4 +1,4 @@
-"""Messages that a publisher made to hurt whoever reads them: they are read, and so is the next."""
+"""Messages that are made to break their reader are read, and so are the next ones."""
 
 from collections.abc import AsyncIterator
 
@@ -39,7 +39,7 @@ async def stream(js: JetStream, subjects: Subjects) -> AsyncIterator[str]:
 
 
 async def publish_raw(port: int, subject: bytes, headers: bytes | None) -> None:
-    """Publish as no client library would."""
+    """Publish bytes that no client library would send."""
     async with await anyio.connect_tcp("127.0.0.1", port) as nats:
         await nats.receive()
         await nats.send(b'CONNECT {"headers":true,"verbose":false}\r\n')
@@ -68,7 +68,7 @@ async def test_headers_of_any_bytes(
 
 
 async def read_both_ways(js: JetStream, stream: str, events: Events) -> None:
-    """The hostile message, which stands first, and the good one behind it."""
+    """Read the hostile message, which comes first, and the valid one after it."""
     await js.publish(f"{stream}.good", b"good")
     async with OrderedConsumer(js, stream, f"{stream}.*") as consumer:
         messages = [await anext(consumer), await anext(consumer)]

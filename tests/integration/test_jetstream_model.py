@@ -1,4 +1,4 @@
-"""What the JetStream model says of acknowledgements, retention and replay, against a real nats-server."""
+"""The rules of JetStream about acknowledgements, retention and replay, on a real nats-server."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -21,14 +21,14 @@ class Streams:
         self.subject = f"{name}.a"
 
     async def make(self, count: int = 0, **config: Any) -> Stream:
-        """One with `count` messages."""
+        """Make a stream with `count` messages."""
         fields = {"name": self.name, "subjects": [f"{self.name}.>"], "storage": "memory", "num_replicas": 1}
         stream = await self.js.add_stream(fields | config)
         await self.js.publish_all(self.subject, [b"x"] * count)
         return stream
 
     async def consumer(self, count: int, ack_policy: str = "explicit", **config: Any) -> Consumer:
-        """One of a stream with `count` messages."""
+        """Make a consumer of a stream with `count` messages."""
         return await (await self.make(count)).create_consumer({"name": "c", "ack_policy": ack_policy, **config})
 
 
@@ -164,7 +164,7 @@ async def test_a_work_queue_has_one_consumer_for_each_message(streams: Streams) 
 
 async def test_replay_original_keeps_the_pauses_in_between(js: JetStream, streams: Streams) -> None:
     stream = await streams.make(1)
-    await anyio.sleep(2)  # the pause is what is replayed
+    await anyio.sleep(2)  # this pause is replayed
     await js.publish(streams.subject, b"x")
     instant = await stream.create_consumer({"name": "i", "ack_policy": "explicit", "replay_policy": "instant"})
     original = await stream.create_consumer({"name": "o", "ack_policy": "explicit", "replay_policy": "original"})

@@ -47,7 +47,7 @@ async def test_a_stream_is_added_updated_listed_and_deleted(js: JetStream, subje
 
 
 async def test_lists_are_read_through_all_pages(js: JetStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the server does beyond 256 streams, in small."""
+    """The server makes pages beyond 256 streams; here they are smaller."""
     names = [f"s{number}" for number in range(25)]
 
     async def call(_: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Requests with many ids share the event loop: they are checked and folded in steps, and no view sees half a commit."""
+"""Requests with many ids share the event loop: they are checked and folded in steps, and no view shows half a
+commit."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 
@@ -29,7 +30,7 @@ STEPS = Thresholds(fold_step=STEP, inline_max_updates=MANY)
 
 @pytest.fixture
 async def commits(js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CommitLog]:
-    monkeypatch.setattr(cooperative, "TIME_SLICE", 0.0)  # `cooperate` always gives way
+    monkeypatch.setattr(cooperative, "TIME_SLICE", 0.0)  # `cooperate` always yields
     with forced(STEPS):
         yield await open_log(context_of(js, subjects, Settings(server_id="test")), KEY)
 

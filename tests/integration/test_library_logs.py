@@ -1,4 +1,4 @@
-"""The library is silent until the application says where its events go, whichever way it says so."""
+"""The library logs nothing until the application configures logging, in either of two ways."""
 
 import asyncio
 import sys
@@ -37,7 +37,7 @@ async def test_a_program_that_configured_nothing_has_its_output_for_itself(nats_
 
 
 async def test_warnings_are_silent_as_well() -> None:
-    """The standard library has a last resort for warnings of loggers without a handler."""
+    """Python would otherwise write warnings of loggers without a handler to stderr."""
     setup = "from rebaser_client.logs import get_logger; get_logger('rebaser_client.x').warning('lost', seq=1)"
     program = f"{setup}; import logging; logging.getLogger('other').warning('heard')"
     process = await asyncio.create_subprocess_exec(

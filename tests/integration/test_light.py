@@ -1,4 +1,4 @@
-"""What talks to servers needs none of what servers and Spark need, and says what to install where it does."""
+"""Clients need none of the packages of servers and Spark, and say what to install where they do."""
 
 import ast
 import asyncio
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 BASE = {
     "anyio", "cbor2", "msgspec", "nats-py", "numpy", "pyarrow", "pydantic", "rich", "structlog", "typer",
 }  # fmt: skip
-# Modules of what only extras and the tests bring.
+# Modules that only extras and the tests install.
 LEFT_OUT = (
     "_pytest", "cel_expr_python", "google", "grpc", "llvmlite", "numba", "obstore", "packaging", "pandas", "pyspark",
     "uvloop",
@@ -67,7 +67,7 @@ main()
 """
 
 
-LIGHT = {  # commands, each with what it needs of what takes long to import
+LIGHT = {  # commands, with the slow imports that each needs
     ("--help",): set(),
     ("dlq", "list", "--help"): {"pydantic"},
     ("ping", "--timeout", "0.1"): {"pydantic", "nats"},
@@ -100,7 +100,7 @@ main()
 
 
 async def bare(program: str, *arguments: str) -> tuple[int | None, str, str]:
-    """Exit code, stdout and stderr of a program in an environment with the base install only."""
+    """Run a program with only the base installation, and return its exit code, stdout and stderr."""
     return await run(BARE + program, *arguments)
 
 
@@ -205,5 +205,5 @@ def test_bounds_admit_what_is_installed_and_what_pypi_has_of_the_client_alone() 
         if wanted.name != "rebaser":
             assert wanted.specifier.contains(version(wanted.name)), line
     [client] = [one for line in extras["spark-client"] if (one := Requirement(line)).name == "pyspark-client"]
-    assert client.specifier.contains("4.2.0")  # the newest there is, and what `tests/spark/test_client_only.py` met
+    assert client.specifier.contains("4.2.0")  # the newest release, and the one in `tests/spark/test_client_only.py`
     assert [one for one in project["classifiers"] if one.startswith("Framework")] == ["Framework :: AsyncIO"]

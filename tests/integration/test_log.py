@@ -1,4 +1,5 @@
-"""Reading the log on a real server: each commit once, foreign and damaged ones told apart; watchers and tails."""
+"""Reading the log on a real server: each commit once, other messages and damaged ones distinguished; watches and
+tails."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -155,7 +156,7 @@ async def test_the_overview_reads_no_payload_of_what_was_just_written(
 
 
 async def test_a_delta_or_a_checkpoint_that_is_something_else_is_damaged_for_now(open_log: OpenLog) -> None:
-    """No reader may take it for a request that nobody can process."""
+    """No reader may take this for a request that cannot be processed."""
     log = await open_log().load()
     commits, garbage = log.commits, await log.blobs.put(b"garbage")
     async with commits.append_lock():
@@ -176,7 +177,7 @@ async def test_a_delta_or_a_checkpoint_that_is_something_else_is_damaged_for_now
 async def test_tails_are_read_a_few_at_once_and_others_have_their_turns_in_between(
     open_log: OpenLog, js: JetStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long the logs are that a server loads together, after an outage say."""
+    """This holds however long the logs are that a server loads at the same time, for instance after an outage."""
     log = await open_log().load()
     for number in range(10):
         await log.append(Set(f"v{number}", number))
@@ -212,7 +213,7 @@ async def test_tails_are_read_a_few_at_once_and_others_have_their_turns_in_betwe
         async with anyio.create_task_group() as ticker:
             ticker.start_soon(tick)
             assert len((await log.reader.load(KEY)).state.cells) == 10
-            assert len(set(seen[1:])) == 10  # the first is the last commit, which comes by itself
+            assert len(set(seen[1:])) == 10  # the first one is the last commit, which is read separately
             async with anyio.create_task_group() as group:
                 for _ in range(3 * MAX_CONCURRENT_TAILS):
                     group.start_soon(log.reader.load, KEY)

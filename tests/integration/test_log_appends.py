@@ -1,4 +1,4 @@
-"""Appends to the log: fenced, settled where they are unanswered, given up when a server ends."""
+"""Appends to the log: they are fenced, settled if they are unanswered, and given up when a server ends."""
 
 from contextlib import aclosing
 
@@ -34,7 +34,7 @@ async def test_the_second_of_two_owners_is_fenced_and_its_state_untouched(open_l
 async def test_an_append_whose_answer_is_lost_is_repeated_and_lands_once(
     open_log: OpenLog, js: JetStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The repeat is refused, because the first one landed; the log itself shows whose it is."""
+    """The repeat is refused because the first append succeeded; the commit in the log shows that."""
     log = await open_log().load()
     real, lost = JetStream.publish, [True]
 
@@ -54,7 +54,7 @@ async def test_an_append_whose_answer_is_lost_is_repeated_and_lands_once(
 async def test_an_append_that_may_have_landed_is_settled_though_its_repeat_is_refused(
     open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For want of room, say: that tells nothing about the first one."""
+    """A refusal, for instance for lack of space, says nothing about the first append."""
     log = await open_log().load()
     real = JetStream.publish
     troubles = [ApiError(503, STORE_FAILED, "no space left on device"), NoAnswerError("the answer was lost")]
@@ -75,7 +75,7 @@ async def test_an_append_that_may_have_landed_is_settled_though_its_repeat_is_re
 async def test_an_append_whose_caller_is_cancelled_is_settled(
     open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An owner that is asked to end gives nothing back while it may still write."""
+    """An owner that is stopped gives nothing back while an append may still succeed."""
     log = await open_log().load()
     real, scope = JetStream.publish, anyio.CancelScope()
 
@@ -91,7 +91,7 @@ async def test_an_append_whose_caller_is_cancelled_is_settled(
 
 
 async def test_an_append_after_a_shutdown_ran_out_of_time_is_given_up(open_log: OpenLog) -> None:
-    """Nothing cancels it, so that without an answer the server would never end."""
+    """Nothing cancels the append, so without an answer the server would never end."""
     log = await open_log().load()
     log.commits.abandon()
     with pytest.raises(FencedError, match="shutdown"):
@@ -109,7 +109,7 @@ async def test_an_append_that_nobody_answers_is_given_up_when_a_shutdown_runs_ou
     given_up = False
 
     async def unanswered(*_: object, **__: object) -> None:
-        assert not given_up, "still asked for"  # whoever asks is shielded, and would do so for ever
+        assert not given_up, "still asked for"  # the append is shielded, and would be repeated for ever
         asked.set()
         raise NoAnswerError("NATS is away")
 

@@ -1,4 +1,4 @@
-"""Checkpoints on the log: reading begins at the newest, and writing one keeps nobody waiting."""
+"""Checkpoints in the log: reading begins at the newest one, and writing one delays nobody."""
 
 import threading
 from dataclasses import replace
@@ -29,7 +29,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 async def test_whoever_loads_a_log_weighs_it_as_its_writer_does(
     open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What stands in blobs, and what was written beside a checkpoint: so the next one is due when it pays."""
+    """The sizes of blobs count, and so do commits during the writing of a checkpoint. So the next one is due in
+    time."""
     log = open_log()
     log.inline_max = 1000
     await log.load()
@@ -61,7 +62,7 @@ async def test_whoever_loads_a_log_weighs_it_as_its_writer_does(
 
 
 async def test_what_is_damaged_below_the_checkpoint_is_in_nobodys_way(open_log: OpenLog, js: JetStream) -> None:
-    """Not even where the newest message is foreign, so that the log is searched for the checkpoint."""
+    """This holds even if the newest message is not a commit, so that the log is searched for the checkpoint."""
     log = await open_log().load()
     await log.append(Set("a", 1))
     headers, payload = encode_commit(log.commits.draft(Kind.REBASE))
@@ -187,7 +188,7 @@ async def test_a_checkpoint_that_is_being_encoded_keeps_no_update_waiting(
 
 
 async def test_a_view_waits_for_the_thread_of_one_that_was_left(open_log: OpenLog) -> None:
-    """As one that is late is: it reads columns that say less than what was folded since."""
+    """A thread of an abandoned update reads columns that are older than what was folded since."""
     log = await open_log().load()
     await log.append(Set("a", 1))
     reading, over = anyio.Event(), threading.Event()
@@ -223,7 +224,7 @@ async def test_a_checkpoint_of_the_release_before_is_read_and_followed_by_a_base
 ) -> None:
     log = open_log()
     for _ in range(9):
-        await js.publish(log.subjects.commits(ChangeSetKey("ws", "other")), b"")  # it is at log sequence 9
+        await js.publish(log.subjects.commits(ChangeSetKey("ws", "other")), b"")  # gets log sequence 9
     old = (FOLDER / "Checkpoint.v1.full.cbor").read_bytes()
     reference = CheckpointRef(await log.blobs.put(old), 9, len(old))
     commit = Commit("id", 9, Kind.CHECKPOINT, 1, "old", None, 3, checkpoint=reference, debt=2)

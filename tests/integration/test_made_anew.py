@@ -1,4 +1,4 @@
-"""Readers of a change set that is deleted and made anew: watchers, and the Spark data source."""
+"""Readers of a change set that is deleted and created anew: watches, and the Spark data source."""
 
 import anyio
 import pyarrow as pa
@@ -31,7 +31,7 @@ def options(nats_url: str, subjects: Subjects, **more: str) -> SourceOptions:
 
 
 async def make_anew(client: RebaserClient) -> tuple[int, int, int, int]:
-    """The commits that edit the first change set fix, delete it, create the second one, and edit that."""
+    """Return the commits that edit the first change set fix, delete it, create the second one, and edit that."""
     await edit(client, "main", Set("a", 1), Set("b", 1))
     await client.create_branch("shop", "fix", follow="manual")
     first = await edit(client, "fix", Set("a", 2), Set("old", True))
@@ -92,7 +92,7 @@ async def test_spark_reads_each_of_them_at_its_positions(
 async def test_a_stream_that_misses_the_deletion_fails_unless_it_may(
     js: JetStream, subjects: Subjects, client: RebaserClient, nats_url: str
 ) -> None:
-    """It has seen values of a change set of which nobody told it that they are gone."""
+    """The stream has returned values of a change set, and does not know that they are deleted."""
     async with serving(js, subjects, Engine()):
         first, _, made, last = await make_anew(client)
     await js.purge(subjects.commits_stream, subjects.commits(KEY), sequence=made)

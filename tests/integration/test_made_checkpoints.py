@@ -1,4 +1,4 @@
-"""Change sets created from a parent whose tail is too large to be copied: its state is loaded once, not for each."""
+"""Change sets created from a parent with many commits after its checkpoint: its state is loaded once, not for each."""
 
 from collections.abc import Awaitable, Callable
 
@@ -26,7 +26,7 @@ SMALL = Thresholds(tail_max_bytes=2000, inline_tail_max_bytes=100)
 
 
 def counted(server: Server, monkeypatch: pytest.MonkeyPatch, name: str = "main") -> list[int]:
-    """The positions at which the server loads a change set."""
+    """Return the positions at which the server loads a change set."""
     loads: list[int] = []
     reader = server._context.reader
     load: Callable[[ChangeSetKey, At | None], Awaitable[LoadedState]] = reader.load
@@ -122,7 +122,8 @@ async def test_a_parent_that_is_another_by_now_is_loaded(
 async def test_a_parent_that_was_created_again_and_is_small_by_now_is_copied(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
 ) -> None:
-    """The checkpoint that was made of the earlier one is of no use, though the log still has all since."""
+    """The checkpoint that was made of the earlier change set is not used, although the log still has all commits
+    since."""
     with forced(SMALL):
         async with serving(js, subjects, engine):
             await fill(client)

@@ -1,4 +1,4 @@
-"""What the sweeper purges of logs whose owners do not, because nobody edits them any more."""
+"""What the sweeper purges of logs whose owners do not purge them, because nobody edits them any more."""
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -30,7 +30,7 @@ FOREVER = 1e300
 
 
 class Logs:
-    """Logs of several change sets, with checkpoints, which their owners have left alone."""
+    """Logs of several change sets, with checkpoints and without owners."""
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
         self.js = js
@@ -58,7 +58,7 @@ class Logs:
         return OldHistory(self.js, self.subjects, log.reader, history_for)
 
     async def crowd(self, share: float) -> None:
-        """Set the stream's size limit so that `share` of it is used."""
+        """Set the size limit of the stream so that `share` of it is used."""
         used = (await self.js.stream_info(self.subjects.commits_stream)).bytes
         await ensure_topology(self.js, self.subjects, TopologyOptions(commits_max_bytes=int(used / share)))
 
@@ -75,7 +75,7 @@ async def first_of(log: Log) -> int:
 
 
 async def test_what_is_older_than_the_history_is_purged_though_nobody_edits_it(logs: Logs) -> None:
-    """The state as of its beginning remains readable. Time is that of the newest commit of all logs."""
+    """The state at the beginning of the history remains readable. The time is that of the newest commit of all logs."""
     log = await logs.write("idle")
     marks = log.commits.state.marks
     edited = await log.append(Set("v", "first of the history"))
@@ -145,7 +145,7 @@ async def test_one_sweep_examines_few_logs_and_the_next_ones_the_others(
 
 
 async def test_a_log_is_examined_again_only_after_it_has_grown(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or after the next share of the time for which history is kept."""
+    """It is also examined after the next share of the time for which history is kept."""
     log = await logs.write("idle")
     looks = list[str]()
     last = JetStream.last
@@ -183,7 +183,7 @@ async def test_what_cannot_be_read_is_not_purged(logs: Logs) -> None:
 
 
 async def test_a_checkpoint_in_another_log_is_none_of_this_one(logs: Logs) -> None:
-    """A log may name the checkpoint of the log that it began as a copy of."""
+    """A log may name the checkpoint of the change set from which it was created."""
     parent, child = await logs.write("parent"), await logs.log("child")
     async with child.commits.append_lock():
         await child.commits.append(child.commits.draft(Kind.REBASE, checkpoint=parent.commits.state.checkpoint))
@@ -206,13 +206,13 @@ async def test_a_stream_that_was_made_anew_is_examined_anew(logs: Logs, topology
 
 
 async def test_an_owner_and_readers_are_not_disturbed(logs: Logs) -> None:
-    """The owner writes, checkpoints and starts anew, while what is old is purged all the time."""
+    """The owner writes commits and checkpoints, and loads again, while old history is purged all the time."""
     log = await logs.log("busy")
     log.settings = Settings(nats_url="", history_for=FOREVER)
     purger = logs.purger(0)
     purger._interval = timedelta(0)
     done = anyio.Event()
-    book, seen = {0: 0}, list[tuple[int, object]]()  # the value by log sequence, and as readers saw it
+    book, seen = {0: 0}, list[tuple[int, object]]()  # the value by log sequence, and the values that readers saw
 
     async def sweep() -> None:
         while not done.is_set():

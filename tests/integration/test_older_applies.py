@@ -1,4 +1,4 @@
-"""A branch whose older position was applied keeps what it edited after that, also what it had edited back."""
+"""A branch of which an older position was applied keeps its later edits, including those that it had undone itself."""
 
 import pytest
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 async def test_what_was_edited_back_is_applied_after_an_older_position_was(
     js: JetStream, subjects: Subjects, client: RebaserClient, checkpoint: bool
 ) -> None:
-    """A checkpoint does not list a value that was edited back to its base. Then the base moves away from it."""
+    """A checkpoint does not list a value that equals its base again. Then the base moves to another definition."""
     async with serving(js, subjects, Engine(), checkpoint_bytes=4096 if checkpoint else 1 << 20):
         await edit(client, "main", Set("x", 1), Set("y", 2))
         await client.create_branch("ws", "fix", follow="manual")

@@ -1,4 +1,4 @@
-"""The ops port of a server in this process: each fault shows in the probes as the table in operating.md says."""
+"""The ops port of a server in this process: the probes show each fault as the table in operating.md says."""
 
 import socket
 import threading
@@ -29,7 +29,7 @@ WELL = Snapshot("test", "serving", ack_wait=6.0, ping_interval=5.0, spark="ready
 
 @dataclass
 class StateOf:
-    """A state that stays as it is."""
+    """A state that never changes."""
 
     kept: Snapshot
 
@@ -47,7 +47,7 @@ async def port(anyio_backend: str) -> AsyncIterator[int]:
 
 
 class Running:
-    """A server with its ops port. `ahead`: how far (seconds) its clock is ahead of ours."""
+    """A server with its ops port. `ahead` is how far (in seconds) its clock is ahead."""
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
         self.ahead = 0.0
@@ -96,7 +96,7 @@ async def test_trouble_is_told_and_is_no_reason_to_stop_a_rollout(running: Runni
 
 
 async def test_a_server_that_cannot_keep_its_tasks_is_dead(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock goes on by 31 s: with a healthy loop, the next round makes up for it; with a stuck one, none comes."""
+    """The clock advances by 31 s. With a healthy loop, the next round catches up; with a stuck loop, no round comes."""
     running.ahead += 31.0
     await until(running.port, "/livez", 200)
     stuck = anyio.Event()
@@ -117,7 +117,7 @@ async def test_a_server_that_cannot_keep_its_tasks_is_dead(running: Running, mon
 async def test_a_server_that_drains_is_not_ready_from_the_signal_on(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its sweeper takes its time to end, and only then are the tasks given back: the port stays open meanwhile."""
+    """Its sweeper takes time to end, and only then are the tasks given back. The port stays open meanwhile."""
     begun, go_on = anyio.Event(), anyio.Event()
 
     async def slow(_: object, group: Any) -> None:
@@ -151,7 +151,7 @@ async def test_a_blocked_loop_gives_no_answer(port: int) -> None:
     asked, answered = threading.Event(), []
     thread = threading.Thread(target=lambda: answered.append(probe()))
     thread.start()
-    asked.wait()  # blocks the loop, and so does this:
+    asked.wait()  # blocks the loop
     thread.join()
     assert answered == [False]
     assert (await ask(port, "/livez")).status == 200
@@ -174,7 +174,7 @@ async def test_an_unknown_check_is_refused_with_those_that_exist(port: int) -> N
 async def test_a_request_that_is_too_large_is_cut_off(port: int) -> None:
     assert (await ask(port, "/livez", head=f"x: {'x' * (web.MAX_REQUEST - 100)}\r\n")).status == 200
     for head in (f"x: {'x' * web.MAX_REQUEST}\r\n", "x: x\r\n" * web.MAX_REQUEST):
-        with pytest.raises((IndexError, anyio.BrokenResourceError)):  # no status
+        with pytest.raises((IndexError, anyio.BrokenResourceError)):  # no status line
             await ask(port, "/livez", head=head)
     assert (await ask(port, "/livez")).status == 200
 
@@ -189,7 +189,7 @@ async def test_connections_are_bounded_in_number_and_time(monkeypatch: pytest.Mo
         for stream in (*idle, one_more):
             await stream.aclose()
         monkeypatch.setattr(web, "LIFETIME", 0.05)
-        await until(port, "/livez", 200)  # there is room again
+        await until(port, "/livez", 200)  # there is room for connections again
         async with await anyio.connect_tcp("127.0.0.1", port) as slow:
             await slow.send(b"GET /livez HTTP/1.1\r\n")
             with anyio.fail_after(60), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):

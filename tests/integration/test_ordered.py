@@ -1,4 +1,4 @@
-"""The ordered consumer: each message once and in order, from any start, within its bounds; nothing is left behind."""
+"""The ordered consumer: each message once and in order, from any start, within its bounds, with nothing left behind."""
 
 import resource
 from collections.abc import AsyncIterator, Callable
@@ -20,7 +20,7 @@ from tests.support.ordered import count_consumers, fill, ordered_stream, read
 pytestmark = pytest.mark.anyio
 
 MANY = 300
-HEARTBEAT = 0.5  # seconds: silence is noticed after two
+HEARTBEAT = 0.5  # seconds; silence is noticed after two of them
 
 
 @pytest.fixture
@@ -30,14 +30,14 @@ async def stream(js: JetStream, subjects: Subjects) -> AsyncIterator[str]:
 
 
 async def stored_at(js: JetStream, stream: str, sequence: int) -> datetime:
-    """When a message was stored, to the microsecond below."""
+    """Return when a message was stored, rounded down to a microsecond."""
     async with OrderedConsumer(js, stream, f"{stream}.>", start=sequence) as consumer:
         message = await anext(consumer)
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=message.timestamp_ns // 1000)
 
 
 def peak_memory() -> float:
-    """MiB that this process had at most."""
+    """Return the peak memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -53,7 +53,7 @@ async def test_who_leaves_hears_nothing_more_and_the_server_forgets_the_consumer
 
 
 async def test_one_that_was_closed_leaves_nothing_with_the_connection(js: JetStream, stream: str) -> None:
-    """A server makes and closes them for as long as it runs."""
+    """A server creates and closes such consumers as long as it runs."""
     connection = js.connection
 
     def kept() -> list[int]:
@@ -107,7 +107,7 @@ async def test_take_keeps_to_its_bounds_but_always_gives_one(js: JetStream, stre
     ],
 )
 async def test_each_start_begins_where_it_says(js: JetStream, stream: str, start: Any, wanted: list[int]) -> None:
-    """A timedelta: as long after the second message was stored."""
+    """A timedelta means: so long after the second message was stored."""
     await fill(js, stream, 3)
     if isinstance(start, timedelta):
         start += await stored_at(js, stream, 2)
@@ -211,7 +211,7 @@ async def test_what_a_slow_reader_has_no_room_for_waits_in_the_stream(
             await js.stream_info(stream)
         for _ in range(10):
             await js.stream_info(stream)
-        assert len(events.named("ordered_reset")) == 1  # until there is room, no consumer is made
+        assert len(events.named("ordered_reset")) == 1  # no consumer is created until there is room
         while len(got) < MANY:
             await consumer.wait()
             assert consumer.pending <= 10
@@ -231,7 +231,7 @@ async def test_a_slow_reader_that_iterates_gets_all(js: JetStream, stream: str, 
 
 
 async def test_a_reader_who_stops_is_not_flooded(js: JetStream, stream: str, events: Events) -> None:
-    """The server sends no more than flow control allows, so a large backlog needs no reset."""
+    """The server sends no more than flow control allows, so a large backlog causes no reset."""
     await js.publish_all(f"{stream}.k", [b"%d " % number + b"x" * 60_000 for number in range(MANY)])
     async with OrderedConsumer(js, stream, f"{stream}.k") as consumer:
         await consumer.wait()
@@ -240,7 +240,7 @@ async def test_a_reader_who_stops_is_not_flooded(js: JetStream, stream: str, eve
             await consumer.wait()
             assert consumer.pending < MANY // 2
             got += [int(message.data.split()[0]) for message in consumer.take(5)]
-            await js.stream_info(stream)  # time for the server to send what it may
+            await js.stream_info(stream)  # gives the server time to send what it may
     assert got == list(range(MANY))
     assert not events.named("ordered_reset")
 
@@ -263,7 +263,7 @@ async def test_a_consumer_that_is_refused_leaves_no_subscription(js: JetStream, 
 async def test_a_consumer_whose_creation_is_not_answered_is_deleted(
     js: JetStream, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its inbox would keep it alive for as long as the connection lives."""
+    """Its inbox would keep it alive as long as the connection exists."""
     monkeypatch.setattr(requests, "DELETE_BOUND", 60.0)  # on a busy machine, a delete may take longer than usual
     before, create = list(js.connection._subscriptions), js.create_consumer
 
@@ -297,7 +297,7 @@ async def test_thousands_at_once_each_get_their_own(js: JetStream, stream: str, 
             group.start_soon(follow, key, ready.set)
             if key % 100 == 99:
                 await ready.wait()
-        assert len(anyio.get_running_tasks()) <= tasks + count  # the readers' own, and none for the consumers
+        assert len(anyio.get_running_tasks()) <= tasks + count  # those of the readers, and none for the consumers
         print(f"{count} consumers: {anyio.current_time() - began:.1f} s, {peak_memory() - memory:.0f} MiB here")
         for key in range(count):
             await fill(js, stream, 1, start=key, key=str(key))

@@ -1,4 +1,4 @@
-"""An ordered consumer on a connection that is cut and delayed, and loses deliveries, heartbeats and other statuses."""
+"""An ordered consumer on a connection that breaks, delays, and loses deliveries, heartbeats and other statuses."""
 
 import anyio
 import pytest
@@ -18,7 +18,7 @@ BATCH = 5_000
 async def test_whatever_is_lost_late_or_cut_each_message_comes_once_and_in_order(
     js: JetStream, nats_server: EmbeddedNats, subjects: Subjects, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "INACTIVE", 3600)  # what we leave behind, the server does not tidy up
+    monkeypatch.setattr(requests, "INACTIVE", 3600)  # the server removes no consumers by itself
     name = subjects.prefix
     await js.ensure_stream({"name": name, "subjects": [f"{name}.>"], "storage": "memory", "max_consumers": -1})
     faults = Faults(seed=count)
@@ -28,7 +28,7 @@ async def test_whatever_is_lost_late_or_cut_each_message_comes_once_and_in_order
         for start in range(0, count, BATCH):
             await js.publish_all(f"{name}.k", [b"%d" % number for number in range(start, start + BATCH)], window=256)
             quiet = faults.counts["heartbeat"] + (start < 3 * BATCH)
-            # There are heartbeats only while there are no messages.
+            # The server sends heartbeats only while there are no messages.
             while faults.counts["heartbeat"] < quiet:  # noqa: ASYNC110 - the proxy tells nobody
                 await anyio.sleep(0.01)
 
@@ -46,7 +46,8 @@ async def test_whatever_is_lost_late_or_cut_each_message_comes_once_and_in_order
                         next_cut = len(got) + faults.random.randrange(BATCH // 2)
                         faults.counts["cut"] += 1
                         await proxy.cut()
-            while (await js.stream_info(name)).consumers:  # one of a connection that was cut goes with the next
+            # A consumer of a broken connection is deleted with the next one.
+            while (await js.stream_info(name)).consumers:
                 await connection.wait_connected()
     assert got == list(range(count))
     print(f"{count} messages: {dict(faults.counts)}")

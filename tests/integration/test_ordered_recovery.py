@@ -1,4 +1,4 @@
-"""The ordered consumer makes good whatever is lost: messages, heartbeats, connections, servers, streams."""
+"""The ordered consumer recovers from every loss: messages, heartbeats, connections, servers, streams."""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ from tests.support.nats_proxy import Frame, Proxy
 from tests.support.ordered import STREAM, count_consumers, fill, ordered_stream, read
 
 MANY = 300
-HEARTBEAT = 0.5  # seconds: silence is noticed after two
+HEARTBEAT = 0.5  # seconds; silence is noticed after two of them
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +34,7 @@ async def stream(js: JetStream, subjects: Subjects) -> AsyncIterator[str]:
 
 
 def lose_once(matches: Callable[[Frame], bool]) -> Callable[[Frame], bool]:
-    """Lose the first frame that matches."""
+    """Lose the first frame for which `matches` returns true."""
     left = [True]
 
     def lose(frame: Frame) -> bool:
@@ -120,7 +120,7 @@ async def test_any_lost_messages_are_made_good(js: JetStream, lossy: JetStream, 
 async def test_a_start_is_kept_through_resets_before_the_first_message(
     js: JetStream, lossy: JetStream, proxy: Proxy, stream: str, events: Events, start: Any
 ) -> None:
-    """`new` means new when it was opened, not when its consumer was made anew."""
+    """`new` refers to the time when it was opened, not when its consumer was created again."""
     await fill(js, stream, 3)
     proxy.lose = lambda frame: frame.delivery or frame.heartbeat
     async with OrderedConsumer(lossy, stream, f"{stream}.k", start=start, idle_heartbeat=HEARTBEAT) as consumer:
@@ -165,9 +165,10 @@ async def test_a_start_is_kept_if_a_message_is_missed_before_the_consumer_is_con
 
 
 async def test_one_silence_is_one_reset(js: JetStream, stream: str, events: Events) -> None:
-    """A new consumer has as long as the first had to be heard."""
+    """A new consumer gets as much time as the first one to be heard."""
     async with OrderedConsumer(js, stream, f"{stream}.k", idle_heartbeat=60) as consumer:
-        silence, real = int(2 * 60 / TICK), int(30 / TICK)  # ticks; those that may come by themselves meanwhile
+        # Ticks, and the number that may occur by themselves meanwhile.
+        silence, real = int(2 * 60 / TICK), int(30 / TICK)
         with anyio.fail_after(30):
             for resets in (1, 2):
                 for _ in range(silence - real):
@@ -230,7 +231,7 @@ async def test_a_deleted_consumer_is_replaced(js: JetStream, stream: str) -> Non
 
 
 async def test_a_stream_that_went_back_is_told(js: JetStream, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when it was restored from a backup: what is stored next would have sequences that were read already."""
+    """This happens after a restore from a backup: the next messages would have sequences that were read already."""
     await fill(js, stream, 3)
     async with OrderedConsumer(js, stream, f"{stream}.k") as consumer:
         assert await read(consumer, 3) == [0, 1, 2]
@@ -248,7 +249,7 @@ async def test_a_stream_that_went_back_is_told(js: JetStream, stream: str, monke
 async def test_cuts_of_the_connection_lose_and_double_nothing(
     js: JetStream, lossy: JetStream, proxy: Proxy, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "INACTIVE", 3600)  # what we leave behind, the server does not tidy up
+    monkeypatch.setattr(requests, "INACTIVE", 3600)  # the server removes no consumers by itself
     count = 20_000
     await fill(js, stream, count)
     async with OrderedConsumer(lossy, stream, f"{stream}.k") as consumer:
@@ -262,7 +263,7 @@ async def test_cuts_of_the_connection_lose_and_double_nothing(
                 await proxy.cut()
     assert got == list(range(count))
     assert cuts >= 4
-    while await count_consumers(js, stream):  # one of a connection that was cut goes when there is another
+    while await count_consumers(js, stream):  # a consumer of a broken connection is deleted once there is a connection
         await lossy.connection.wait_connected()
 
 

@@ -1,4 +1,4 @@
-"""An owner begins where the one before it ended, and lets go once it is quiet, fenced or told to."""
+"""An owner begins where the one before it ended, and ends when it is idle, fenced or stopped."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -36,7 +36,7 @@ KEY = ChangeSetKey("ws", "cs")
 
 @pytest.fixture
 def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody mends what a last look missed."""
+    """Run no sweeps, which would repair what a recheck missed."""
 
     async def sweep(_: Sweeper) -> int:
         return 0
@@ -48,7 +48,7 @@ def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_the_last_look_finds_the_very_next_request(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It came while the task was being given up, and its own task was refused."""
+    """The request came while the task was being given up, and its own task was refused."""
     release, left = Lease.release, [True]
 
     async def release_and_store(self: Lease) -> None:
@@ -97,7 +97,7 @@ async def test_a_last_look_that_fails_leaves_the_change_set_to_another_owner(
 async def test_who_is_given_a_task_that_had_an_owner_knows_it(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What killed that owner is found by this, and by nothing else."""
+    """Only this shows the next owner that something may have killed the last one."""
     told: list[bool] = []
 
     def detector(*given: Any, redelivered: bool, **more: Any) -> PoisonDetector:
@@ -118,7 +118,8 @@ async def test_who_is_given_a_task_that_had_an_owner_knows_it(
 async def test_the_last_look_finds_a_commit_that_its_owner_has_not_read(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An owner that had lost the task appended it after this one had loaded the log. Its own task was refused."""
+    """An owner that had lost the task appended the commit after this owner had loaded the log. Its own task was
+    refused."""
     release, late = Lease.release, list[int]()
 
     async def append_and_release(self: Lease) -> None:
@@ -152,7 +153,7 @@ class FailsAtFirst(Engine):
 async def test_the_last_look_finds_debt(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
 ) -> None:
-    """Of an owner that yields while its update waits to be tried again."""
+    """The debt is that of an owner that yields while its update waits to be retried."""
     engine = FailsAtFirst()
     async with serving(js, subjects, engine) as server:
         async with anyio.create_task_group() as group:
@@ -169,7 +170,7 @@ async def test_the_last_look_finds_debt(
 async def test_an_owner_that_cannot_copy_a_dead_request_leaves_it_to_the_next_one_when_it_ends(
     js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else it would keep its slot, and decide no request, for as long as there is no room for dead letters."""
+    """Otherwise, it would keep its slot without deciding requests for as long as there is no room for dead letters."""
     refused = anyio.Event()
 
     async def refuse(*_: object) -> None:
@@ -194,7 +195,7 @@ async def test_an_owner_that_cannot_copy_a_dead_request_leaves_it_to_the_next_on
 async def test_an_owner_that_a_request_shows_to_be_fenced_gives_nothing_back(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NATS would take that for the word of the owner that fenced it, and deliver the task a second time."""
+    """NATS would take that for an answer of the owner that fenced it, and deliver the task a second time."""
     given_back: list[float] = []
 
     async def nak(_: Task, delay: float) -> None:
@@ -226,7 +227,7 @@ async def test_an_owner_that_wrote_a_checkpoint_lets_go_once_it_is_quiet(
 
 
 async def test_the_next_owner_knows_what_is_decided(js: JetStream, subjects: Subjects, client: RebaserClient) -> None:
-    """By its sequence: an outcome may be forgotten before its request is deleted."""
+    """The sequence shows it: an outcome may be forgotten before its request is deleted."""
     for number in (1, 2):
         async with serving(js, subjects, Engine()) as server:
             await client.enqueue_updates_with_reply("ws", "cs", [Set("a", number)])

@@ -1,4 +1,5 @@
-"""An owner's requests: read in turns, held where they cannot be read yet, tried again where they break their owner."""
+"""An owner's requests: they are read in turns, held while they are unreadable, and retried if they break their
+owner."""
 
 import anyio
 import pytest
@@ -30,7 +31,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 async def test_the_commit_of_a_large_request_names_the_blob_that_brought_it(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("rebaser.change_set.log.commit_parts.encode_delta")  # nothing is encoded again
+    monkeypatch.delattr("rebaser.change_set.log.commit_parts.encode_delta")  # nothing may be encoded again
     many = [Set(f"v{number}", "x" * 100) for number in range(6_000)]
     async with serving(js, subjects, Engine()):
         reply = await client.enqueue_updates_with_reply("ws", "cs", many)
@@ -45,7 +46,7 @@ async def test_the_commit_of_a_large_request_names_the_blob_that_brought_it(
 async def test_a_request_whose_blob_comes_late_is_applied_then_by_the_server_that_missed_it(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
 ) -> None:
-    """Only one of a newer version is left to other servers."""
+    """Only a request of a newer version is left to other servers."""
     data = encode_updates_blob([Set("a", 1)])
     request = EnqueueUpdatesRequest(RequestId("late"), "ws", "cs", None, address_of(data))
     headers, payload = encode(request)
@@ -64,7 +65,7 @@ async def test_a_request_whose_blob_comes_late_is_applied_then_by_the_server_tha
 async def test_a_dead_request_in_front_of_one_that_is_held_is_copied_and_answered(
     js: JetStream, subjects: Subjects, client: RebaserClient
 ) -> None:
-    """It does not wait for the other, which may be held for hours."""
+    """The dead request does not wait for the other, which may be held for hours."""
     headers, payload = encode(EnqueueUpdatesRequest(RequestId("new"), "ws", "cs", (Set("a", 2),)))
     inbox = js.connection.new_inbox()
     await js.publish(subjects.requests(KEY), b"no request", headers | {REPLY_INBOX: inbox})
@@ -80,7 +81,7 @@ async def test_a_dead_request_in_front_of_one_that_is_held_is_copied_and_answere
 async def test_a_reply_goes_under_the_reply_prefix_and_never_to_an_inbox_of_the_server(
     js: JetStream, subjects: Subjects, events: Events
 ) -> None:
-    """Else whoever may send a request could answer what a server has asked."""
+    """Otherwise, a client that may send requests could answer calls of a server."""
     own, theirs = js.connection.new_inbox(), f"{subjects.root}-replies"
     async with js.connection.subscribe(own) as faked, js.connection.subscribe(f"{theirs}.*") as replies:
         for number, inbox in enumerate((own, f"{theirs}.1")):
@@ -97,7 +98,7 @@ async def test_a_reply_goes_under_the_reply_prefix_and_never_to_an_inbox_of_the_
 async def test_others_have_their_turns_while_a_batch_is_read(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a thousand owners would hold up the loop for as long as all their batches take together."""
+    """Otherwise, a thousand owners would block the loop for as long as all their batches take together."""
     monkeypatch.setattr(cooperative, "TIME_SLICE", 0.0)
     monkeypatch.setattr(processor, "LOOK_AFTER", 0.0)
     real, ticks, seen = RequestReader.read, 0, list[int]()
@@ -125,7 +126,7 @@ async def test_others_have_their_turns_while_a_batch_is_read(
 async def test_what_did_not_fit_into_a_commit_is_decided_next(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing else has to come for it."""
+    """No other message has to arrive for that."""
     monkeypatch.setattr(PoisonDetector, "batchable_prefix", lambda *_: 1)
     for id_ in ("a", "b", "c"):
         headers, payload = encode(EnqueueUpdatesRequest(RequestId(id_), "ws", "cs", (Set(id_, 1),)))

@@ -1,4 +1,4 @@
-"""An owner's updates and checkpoints: one that takes too long holds up no request, and nothing is thrown away."""
+"""An owner's updates and checkpoints: a slow one delays no request, and no finished work is lost."""
 
 import threading
 
@@ -60,12 +60,12 @@ async def test_an_update_that_has_ended_is_not_said_to_be_at_work(
 async def test_a_checkpoint_waits_for_the_update_that_is_due_and_not_for_one_that_fails(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
 ) -> None:
-    """Else the update would wait for the checkpoint, which is longer work than most updates."""
+    """Otherwise, the update would wait for the checkpoint, which takes longer than most updates."""
     engine = Engine()
     heavy = Set("heavy", "x" * 2000)
 
     async def written(times: int) -> int:
-        """At which log sequence."""
+        """Return the log sequence of the checkpoint."""
         with anyio.fail_after(30):
             while len(events.named("checkpoint_written")) < times:
                 await checkpoint()
@@ -87,7 +87,7 @@ async def test_a_checkpoint_waits_for_the_update_that_is_due_and_not_for_one_tha
 async def test_a_full_checkpoint_that_could_not_be_written_is_tried_again(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it replaces is gone: until it stands nobody else can read the change set."""
+    """What the checkpoint replaces is lost: until it is stored, no other reader can load the change set."""
     tries: list[bool] = []
     written = anyio.Event()
     write = rebaser.change_set.log.checkpointer.write
@@ -112,7 +112,8 @@ async def test_planning_that_hangs_is_left_to_itself(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
-    monkeypatch.setattr(thresholds, "now", Thresholds(plan_on_loop_max_elements=0))  # what is little is planned at once
+    # Otherwise, small updates are planned at once.
+    monkeypatch.setattr(thresholds, "now", Thresholds(plan_on_loop_max_elements=0))
     monkeypatch.setattr(rebaser.dvu.update, "plan", lambda *_: over.wait(60))
     try:
         async with serving(js, subjects, Engine(), dvu_timeout=0.05), anyio.create_task_group() as group:
@@ -126,7 +127,7 @@ async def test_planning_that_hangs_is_left_to_itself(
 async def test_a_request_of_a_newer_version_lets_the_running_dvu_finish(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
 ) -> None:
-    """Else each try of a request that nobody can read yet would throw away what the DVU did so far."""
+    """Otherwise, each attempt at an unreadable request would discard the progress of the DVU."""
     engine = Engine()
     async with serving(js, subjects, engine, retry_for=3600):
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), DOUBLE])
@@ -149,7 +150,7 @@ async def test_a_request_of_a_newer_version_lets_the_running_dvu_finish(
 async def test_an_owner_whose_update_is_fenced_ends(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
 ) -> None:
-    """Else it would compute the same update again and again, and nobody would bring the values up to date."""
+    """Otherwise, it would compute the same update again and again, and nobody would update the values."""
     engine = Engine()
     async with serving(js, subjects, engine) as server:
         response = await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), DOUBLE])

@@ -1,4 +1,4 @@
-"""The rights that deploy/docs/operating.md tells operators to give: all that clients and servers need, and no more."""
+"""The rights in deploy/docs/operating.md are exactly those that clients and servers need."""
 
 import re
 import subprocess
@@ -37,17 +37,18 @@ WS, CS = "shop", "main"
 EDITS = [Set("a", 1), Derive("b", "cel", {"a": "a"}, {"expr": "a + 1"})]
 KINDS: tuple[EntryKind, ...] = ("commits", "requests", "dlq")
 RARE = {
-    ("server", "publish", "$JS.API.STREAM.PURGE.OBJ_REBASER_BLOBS"),  # parts of a blob that could not be stored
-    ("server", "publish", "$JS.API.STREAM.MSG.GET.REBASER_DLQ"),  # garbage collection, as the next two
+    # To remove parts of a blob that could not be stored.
+    ("server", "publish", "$JS.API.STREAM.PURGE.OBJ_REBASER_BLOBS"),
+    ("server", "publish", "$JS.API.STREAM.MSG.GET.REBASER_DLQ"),  # garbage collection, like the next two
     ("server", "publish", "$JS.API.CONSUMER.CREATE.REBASER_DLQ.>"),
     ("server", "publish", "$JS.API.CONSUMER.DELETE.REBASER_DLQ.*"),
-    ("server", "publish", "rebaser.requests.*.*"),  # a branch that was applied is asked to go on
+    ("server", "publish", "rebaser.requests.*.*"),  # for the request that settles a branch after an apply
 }
 
 
 @pytest.fixture
 def used(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[tuple[str, str]]]:
-    """(publish or subscribe, subject) of what each user does."""
+    """The rights that each user uses, as pairs of "publish" or "subscribe" and a subject."""
     found: dict[str, set[tuple[str, str]]] = {}
     publish, publish_now, subscribe = Link.publish, Link.publish_now, Link.subscribe
 
@@ -73,13 +74,13 @@ def used(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[tuple[str, str]]]:
 
 
 def block() -> str:
-    """The part of nats.conf in the guide."""
+    """Return the part of nats.conf in the guide."""
     [text] = re.findall(r"^```conf.*\n(authorization \{.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
     return text.replace("$CLIENT_PASSWORD", WORD).replace("$SERVER_PASSWORD", WORD)  # type: ignore[no-any-return]
 
 
 def rights() -> dict[str, set[tuple[str, str]]]:
-    """(publish or subscribe, pattern) that each user of the guide is given."""
+    """Return the rights of each user of the guide, as pairs of "publish" or "subscribe" and a pattern."""
     found = {}
     for user, text in re.findall(r"user: (\w+), (.*?)(?=user: |\Z)", block(), re.DOTALL):
         found[user] = {
@@ -98,7 +99,7 @@ def covers(pattern: str, subject: str) -> bool:
 
 
 class Slow(InProcessEngine):
-    """One whose updates take long enough to tell how far they are."""
+    """An engine that is slow enough for progress to be reported."""
 
     async def evaluate(self, packets: Sequence[bytes], **more: object) -> list[list[bytes]]:
         await anyio.sleep(0.3)
@@ -107,7 +108,7 @@ class Slow(InProcessEngine):
 
 @asynccontextmanager
 async def installation(folder: Path, given: dict[str, set[tuple[str, str]]], **settings: Any) -> AsyncIterator[str]:
-    """A nats-server whose users have the rights `given`, and a server that is one of them."""
+    """Run a nats-server whose users have the rights `given`, and a Rebaser server that is one of them."""
     users = [
         {
             "user": user,
@@ -147,10 +148,10 @@ async def running(url: str, **more: Any) -> AsyncIterator[None]:
 
 
 async def work(client: RebaserClient) -> None:
-    """What a client may do."""
+    """Use everything that a client may do."""
     await client.enqueue_updates_with_reply(WS, CS, EDITS, wait="derived")  # type: ignore[arg-type]
     many = [Set(f"v/{number}", "x" * 1000) for number in range(3000)]
-    for _ in range(3):  # so that a checkpoint takes the place of another
+    for _ in range(3):  # several, so that a checkpoint replaces another
         await client.enqueue_updates_with_reply(WS, CS, many, wait="derived")
     await client.enqueue_updates(WS, CS, [Set("a", 2)])
     async with anyio.create_task_group() as group:
@@ -178,7 +179,7 @@ async def list_dead_letters(client: RebaserClient) -> list[DeadLetter]:
 
 
 async def leave_to_the_server(url: str) -> None:
-    """What nobody woke it for, and what cannot be read; returns when both are dealt with."""
+    """Leave requests without a task and unreadable messages to the server, and return when both are handled."""
     async with Connection.connect(url, user="anybody", password=WORD) as connection:
         js = JetStream(connection)
         await js.publish(f"rebaser.requests.{WS}.nobody", b"unreadable")
@@ -201,7 +202,8 @@ async def test_what_the_guide_allows_is_what_is_needed(
             await work(client)
             await leave_to_the_server(url)
             assert len(await list_dead_letters(client)) == 1
-        async with running(url, ack_sample=50, duplicate_window=60, sweep_interval=5):  # all has to be changed
+        # Other settings, so that every stream is updated.
+        async with running(url, ack_sample=50, duplicate_window=60, sweep_interval=5):
             pass
     assert not denied
     unused = {
@@ -227,7 +229,8 @@ async def test_what_the_guide_allows_is_what_is_needed(
 async def test_a_right_that_is_missing_is_named_at_once(
     missing: tuple[str, str], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "_spark", lambda *_: Slow())  # or all is derived before a client has to wait for it
+    # Otherwise, everything would be computed before a client has to wait for it.
+    monkeypatch.setattr(context, "_spark", lambda *_: Slow())
     given = rights()
     given["client"] = given["client"] - {missing}
 
@@ -252,7 +255,7 @@ async def test_a_right_that_is_missing_is_named_at_once(
 
 
 def needs(command: str) -> tuple[str, set[tuple[str, str]]]:
-    """The user of the guide whose rights a command needs, and the rights that it needs in addition."""
+    """Return the user of the guide whose rights a command needs, and the rights that it needs in addition."""
     [[user, more]] = re.findall(
         rf"^\| .*`rebaser {command}`.* \| the rights of a (\w+)(.*) \|$", GUIDE.read_text(), re.MULTILINE
     )
@@ -310,7 +313,7 @@ PROBES = {"client": client_probes, "server": server_probes}
 UNPROBED = {
     ("client", "subscribe", "$JS.EVENT.METRIC.CONSUMER.ACK.REBASER_TASKS.rebaser-tasks"),  # for status --acks only
     ("client", "publish", "$JS.API.CONSUMER.INFO.REBASER_TASKS.rebaser-tasks"),  # as above
-    ("client", "subscribe", "_INBOX.>"),  # with all that is asked
+    ("client", "subscribe", "_INBOX.>"),  # used with every call
     ("server", "subscribe", "_INBOX.>"),  # as above
     ("server", "publish", "rebaser.progress.*.*"),
     *(("server", "publish", f"$JS.API.STREAM.PURGE.{name}") for name in ("REBASER_COMMITS", "OBJ_REBASER_BLOBS")),
@@ -370,7 +373,7 @@ async def test_what_nobody_waits_for_is_told_in_the_log(tmp_path: Path, events: 
     ):
         for _ in range(3):
             await connection.publish("x.Y")
-        with pytest.raises(NoRespondersError):  # all was dealt with
+        with pytest.raises(NoRespondersError):  # all waiting work was done
             await connection.request("nobody")
         with pytest.raises(NotAllowed, match=r"publish to x\.Z"):
             await JetStream(connection).publish("x.Z", b"")

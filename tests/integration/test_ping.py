@@ -1,4 +1,4 @@
-"""What a ping may cost a server: anybody who may ping chooses where the answer goes."""
+"""The cost of a ping for a server is bounded: any sender of a ping chooses where the answer goes."""
 
 import itertools
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""One server of the fleet sweeps; if it leaves or dies, another does."""
+"""One server of the fleet sweeps; if it stops or dies, another one takes over."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def sweeping(url: str, subjects: Subjects) -> AsyncIterator[tuple[Sweeper, anyio.CancelScope]]:
-    """A sweeper on a connection of its own. What is yielded ends it in good order."""
+    """Run a sweeper on a connection of its own, and yield it with a scope that ends it in good order."""
     async with Connection.connect(url, name="sweeper") as connection, anyio.create_task_group() as group:
         sweeper = new_sweeper(JetStream(connection), subjects)
         group.start_soon(sweeper.run)
@@ -122,7 +122,7 @@ async def test_when_the_pinned_one_dies_another_sweeps(
         second = two if first is one else one
         dead = first._js.connection
         monkeypatch.setattr(dead, "_open_again", lambda _: anyio.sleep_forever())
-        await dead._close()  # for good, and no goodbye: nothing is given back, nobody is unpinned
+        await dead._close()  # without giving anything back
         assert await until_one_is_pinned(second) is second
         await js.publish(subjects.requests(A), b"")
         await until_task(js, subjects, A)

@@ -1,4 +1,4 @@
-"""What counts against a request that was being tried when its owner ended, and what does not."""
+"""What counts as a death against a request that was being tried when its owner ended, and what does not."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from rebaser_core.streams.topology import TopologyOptions, streams
 from rebaser_core.updates import Set
 from tests.support.poison import KEY, Fleet, Owner
 
-ONE_ATTEMPT = 500  # bytes: room for one `attempt` commit and not for two
+ONE_ATTEMPT = 500  # bytes; room for one `attempt` commit, not for two
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
@@ -34,7 +34,7 @@ def fleet(js: JetStream, subjects: Subjects) -> Fleet:
 
 
 def dies() -> None:
-    """No exception of ours: nothing that an owner would tidy up after."""
+    """End the owner without any cleanup."""
     raise ZeroDivisionError
 
 
@@ -49,7 +49,7 @@ def broken(act: Callable[[], None]) -> Callable[..., DecidedBatch]:
 async def end_in_a_try(
     fleet: Fleet, act: Callable[[], None], error: type[BaseException], *, redelivered: bool = True
 ) -> None:
-    """An owner that takes over and ends while it decides the first request in line."""
+    """Start an owner after a takeover, and let it end while it decides the first waiting request."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processing, "decide", broken(act))
         async with fleet.owner(redelivered=redelivered) as owner:
@@ -65,7 +65,7 @@ async def test_an_owner_of_a_fresh_task_announces_nothing(fleet: Fleet) -> None:
 
 
 async def test_after_a_takeover_one_batch_goes_one_by_one_and_the_rest_together(fleet: Fleet) -> None:
-    """No more than a batch was in the hands of the last owner (3 requests here)."""
+    """The last owner had at most one batch in its hands (3 requests here)."""
     await fleet.send("a", "b", "c", "d", "e")
     async with fleet.owner(redelivered=True) as owner:
         assert await owner.decide_all() == []
@@ -134,7 +134,7 @@ async def test_an_outage_or_a_shutdown_in_a_try_counts_for_nothing(fleet: Fleet)
 
 
 async def limit_log(fleet: Fleet, room: int | None) -> None:
-    """Leave `room` bytes in the stream of all logs; None: as many as are needed."""
+    """Leave `room` bytes in the stream of all logs; None: no limit."""
     used = (await fleet.js.stream_info(fleet.subjects.commits_stream)).bytes
     options = TopologyOptions(commits_max_bytes=-1 if room is None else used + room)
     [logs] = [one for one in streams(fleet.subjects, options) if one["name"] == fleet.subjects.commits_stream]
@@ -224,7 +224,7 @@ async def test_a_shutdown_counts_for_nothing_though_another_commit_is_under_way(
 
 
 async def test_a_try_that_hung_counts_though_its_owner_lives_on(fleet: Fleet) -> None:
-    """It stood still until its lease ran out, and then found that no other server had taken over."""
+    """The owner was paused until its lease ended, and then found that no other server had taken over."""
     await fleet.send("bad", "good")
     for number in (1, 2):
         with pytest.MonkeyPatch.context() as patch, anyio.CancelScope() as scope:
@@ -239,7 +239,7 @@ async def test_a_try_that_hung_counts_though_its_owner_lives_on(fleet: Fleet) ->
 
 
 async def test_an_owner_that_lost_its_lease_before_a_try_blames_nothing(fleet: Fleet) -> None:
-    """It wakes from a standstill, and the try that comes next in its task is cancelled already."""
+    """The owner continues after a pause, and its next attempt is cancelled before it begins."""
     await fleet.send("good")
     async with fleet.owner(redelivered=True, hung=True) as owner:
         with anyio.CancelScope() as scope:
@@ -252,7 +252,7 @@ async def test_an_owner_that_lost_its_lease_before_a_try_blames_nothing(fleet: F
 
 
 async def test_what_came_twice_spares_no_request_behind_it(fleet: Fleet) -> None:
-    """Every owner answers it again and dies of what follows, as long as that is not announced."""
+    """Without recorded attempts, every owner would answer the copy again and die of the next request."""
     await fleet.send("once")
     async with fleet.owner(redelivered=False) as owner:
         assert await owner.decide_all() == []
@@ -277,13 +277,13 @@ async def test_what_came_twice_spares_no_request_behind_it(fleet: Fleet) -> None
 
 
 async def cancelled(scope: anyio.CancelScope) -> None:
-    """The owner is stopped while the request is being read."""
+    """Stop the owner while it reads the request."""
     scope.cancel()
     await anyio.sleep_forever()
 
 
 async def test_a_held_request_is_no_suspect(fleet: Fleet) -> None:
-    """It waits for a newer server, over many takeovers; that is bounded by time, not by their number."""
+    """The request waits for a newer server over many takeovers; time bounds that wait, not their number."""
     await fleet.send("new", X_MESSAGE_VERSION="99")
     for number in range(1, 6):
         async with fleet.owner(redelivered=True) as owner:
@@ -307,7 +307,7 @@ async def test_a_suspect_that_has_to_wait_stays_one(fleet: Fleet) -> None:
 
 
 async def test_a_process_tries_one_suspect_at_a_time(fleet: Fleet) -> None:
-    """So that its death can be laid to one request: an innocent one is not counted along with a guilty one."""
+    """Then the death of the process belongs to one request, and is not counted against an innocent one."""
     await fleet.send("suspect")
     await end_in_a_try(fleet, dies, ZeroDivisionError)
     lock = fleet.context.suspect_request_lock
@@ -349,7 +349,7 @@ async def test_poison_that_was_sent_twice_is_read_by_nobody_once_it_is_known(fle
 
 
 async def test_redriven_poison_that_nobody_deleted_yet_is_read_by_nobody(fleet: Fleet) -> None:
-    """Its owner died when it was decided; the next one copies it to the dead letters, and deletes it."""
+    """Its owner died after deciding it; the next one copies it to the dead letters, and deletes it."""
     await fleet.send("bad", Nats_Msg_Id=f"{KEY}.bad#1", X_Redrive="1")
     for _ in range(2):
         await end_in_a_try(fleet, dies, ZeroDivisionError)
@@ -368,7 +368,7 @@ async def test_redriven_poison_that_nobody_deleted_yet_is_read_by_nobody(fleet: 
 
 @pytest.mark.parametrize("redrive", ["0", "1"])
 async def test_a_queue_of_requests_for_a_newer_server_waits_once_not_for_each(fleet: Fleet, redrive: str) -> None:
-    """What stood behind the first one waited with it, whoever owns the change set by then."""
+    """The requests behind the first one waited with it, whoever owns the change set by then."""
     await fleet.send("new1", "new2", "new3", "new4", X_MESSAGE_VERSION="99", X_Redrive=redrive)
     await fleet.send("old")
     fleet.now_ms = time.time_ns() // 1_000_000
@@ -382,7 +382,7 @@ async def test_a_queue_of_requests_for_a_newer_server_waits_once_not_for_each(fl
     async with fleet.owner(redelivered=False) as owner:
         assert await owner.decide_all() == ["unsupported_version"] * 3
         assert owner.commits.state.cells.keys() == {"old"}
-    fleet.now_ms += 60_000  # long ago: there may be a newer server by now
+    fleet.now_ms += 60_000  # long ago, so there may be a newer server by now
     await fleet.send("new5", X_MESSAGE_VERSION="99")
     async with fleet.owner(redelivered=False) as owner:
         with pytest.raises(QueueBlocked) as blocked:

@@ -1,4 +1,4 @@
-"""What shares a commit, and when a dead request is answered."""
+"""Which requests share a commit, and when a dead request is answered."""
 
 import time
 from contextlib import nullcontext
@@ -39,7 +39,7 @@ def fleet(js: JetStream, subjects: Subjects) -> Fleet:
 
 
 async def send_blob(fleet: Fleet, id_: str, data: bytes, inbox: str | None = None) -> None:
-    """A request whose updates are in a blob of `data`."""
+    """Send a request whose updates are in a blob of `data`."""
     await fleet.context.blobs.put(data)
     headers, payload = encode(
         EnqueueUpdatesRequest(RequestId(id_), KEY.workspace, KEY.change_set, None, address_of(data))
@@ -57,7 +57,7 @@ async def send_request(fleet: Fleet, id_: str, *updates: Update, recompute: Reco
 
 
 async def test_each_commit_tells_the_sweeper_whether_an_update_is_owed(fleet: Fleet) -> None:
-    """Else a change set whose owner died is either left stale, or woken again and again for nothing."""
+    """Otherwise, a change set whose owner died would stay stale, or would be woken again and again for nothing."""
     engine, owed = Engine(), list[bool]()
     engine.go.set()
     context = replace(fleet.context, engine=cast("Any", engine))
@@ -124,13 +124,13 @@ async def test_a_large_blob_fills_its_own_commit_and_no_later_one(fleet: Fleet) 
 
 
 async def test_what_a_dead_owner_decided_but_did_not_delete_is_done_with_before_the_suspects(fleet: Fleet) -> None:
-    """Also if it takes several batches: nobody else looks at these requests until the sweeper does."""
+    """This holds even if there are several batches: no other process handles these requests before the next sweep."""
     subject = fleet.subjects.requests(KEY)
     for id_ in ("first", "second"):  # no batch has room for both
         await send_blob(fleet, id_, encode_updates_blob([Set(id_, "x" * 2 * ROOM)]))
     async with fleet.owner(redelivered=False) as owner:
         assert await owner.decide_all() == []
-    fleet.context.deleter.clear()  # it dies
+    fleet.context.deleter.clear()  # the owner dies
     await fleet.send("suspect")
     async with fleet.owner(redelivered=True) as owner:
         async with OrderedConsumer(fleet.js, fleet.subjects.requests_stream, subject) as consumer:
@@ -146,7 +146,7 @@ async def test_what_a_dead_owner_decided_but_did_not_delete_is_done_with_before_
 
 
 async def test_a_reply_that_cannot_be_sent_holds_up_nothing(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decision is in the log: its client finds it there when it sends the request again."""
+    """The decision is in the log, where the client gets it when it sends the request again."""
     connection = fleet.js.connection
     publish, lost = connection.publish_soon, list[str]()
 
@@ -193,7 +193,7 @@ async def test_all_are_answered_however_much_waits_to_be_sent(fleet: Fleet, monk
         publish(subject, *given, **more)
         if subject == inbox:
             said.append("reply")
-        return subject != inbox or len(said) > 1  # only the first one said that too much waits
+        return subject != inbox or len(said) > 1  # Only the first answer said that too many messages wait.
 
     async def flushed() -> None:
         said.append("flush")
@@ -229,10 +229,10 @@ async def test_an_update_is_owed_wherever_in_a_large_request_the_edit_stands_tha
 
 
 async def test_a_copy_of_a_decided_request_holds_nobody_up_though_its_blob_is_gone(fleet: Fleet) -> None:
-    """What it asks for does not matter any more: its outcome is in the log."""
+    """The content does not matter any more: the outcome is in the log."""
     data = encode_updates_blob([Set("a", 1)])
     await send_blob(fleet, "once", data)
-    await fleet.send("beside")  # so that the log has what the blob says, and does not name it
+    await fleet.send("beside")  # so that the log has the content of the blob, and does not name it
     async with fleet.owner(redelivered=False) as owner:
         await owner.decide_all()
     await send_blob(fleet, "once", data)
@@ -259,7 +259,7 @@ async def test_a_dead_request_sent_again_is_answered_when_its_copy_is_stored(fle
             assert len([await anext(replies) for _ in range(2)]) == 2
             await fleet.context.deleter.flush()
             assert await fleet.js.last(fleet.subjects.requests_stream, fleet.subjects.requests(KEY)) is None
-            await owner.processor.process([again])  # from now on at once
+            await owner.processor.process([again])  # at once from now on
             await anext(replies)
 
 
@@ -284,7 +284,8 @@ async def test_a_request_under_the_id_of_another_is_copied_before_it_is_answered
 
 
 async def test_what_stood_behind_a_request_that_was_given_up_waits_no_longer(fleet: Fleet) -> None:
-    """A newer server could have come for it in that time; else each of many would hold up the queue for as long."""
+    """A newer server could have come in that time. Otherwise, each of many requests would hold the queue for as
+    long."""
     fleet.now_ms = time.time_ns() // 1_000_000
     await fleet.send("new", "newer", X_MESSAGE_VERSION="99")
     async with fleet.owner(redelivered=False) as owner:
@@ -325,7 +326,7 @@ async def test_a_commit_is_not_before_the_last_of_its_requests_however_late_the_
         assert owner.commits.state.outcomes[RequestId("last")].at_ms == last.timestamp_ns // 1_000_000
 
 
-HOUR = 3_600_000  # ms, and more than the retry window
+HOUR = 3_600_000  # milliseconds; more than the retry window
 
 
 @pytest.mark.parametrize(
@@ -334,7 +335,7 @@ HOUR = 3_600_000  # ms, and more than the retry window
 async def test_a_request_sent_twice_is_decided_once_however_wrong_the_clocks(
     fleet: Fleet, first: int, then: int
 ) -> None:
-    """What is remembered depends on when NATS stored the requests alone."""
+    """How long outcomes are remembered depends only on the times at which NATS stored the requests."""
     fleet.now_ms = time.time_ns() // 1_000_000 + first
     await fleet.send("once")
     async with fleet.owner(redelivered=False) as owner:
@@ -352,7 +353,7 @@ async def test_a_request_sent_twice_is_decided_once_however_wrong_the_clocks(
 async def test_requests_that_are_too_many_for_one_commit_take_several(
     fleet: Fleet, js: JetStream, subjects: Subjects
 ) -> None:
-    """Messages of 4 KiB are kept in the commit, so that some 250 of them are more than NATS accepts."""
+    """Messages of 4 KiB are kept in the commit, so about 250 of them are more than NATS accepts."""
     settings = fleet.context.settings.model_copy(update={"batch_max_requests": 1_000})
     fleet.context = replace(fleet.context, settings=settings)
     ids = [f"r{number}" for number in range(400)]

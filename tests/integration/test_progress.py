@@ -1,4 +1,4 @@
-"""An update that takes its time tells how far it is: in the log, to watchers, to `rebaser status`, `rebaser tail`."""
+"""A long update reports its progress: in the log, to watchers, to `rebaser status`, and to `rebaser tail`."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -35,7 +35,7 @@ GRAPH: list[Update] = [
 
 
 class Engine:
-    """Has the results of the first packet at once, and of the others when it may `go` on."""
+    """Returns the results of the first packet at once, and those of the others after `go`."""
 
     state = "ready"
     load = ((0, 0), (0, 0))
@@ -64,7 +64,7 @@ async def engine() -> Engine:
 async def server(
     js: JetStream, subjects: Subjects, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Server]:
-    """Its updates are cut into a packet for each value."""
+    """A server whose updates have a packet for each value."""
     monkeypatch.setattr(thresholds, "now", Thresholds(packet_bytes=1, task_min_elements=1))
     context = context_of(js, subjects, Settings(server_id="test", progress_every=EVERY), engine)
     made, ready = Server(context), anyio.Event()
@@ -86,7 +86,7 @@ async def first_told(client: RebaserClient, matches: Callable[[DvuProgress], boo
 
 
 async def first_line(*arguments: str, env: dict[str, str], kind: str) -> dict[str, Any]:
-    """The first object of that kind that a command prints; then it is stopped."""
+    """Return the first object of that kind that a command prints, and stop the command."""
     async with await anyio.open_process(command(*arguments), cwd=ROOT, env=env, stderr=None) as process:
         assert process.stdout is not None
         lines = BufferedByteReceiveStream(process.stdout)
@@ -115,7 +115,7 @@ async def test_it_is_told_to_everybody_who_looks_and_to_nobody_afterwards(
         assert (line["covers"], line["done"], line["total"], line["sequence"]) == (commit, 1, 4, None)
 
         update = None
-        while update is None:  # a busy server may be late to answer
+        while update is None:  # a busy server may answer late
             [shown] = await rebaser_json("status", nats_url=nats_url, prefix=subjects.prefix)
             [change_set] = shown["changeSets"]
             update = change_set["update"]

@@ -1,4 +1,4 @@
-"""Change sets that are protected or closed: what they refuse, until when, through checkpoints and reopenings."""
+"""Protected or closed change sets: which requests they refuse, until when, across checkpoints and reopenings."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Pulling for credits, through everything that can happen to a pull."""
+"""Pulling with credits, whatever happens to a pull."""
 
 import anyio
 import pytest
@@ -20,7 +20,7 @@ async def add(js: JetStream, subjects: Subjects, *names: str) -> None:
 
 
 async def take(js: JetStream, pull: PullConsumer, count: int) -> list[str]:
-    """Change sets of the next `count` tasks, each acked."""
+    """Take the next `count` tasks, ack each, and return their change sets."""
     names = []
     for _ in range(count):
         message = await anext(pull)
@@ -30,7 +30,7 @@ async def take(js: JetStream, pull: PullConsumer, count: int) -> list[str]:
 
 
 async def waiting(js: JetStream, subjects: Subjects, count: int) -> None:
-    """Return when the server knows of `count` pulls that wait."""
+    """Return when the server has `count` waiting pulls."""
     while (await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)).num_waiting != count:
         await anyio.lowlevel.checkpoint()
 
@@ -120,7 +120,7 @@ async def test_missed_heartbeats_make_it_pull_again(
     async with tasks(lossy, subjects, idle_heartbeat=0.5) as pull:
         pull.add_credit(2)
         await events.wait_for(lambda entry: entry["event"] == "pull_heartbeats_missed")
-        await waiting(js, subjects, 1)  # the old one is given up for good
+        await waiting(js, subjects, 1)  # the old pull has ended for good
         await add(js, subjects, "a", "b", "c")
         assert await take(js, pull, 2) == ["a", "b"]
         assert (await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)).num_pending == 1
@@ -200,7 +200,7 @@ async def test_stopping_gives_back_what_was_not_taken_and_ends_the_iteration(js:
         await first.stop()
         assert [message async for message in first] == []
         second.add_credit(10)
-        # The ack wait is 10 s: without a nak they would not come for that long.
+        # The ack wait is 10 s: without a nak, they would not be redelivered for that long.
         messages = [await anext(second) for _ in range(2)]
         assert sorted(message.subject.split(".")[-2] for message in messages) == ["b", "c"]
         assert {message.delivered for message in messages} <= {1, 2}

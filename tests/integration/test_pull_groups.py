@@ -1,4 +1,5 @@
-"""Priority groups (ADR-42): who of several that pull is served, and how a pin comes, goes and is taken over."""
+"""Priority groups (ADR-42): which of several pulling clients is served, and how a pin begins, ends and is taken
+over."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -18,7 +19,7 @@ SECOND = 1_000_000_000
 
 @pytest.fixture
 async def stream(js: JetStream, subjects: Subjects) -> AsyncIterator[str]:
-    """A stream of `<its name>.>`."""
+    """A stream on `<its name>.>`."""
     name = subjects.prefix
     await js.ensure_stream({"name": name, "subjects": [f"{name}.>"], "storage": "memory", "num_replicas": 1})
     yield name
@@ -58,7 +59,7 @@ async def test_overflow_helps_only_when_enough_waits(js: JetStream, stream: str)
             first.add_credit(1)
             assert await take(js, first) == "a"
         await add(js, stream, "c", "d")
-        assert await take(js, helper) == "b"  # three wait: b, c, d
+        assert await take(js, helper) == "b"  # three messages wait: b, c, d
         info = await js.consumer_info(stream, "c")
         assert info.num_pending == 2
 
@@ -127,7 +128,7 @@ async def test_one_is_pinned_until_an_operator_unpins_it(js: JetStream, stream: 
         await add(js, stream, "d", "e")
         assert [await take(js, two), await take(js, two)] == ["d", "e"]
         assert (await js.consumer_info(stream, "c")).priority_groups[0].pinned_client_id not in ("", pin)
-        await waiting(js, stream, 1)  # one pulls again, without the pin it lost
+        await waiting(js, stream, 1)  # it pulls again, without the pin that it lost
         assert sorted(told) == ["one pinned", "one unpinned", "two pinned"]
         await js.unpin(stream, "c", GROUP)
         await add(js, stream, "f")
@@ -239,7 +240,7 @@ async def test_what_the_document_forbids_to_update_stays(
     for change in (js.update_consumer, js.create_or_update_consumer):
         with pytest.raises(ConfigError, match="priority groups cannot be changed"):
             await change(stream, wanted)
-    if wanted is not PLAIN:  # what is not named stays
+    if wanted is not PLAIN:  # other fields stay
         with pytest.raises(ConfigError, match="priority groups cannot be changed"):
             await js.ensure_consumer(stream, wanted)
     assert (await js.consumer_info(stream, "c")).config == before

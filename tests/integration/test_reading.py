@@ -1,4 +1,4 @@
-"""Reading a request ends: what takes too long is an outage if it is the store's doing, else a failed try."""
+"""Reading a request ends in bounded time: if the blob store is slow, as an outage, otherwise as a failed attempt."""
 
 import threading
 from types import SimpleNamespace
@@ -53,7 +53,7 @@ async def test_a_blob_store_that_does_not_answer_is_an_outage() -> None:
 
 
 async def test_all_that_a_request_says_is_read() -> None:
-    """Its digest is that of all of it: another request under the same id is told from the same one sent again."""
+    """The digest covers everything, so that another request under the same id is distinguished from a copy."""
 
     def sent(updates: tuple[Update, ...] | None, from_: str | None, recompute: Recompute | None) -> Message:
         address = None if updates else ADDRESS
@@ -78,7 +78,7 @@ async def test_all_that_a_request_says_is_read() -> None:
 
 @pytest.mark.parametrize("version", ["2", "99"])
 async def test_a_request_that_cannot_be_read_still_says_how_often_it_was_redriven(version: str) -> None:
-    """Otherwise its answer would be taken for that of an earlier try."""
+    """Otherwise, its answer would be taken for the answer to an earlier attempt."""
     broken = message()
     broken = Message(
         broken.subject, broken.reply, b"no request", {**(broken.headers or {}), "X-MESSAGE-VERSION": version}
@@ -141,4 +141,4 @@ async def test_a_request_with_a_definition_that_gives_what_its_function_does_not
     assert read.error is not None
     assert read.error.message == f"update {count} of 't': round has no parameter 'digit'; did you mean digits?"
     assert (read.error.code, read.updates, read.request_id) == ("invalid_definition", (), "r")
-    assert read.digest  # so that the mended request under the same id is told that it needs another
+    assert read.digest  # so that the repaired request under the same id gets the error that it needs another id

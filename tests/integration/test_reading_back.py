@@ -1,4 +1,5 @@
-"""Nothing is appended that its writer cannot read back: the log stays as it was, and whoever caused it pays alone."""
+"""Nothing is appended that its writer cannot read back: the log stays unchanged, and only the causing request is
+affected."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -54,7 +55,7 @@ async def append(commits: CommitLog, delta: Delta, kind: Kind = Kind.REBASE) -> 
 
 
 async def is_untouched(context: Context, commits: CommitLog) -> bool:
-    """Whether nothing is on the log but the first commit, and the owner goes on from there."""
+    """Return whether the log has only the first commit, and the owner can continue from there."""
     last = (await context.reader.load(KEY)).state.last
     return commits.state.last == last == 1 and await append(commits, (Set("c", 3),)) == 2
 
@@ -141,7 +142,7 @@ async def test_an_update_whose_results_do_not_read_back_is_tried_again(
 
 @pytest.fixture
 def garbled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No commit that applies the request `bad` reads back."""
+    """Make every commit that applies the request `bad` unreadable."""
 
     def encode(commit: Commit) -> Written:
         bad = any(one.request_id == "bad" for one in commit.requests) and bool(commit.delta)
@@ -156,7 +157,7 @@ def garbled(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_request_whose_commit_does_not_read_back_pays_alone(
     js: JetStream, subjects: Subjects, queued: tuple[str, ...]
 ) -> None:
-    """Its neighbours are applied; it is tried as often as whatever fails for reasons of ours, and dead then."""
+    """Its neighbours are applied. The request is tried as often as after other internal failures, and is dead then."""
     fleet = Fleet(js, subjects)
     await fleet.send(*queued)
     for _ in range(fleet.context.settings.max_attempts):

@@ -1,4 +1,4 @@
-"""Branches take over what their targets did: through real servers, from logs and from states."""
+"""Branches take over the edits of their targets with real servers, from logs and from states."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ async def code_of(client: RebaserClient, name: str, action: Rebase | Apply) -> s
 
 
 async def conflicts(client: RebaserClient, name: str) -> list[BranchConflict]:
-    """The conflicts, read from commits, which are those in the state."""
+    """Return the conflicts that are read from commits, and check that they equal those in the state."""
     info, found = await client._branches.conflicts(ChangeSetKey("ws", name))
     state = await client.state("ws", name)
     assert state.branch is not None
@@ -129,7 +129,7 @@ async def test_a_branch_takes_over_what_its_target_did_and_keeps_its_own_edits(
             assert await code_of(client, "main", Apply("fix", allow_stale=True)) == "unresolved"
             seen = await edit(client, "fix", Set("a", 12), expect_at=again.commit)
             assert [one.id for one in await conflicts(client, "fix")] == ["c"]
-            await edit(client, "fix", Set("c", 31))  # its author never saw the conflict
+            await edit(client, "fix", Set("c", 31))  # its author has not seen the conflict
             assert [one.id for one in await conflicts(client, "fix")] == ["c"]
             with pytest.raises(RequestRejected, match="came into conflict"):
                 await edit(client, "fix", Set("c", 32), expect_at=found.commit - 1)
@@ -192,7 +192,7 @@ async def test_the_log_of_the_target_is_gone(
 
     def watched(*given: object) -> object:
         compared.append(1)
-        return compare(*given)  # type: ignore[arg-type] # what it was given
+        return compare(*given)  # type: ignore[arg-type] # the same arguments
 
     async with serving(js, subjects, engine, checkpoint_bytes=1024, history_for=0.001):
         await edit(client, "main", Set("a", 1), Set("b", 2))
@@ -212,7 +212,7 @@ async def test_the_log_of_the_target_is_gone(
 
 
 async def _purge(client: RebaserClient, name: str, at: object) -> None:
-    """Edit until the log of `name` is purged behind position `at`."""
+    """Edit until the log of `name` is purged beyond position `at`."""
     key = ChangeSetKey("ws", name)
     for number in range(100):
         oldest = await client._reader.oldest_readable(key)
@@ -257,7 +257,7 @@ async def test_a_purge_overtakes_reads_that_name_no_position(
                 await client.create_branch("ws", f"of_{number}")
                 assert (await stands(client, f"of_{number}"))["a"] == number
                 if expected in overtaken:
-                    break  # else a checkpoint had just been written, so there was nothing to copy
+                    break  # otherwise, a checkpoint was written just before, so there was nothing to copy
             monkeypatch.setattr("rebaser_client.log.branches.read_changes", slow_changes)
             expected = "diff"
             assert [one.id for one in (await client.changes("ws", "fix")).changes] == ["b", "text_fix"]
@@ -391,7 +391,7 @@ async def test_an_apply_is_answered_only_once_its_branch_was_asked_to_go_on(
         if failures:
             failures.pop()
             raise TransientError("NATS does not answer")
-        await ask(*given)  # type: ignore[arg-type] # what it was given
+        await ask(*given)  # type: ignore[arg-type] # the same arguments
 
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1))
@@ -430,5 +430,5 @@ async def test_an_apply_is_answered_though_its_branch_cannot_be_asked_to_go_on(
         await edit(client, "fix", Set("a", 2))
         applied = commit_of(await client.apply("ws", "fix"))
         assert await code_of(client, "main", Apply("fix", allow_stale=True)) == "behind"
-        assert (await rebase(client, "fix")).position >= applied  # this does the same
+        assert (await rebase(client, "fix")).position >= applied  # has the same effect
         assert (await info(client, "fix")).status == "applied"

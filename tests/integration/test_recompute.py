@@ -1,4 +1,4 @@
-"""What is to be recomputed is owed like anything else: it outlives its owner, and is asked for once."""
+"""A requested recompute is owed like any update: it outlives its owner, and is done once."""
 
 import anyio
 import pytest

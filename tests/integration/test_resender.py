@@ -1,4 +1,4 @@
-"""Answers, and confirmations of what was stored, that get lost: the client asks again under the same id, and seldom."""
+"""Answers and confirmations that get lost: the client sends the request again under the same id, and not often."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -21,7 +21,7 @@ from tests.support.nats_proxy import Frame, Proxy, proxied
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
 KEY = ChangeSetKey("ws", "cs")
-BOUND = 30  # seconds; only against hanging
+BOUND = 30  # seconds; a bound against hanging
 
 
 @pytest.fixture
@@ -32,13 +32,13 @@ async def client(proxy: Proxy, subjects: Subjects) -> AsyncIterator[RebaserClien
 
 @pytest.fixture
 async def queue(js: JetStream, subjects: Subjects) -> AsyncIterator[OrderedConsumer]:
-    """What an owner gets to see."""
+    """The consumer with which an owner reads the queue."""
     async with OrderedConsumer(js, subjects.requests_stream, subjects.requests(KEY)) as consumer:
         yield consumer
 
 
 class Looks:
-    """Counts the client's looks at the queue, and those of them that were not due yet."""
+    """Counts the client's reads of the queue, and those that were not due yet."""
 
     def __init__(self, look_at: Callable[..., Awaitable[None]]) -> None:
         self._check_queue = look_at
@@ -95,14 +95,14 @@ async def test_a_request_that_left_the_queue_unanswered_is_sent_again_and_one_th
             first = await anext(queue)
             await looks.reach(3)
             assert (await js.stream_info(stream)).messages == 1
-            await js.purge(subjects.tasks_stream, subjects.task(KEY))  # its owner has gone
+            await js.purge(subjects.tasks_stream, subjects.task(KEY))  # its owner has ended
             await js.delete_message(stream, first.stream_sequence)
             again = await anext(queue)
             while await js.last(subjects.tasks_stream, subjects.task(KEY)) is None:  # noqa: ASYNC110 - nothing tells when
                 await anyio.sleep(0.01)
             assert again.data == first.data
             assert again.headers[REPLY_INBOX] == first.headers[REPLY_INBOX]
-            await js.delete_message(stream, again.stream_sequence)  # nor was the second answer heard
+            await js.delete_message(stream, again.stream_sequence)  # the second answer was lost, too
             third = await anext(queue)
             await answer(js, third.headers[REPLY_INBOX])
     assert [answer.status for answer in answers] == [Success(0, 7)]
@@ -161,7 +161,7 @@ async def test_a_new_connection_asks_at_once_for_what_was_said_to_the_old_one(
         async with anyio.create_task_group() as group:
             group.start_soon(ask, client, answers)
             first = await anext(queue)
-            await until(lambda: bool(client._resender._queues))  # it knows that its request is stored
+            await until(lambda: bool(client._resender._queues))  # the client knows that its request is stored
             proxy.lose = lambda frame: frame.subject == first.headers[REPLY_INBOX]
             await answer(js, first.headers[REPLY_INBOX])
             await js.delete_message(subjects.requests_stream, first.stream_sequence)
@@ -180,7 +180,7 @@ async def test_a_new_connection_asks_once(
     looks: Looks,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Not for as long as the request is queued: that would keep the client and NATS busy."""
+    """It must not ask repeatedly while the request is queued: that would keep the client and NATS busy."""
     monkeypatch.setattr(resender, "PATIENCE", 10 * BOUND)
     with anyio.fail_after(BOUND):
         async with anyio.create_task_group() as group:
@@ -189,7 +189,7 @@ async def test_a_new_connection_asks_once(
             await until(lambda: bool(client._resender._queues))
             await proxy.cut()
             await looks.reach(1)
-            for _ in range(20):  # round trips: another look would take two
+            for _ in range(20):  # round trips; another read would take two
                 await js.get(first.stream, first.stream_sequence)
             group.cancel_scope.cancel()
     assert looks.count == 1
@@ -203,13 +203,13 @@ async def test_what_servers_may_have_forgotten_is_not_sent_again(
     looks: Looks,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its outcome may be known to the log no more, and it would be applied twice."""
+    """The log may have forgotten its outcome, and it would be applied twice."""
     with anyio.fail_after(BOUND):
         async with anyio.create_task_group() as group:
             group.start_soon(ask, client, [])
             first = await anext(queue)
             await looks.reach(1)
-            monkeypatch.setattr(sender, "REPEAT_FOR", -1.0)  # as if long ago it had been seen to wait
+            monkeypatch.setattr(sender, "REPEAT_FOR", -1.0)  # as if it had last been seen in the queue long ago
             await looks.reach(3)
             await js.delete_message(subjects.requests_stream, first.stream_sequence)
             await until(lambda: not client._resender._queues)
@@ -219,7 +219,7 @@ async def test_what_servers_may_have_forgotten_is_not_sent_again(
 
 
 class LostAcks:
-    """Loses what confirms that a message was stored, the first `count` times."""
+    """Loses the confirmations that a message was stored, the first `count` times."""
 
     def __init__(self, count: int) -> None:
         self.left = count
@@ -244,14 +244,14 @@ async def test_a_request_whose_storing_was_not_confirmed_is_stored_once(
 async def test_a_request_that_may_be_stored_is_not_said_to_be_unsent(
     nats_server: EmbeddedNats, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even when there is no connection any more."""
+    """This holds even if the connection is lost."""
     monkeypatch.setattr(sender, "PUBLISH_TIMEOUT", 0.2)
     lost = anyio.Event()
     async with proxied(nats_server.port) as proxy, RebaserClient.connect(proxy.url, prefix=subjects.prefix) as client:
 
         def lose(frame: Frame) -> bool:
             if is_ack := LostAcks(1)(frame):
-                proxy.delay = lambda _: BOUND  # who connects again gets no answer
+                proxy.delay = lambda _: BOUND  # a new connection gets no answer
                 lost.set()
             return is_ack
 

@@ -1,4 +1,4 @@
-"""Edits are taken back from the log, whatever stands in blobs, and never over an edit that nobody mentioned."""
+"""Edits are reverted from the log, also from blobs, and never over a later edit that the request does not name."""
 
 import random
 
@@ -34,7 +34,7 @@ async def edit(client: RebaserClient, *updates: Update, expect_at: int | None = 
 
 
 async def revert(client: RebaserClient, first: int, last: int) -> tuple[int, set[str]]:
-    """The commit that decided it, and the ids that it found edited again."""
+    """Return the commit that decided the revert, and the ids that were edited again."""
     try:
         return commit_of(await client.revert("ws", "cs", first, last)), set()
     except RequestConflicts as error:
@@ -62,7 +62,7 @@ def drawn(rng: random.Random, number: int) -> Update:
 async def test_random_edits_and_reverts(
     js: JetStream, subjects: Subjects, client: RebaserClient, limits: Thresholds, seed: int
 ) -> None:
-    """Against plain dictionaries, one for each commit."""
+    """Compared with plain dictionaries, one for each commit."""
     rng = random.Random(seed)
     books: list[tuple[int, dict[str, str]]] = [(0, {})]
     touched: dict[int, set[str]] = {}
@@ -105,7 +105,7 @@ async def test_random_edits_and_reverts(
 
 
 async def test_one_request_of_a_commit_is_taken_back(js: JetStream, subjects: Subjects, client: RebaserClient) -> None:
-    """Requests behind it in the same commit count as later edits, and one in front of it as what stood before."""
+    """Later requests of the same commit count as later edits, and earlier ones as the state before."""
     asked: dict[str, list[Update]] = {
         "one": [Set("a", 1), Set("b", 1), Remove("z")],
         "two": [Set("a", 2), Set("c", 2), Set("d", 2)],

@@ -1,4 +1,4 @@
-"""A DVU that kills or hangs its owners: what counts against it, and that nothing waits for it."""
+"""A DVU that kills or hangs its owners: what counts as a death, and that no request waits for it."""
 
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -37,11 +37,11 @@ MAX_DEATHS = 2
 
 
 class Death(BaseException):
-    """Nothing is tidied up after it."""
+    """An end of the owner without any cleanup."""
 
 
 class Engine:
-    """Raises what `ends` says, else evaluates in this process."""
+    """Raises the exception `ends`, or evaluates in this process."""
 
     state = "ready"
     load = ((0, 0), (0, 0))
@@ -80,7 +80,7 @@ class Fleet:
         return commits, SerialDvu(self.context, commits, redelivered=redelivered, hung=lambda: hung)
 
     async def owner_ends(self, how: BaseException, error: type[BaseException]) -> None:
-        """The next owner, and how its DVU ends."""
+        """Start the next owner, and let its DVU end with `how`."""
         self.engine.ends = how
         _, dvu = await self.owner()
         with pytest.raises(error):
@@ -93,7 +93,7 @@ class Fleet:
         return tried.deaths if tried else 0
 
     async def deferral(self) -> float:
-        """What the next owner does about it."""
+        """Return for how long the next owner defers the DVU."""
         _, dvu = await self.owner(redelivered=False)
         return dvu.deferral()
 
@@ -143,7 +143,8 @@ async def test_what_is_no_death_does_not_count(fleet: Fleet) -> None:
 async def test_what_is_decided_while_an_update_runs_is_not_overwritten_and_covered_if_it_owes_nothing(
     fleet: Fleet, edit: Update, owes: bool, double: int
 ) -> None:
-    """If it owes nothing, no other update follows that would cover it, and who waits for one would wait for ever."""
+    """If the edit owes no update, no later update covers it, and a caller that waits for derived values would wait for
+    ever."""
     commits, dvu = await fleet.owner(redelivered=False)
     evaluate = fleet.engine.evaluate
 
@@ -240,7 +241,7 @@ async def test_an_owner_whose_dvu_failed_announces_the_next_try_as_well(fleet: F
 
 
 async def test_what_ended_an_owner_is_announced_also_by_one_whose_task_is_new(fleet: Fleet) -> None:
-    """The owner in between put it off, and gave its task back meanwhile."""
+    """The owner in between deferred the DVU, and gave its task back."""
     await fleet.owner_ends(Death(), Death)
     _, dvu = await fleet.owner(redelivered=False)
     fleet.engine.ends = Death()

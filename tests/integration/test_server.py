@@ -1,4 +1,4 @@
-"""What a server does beside its owners goes on after an error, and its end gives everything back."""
+"""The loops of a server beside its owners continue after an error, and at its end everything is given back."""
 
 import itertools
 import math
@@ -38,7 +38,7 @@ def server(js: JetStream, subjects: Subjects) -> Server:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses of the server's loops, which take no time."""
+    """The pauses of the server's loops, which take no time here."""
     made: list[float] = []
 
     async def pause(seconds: float) -> None:
@@ -58,7 +58,7 @@ def task_of(js: JetStream, subjects: Subjects, key: ChangeSetKey, sequence: int)
 async def test_tasks_stay_in_progress_after_a_report_that_failed(
     server: Server, js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch, pauses: list[float]
 ) -> None:
-    """Else NATS gives them to another server while this one owns their change sets."""
+    """Otherwise, NATS would give them to another server while this one owns their change sets."""
     reported: list[int] = []
     tries, all_reported = itertools.count(1), anyio.Event()
 
@@ -83,7 +83,7 @@ async def test_tasks_stay_in_progress_after_a_report_that_failed(
 
 
 class Holder:
-    """An owner as far as the server asks it to yield. Times are seconds of the server's clock."""
+    """An owner, as far as the server asks it to yield. Times are seconds of the server's clock."""
 
     def __init__(self, *, idle: float = 0.0, since: float = 0.0, active_at: float = 0.0) -> None:
         self.lifecycle = SimpleNamespace(holds_slot=True, active_at=active_at, stopping=None)
@@ -102,7 +102,7 @@ class Holder:
 async def test_as_many_owners_yield_as_tasks_wait(
     server: Server, js: JetStream, monkeypatch: pytest.MonkeyPatch, waiting: int, yielding: str
 ) -> None:
-    """The idle ones first, then those whose turn began first; never one whose turn is not over."""
+    """Idle owners yield first, then those whose turn began first; an owner whose turn is not over never yields."""
     now = 1000.0
     holders = {
         "a": Holder(since=now - 200),
@@ -132,7 +132,7 @@ async def test_as_many_owners_yield_as_tasks_wait(
 async def test_a_task_that_is_left_to_newer_servers_is_offered_to_them_after_a_while(
     server: Server, js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At once, it would come back here again and again for as long as there is no newer server."""
+    """Otherwise, it would come back again and again for as long as there is no newer server."""
     delays: list[float] = []
 
     async def nak(_: JetStream, __: PullMessage, delay: float = 0.0) -> None:
@@ -163,7 +163,7 @@ async def test_a_server_that_stops_deletes_what_it_has_decided(
 
 
 class Holding:
-    """An owner as far as the server ends it. `tell`: what its first step causes at once."""
+    """An owner, as far as the server ends it. `tell` is called by its first step."""
 
     def __init__(self, tell: Callable[[], object] = lambda: None) -> None:
         self.told: list[object] = []
@@ -184,7 +184,7 @@ class Holding:
 
 
 async def test_an_owner_that_does_not_end_in_time_is_abandoned(js: JetStream, subjects: Subjects) -> None:
-    """Else an append that nobody answers keeps the server from ending, for ever."""
+    """Otherwise, an append that is never answered would keep the server from ending."""
     server = Server(context_of(js, subjects, Settings(server_id="test", shutdown_grace=0.01), Engine()))
     owner = Holding()
     server._owners = cast("Any", OrderedDict({KEYS[0]: owner}))
@@ -252,7 +252,7 @@ async def test_all_owners_are_told_although_the_first_one_frees_its_slot_at_once
 async def test_a_server_that_stops_waits_for_its_owners_and_no_longer(
     js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch, connected: bool
 ) -> None:
-    """Also if a task cannot be given back because NATS is away, and however long the grace period is."""
+    """This holds even if a task cannot be given back because NATS is down, and however long the grace period is."""
     nak = JetStream.nak
 
     async def cut_off(self: JetStream, message: PullMessage, delay: float = 0.0) -> None:

@@ -1,4 +1,5 @@
-"""A server's tasks: asked for as slots get free, kept while they wait, given back when they cannot be worked on."""
+"""A server's tasks: requested as slots become free, kept while they wait, given back if the server cannot work on
+them."""
 
 from typing import cast
 
@@ -34,7 +35,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 async def test_a_task_that_names_no_change_set_goes_to_the_dead_letters(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If that fails, the server goes on, and the task comes again."""
+    """If that fails, the server continues, and the task is redelivered."""
     real, failing = DeadLetterPublisher.publish, [True]
 
     async def publish(self: DeadLetterPublisher, *args: object) -> None:
@@ -60,7 +61,7 @@ async def test_a_task_that_names_no_change_set_goes_to_the_dead_letters(
 async def test_a_task_that_comes_while_its_owner_lets_go_has_an_owner_at_once(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise it would come again only when its ack wait is over."""
+    """Otherwise, it would be redelivered only after its ack wait."""
     releasing, let_go = anyio.Event(), anyio.Event()
 
     async def release(_: Lease) -> None:
@@ -99,7 +100,7 @@ async def test_a_server_that_was_paused_for_longer_than_its_lease_lets_go(
 
 @pytest.mark.parametrize("waiting", ["_successor_tasks", "_held"])
 async def test_a_task_that_waits_for_an_owner_is_kept(js: JetStream, subjects: Subjects, waiting: str) -> None:
-    """Else it is delivered to another server meanwhile, and both own the change set."""
+    """Otherwise, it would be delivered to another server meanwhile, and both would own the change set."""
     server = Server(context_of(js, subjects, Settings(server_id="test"), Engine()))
     reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
     getattr(server, waiting)[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
@@ -116,7 +117,7 @@ async def test_a_task_that_waits_for_an_owner_is_kept(js: JetStream, subjects: S
 async def test_a_task_that_waits_for_an_owner_is_given_back_by_a_server_that_stops(
     js: JetStream, subjects: Subjects, waiting: str
 ) -> None:
-    """Else nobody gets it before its ack wait is over."""
+    """Otherwise, no other server would get it before its ack wait is over."""
     server = Server(context_of(js, subjects, Settings(server_id="test"), Engine()))
     reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
     getattr(server, waiting)[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
@@ -145,7 +146,7 @@ async def test_a_task_that_waits_is_let_go_with_the_leases_of_a_server_that_was_
 
 
 class Pull:
-    """Counts the tasks that are asked for."""
+    """Counts the tasks that are requested."""
 
     def __init__(self) -> None:
         self.credit = 0
@@ -230,7 +231,8 @@ async def test_an_owner_that_breaks_leaves_its_slot_to_the_next(
 async def test_a_task_that_fails_comes_again_at_once_and_only_then_later_and_later(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may have been bad luck; what goes on is no reason to load everything again and again."""
+    """The first failure may be accidental. If failures continue, loading everything again and again would only cost
+    time."""
     delays: list[float] = []
     real, tried_often = JetStream.nak, anyio.Event()
 
@@ -259,7 +261,7 @@ async def test_a_task_that_fails_comes_again_at_once_and_only_then_later_and_lat
 async def test_a_change_set_that_takes_longer_to_load_than_a_turn_gets_its_turn(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two want one slot. Each would let it go as soon as it is loaded, for ever."""
+    """Two change sets want one slot. Otherwise, each would release it as soon as it is loaded, for ever."""
     monkeypatch.setattr("rebaser.server.CROWD_CHECK", 0.02)
     real = StateLoader.load
 

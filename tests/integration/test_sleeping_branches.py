@@ -1,4 +1,5 @@
-"""Open branches that nobody uses cost nothing while their target moves; once woken, each is level after one commit."""
+"""Open branches that nobody uses cost nothing while their target changes; after a request, one commit brings each up to
+date."""
 
 import time
 from collections import Counter
@@ -19,7 +20,7 @@ from tests.support.owners import Engine, serving
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology"), pytest.mark.timeout(900)]
 
 HEAD = ChangeSetKey("ws", "main")
-EDITS = 20  # of the target, while all sleep
+EDITS = 20  # edits of the target while the branches are unused
 
 
 class Counting(Engine):
@@ -90,7 +91,7 @@ async def test_branches_that_sleep_cost_nothing_and_wake_level_in_one_commit_eac
 
 
 async def asleep(js: JetStream, subjects: Subjects, key: ChangeSetKey | None) -> None:
-    """Return when no server owns `key`, or any change set."""
+    """Return when no server owns `key`, or, without `key`, any change set."""
     pattern = subjects.task(key) if key is not None else f"{subjects.root}.tasks.>"
     with anyio.fail_after(600):
         while await js.next(subjects.tasks_stream, pattern, 1) is not None:  # noqa: ASYNC110 - as a user would
@@ -98,7 +99,7 @@ async def asleep(js: JetStream, subjects: Subjects, key: ChangeSetKey | None) ->
 
 
 async def lasts(js: JetStream, subjects: Subjects) -> dict[str, int]:
-    """The sequence of the newest commit of each change set."""
+    """Return the sequence of the newest commit of each change set."""
     info = await js.stream_info(subjects.commits_stream)
     found: dict[str, int] = {}
     sequence = 1
@@ -112,7 +113,7 @@ async def lasts(js: JetStream, subjects: Subjects) -> dict[str, int]:
 
 
 async def kinds_after(client: RebaserClient, name: str, after: int) -> list[str]:
-    """The kinds of the commits after a log sequence."""
+    """Return the kinds of the commits after a log sequence."""
     last = (await client.state("ws", name)).last
     kinds: list[str] = []
     async for commit in client.watch("ws", name, after=after):

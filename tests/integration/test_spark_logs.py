@@ -1,4 +1,4 @@
-"""What the data source reads: commits in a range of log sequences, and that purged ones are missed."""
+"""The reads of the data source: commits in a range of log sequences, and the detection of purged ones."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -53,7 +53,7 @@ async def read(logs: Logs, keys: list[ChangeSetKey] | None, after: int, until: i
 
 
 async def test_a_range_is_read_of_some_change_sets_or_all(logs: Logs) -> None:
-    """A message that is no commit is passed over, and nothing is missed because of it."""
+    """A message that is not a commit is skipped, and does not count as a gap."""
     assert await logs.keys() == [OTHER, KEY]
     assert await logs.last() == 6
     assert await read(logs, None, 0, 6) == [1, 2, 3, 4, 6]
@@ -78,7 +78,7 @@ async def test_a_time_is_the_position_of_the_last_commit_up_to_it(
 
 
 async def test_both_sides_of_changes_are_read_at_the_same_position(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a table as of a position would change when the target does."""
+    """Otherwise, a table as of a position would change with the target."""
     asked: list[tuple[object, ...]] = []
 
     async def one(*_: object) -> BranchInfo:
@@ -97,7 +97,7 @@ async def test_both_sides_of_changes_are_read_at_the_same_position(logs: Logs, m
 async def test_a_stream_does_not_go_back_when_the_newest_commits_are_gone(
     nats_url: str, subjects: Subjects, js: JetStream, log: None
 ) -> None:
-    """Otherwise Spark would read commits again that it has read, once there are newer ones."""
+    """Otherwise, Spark would read commits again as soon as there are newer ones."""
     del log
     reader = StreamReader(_options(nats_url, subjects, table="commits", changeSet="main"), pa.schema([]))
     try:
@@ -113,7 +113,7 @@ async def test_commits_that_were_purged_are_missed(
     logs: Logs, js: JetStream, subjects: Subjects, nats_url: str
 ) -> None:
     await js.delete_message(subjects.commits_stream, 2)
-    assert await read(logs, None, 0, 3) == [1, 3]  # whoever begins, begins with what there is
+    assert await read(logs, None, 0, 3) == [1, 3]  # a new reader begins with the oldest commit that exists
     assert await read(logs, None, 2, 4) == [3, 4]
     with pytest.raises(TransientError, match=r"commits of shop\.main after log sequence 1 were purged.*failOnDataLoss"):
         await read(logs, None, 1, 4)

@@ -1,7 +1,8 @@
 """Requests in random batches: whatever ends a batch or splits a commit, each is decided once, in order, and deleted.
 
-A batch ends at a request that is decided alone, at one that has to wait, and at what a dead owner may have taken. A
-commit that cannot be stored is split. These meet in random ways here, in several owners one after the other.
+A batch ends at a request that is decided alone, at one that has to wait, and at requests that a dead owner may have
+taken. A commit that cannot be stored is split. Here these cases occur in random combinations, with several owners one
+after the other.
 """
 
 import random
@@ -34,8 +35,8 @@ ROOM = 2048  # bytes of blobs in one commit
 
 
 async def send(fleet: Fleet, rng: random.Random, id_: str) -> tuple[str, Outcome | None]:
-    """Send a request of a random kind. Return the id under which it is decided, and its outcome, None for one that is
-    decided already."""
+    """Send a request of a random kind. Return the id under which it is decided, and its outcome; None if it is decided
+    already."""
     kind = rng.choice(("small", "small", "small", "blob", "large", "broken", "mark", "revert", "again", "newer"))
     action: Action | None = None
     blob: bytes | None = None
@@ -46,7 +47,7 @@ async def send(fleet: Fleet, rng: random.Random, id_: str) -> tuple[str, Outcome
         blob, outcome = b"no updates", Outcome.DEAD
     elif kind == "mark":
         action = Marking(protected=False)
-    elif kind == "revert":  # of a commit that will never be
+    elif kind == "revert":  # of a commit that never exists
         action, outcome = Reverts(10**6, 10**6), Outcome.ERROR
     elif kind == "again":
         id_, outcome = "first", None
@@ -64,8 +65,8 @@ async def send(fleet: Fleet, rng: random.Random, id_: str) -> tuple[str, Outcome
 
 
 def unstorable(rng: random.Random, bad: str) -> Callable[..., Awaitable[EncodedCommit]]:
-    """`CommitLog.encode` that refuses commits of more requests than it likes, and each that decides `bad` with others
-    or applies it."""
+    """Replace `CommitLog.encode`: it refuses commits with too many requests, and each commit that applies `bad` or
+    decides it together with others."""
     encode_commit = CommitLog.encode
 
     async def refusing(commits: CommitLog, commit: Commit, *more: Any) -> EncodedCommit:
@@ -132,7 +133,7 @@ async def test_each_request_is_decided_once_and_in_order_however_batches_are_spl
     await fleet.context.deleter.flush()
     dead = [id_ for id_, outcome in expected.items() if outcome is Outcome.DEAD]
     left = await js.subject_counts(subjects.requests_stream, subjects.requests(KEY))
-    for _ in range(200):  # a group of deletions may be on its way; nobody has copied the dead to the dead letters
+    for _ in range(200):  # deletes may be in progress; nobody has copied dead requests to the dead letters
         if sum(left.values()) <= len(dead):
             break
         await anyio.sleep(0.05)
@@ -143,7 +144,7 @@ async def test_each_request_is_decided_once_and_in_order_however_batches_are_spl
 async def test_a_commit_is_no_later_than_what_it_decides_though_a_request_behind_that_waits(
     js: JetStream, subjects: Subjects
 ) -> None:
-    """Outcomes are forgotten by the time of the last decided request; what waits may come hours later."""
+    """Outcomes are forgotten by the time of the last decided request; a waiting request may be decided hours later."""
     fleet = Fleet(js, subjects)
     await fleet.send("first")
     time.sleep(0.002)  # noqa: ASYNC251 - NATS stores the next request at least a millisecond later
@@ -156,7 +157,7 @@ async def test_a_commit_is_no_later_than_what_it_decides_though_a_request_behind
 
 
 async def test_a_request_waits_no_longer_because_a_clock_was_ahead(js: JetStream, subjects: Subjects) -> None:
-    """The next try comes when its time is over at the latest."""
+    """The next attempt is made when its time is over, at the latest."""
     fleet = Fleet(js, subjects)
     fleet.now_ms = time.time_ns() // 1_000_000 + 3_600_000
     await fleet.send("newer", X_MESSAGE_VERSION="99")
@@ -174,7 +175,7 @@ async def test_a_request_waits_no_longer_because_a_clock_was_ahead(js: JetStream
 
 
 async def test_a_redriven_request_that_has_to_wait_waits_again(js: JetStream, subjects: Subjects) -> None:
-    """Its blob may be back soon, and that it died of the same does not count. Once it is applied, no copy waits."""
+    """Its blob may come back soon, and its earlier death does not count. Once the request is applied, no copy waits."""
     fleet = Fleet(js, subjects)
     fleet.now_ms = time.time_ns() // 1_000_000
     blob = encode_updates_blob([Set("a", 1)])
@@ -200,10 +201,10 @@ async def test_a_redriven_request_that_has_to_wait_waits_again(js: JetStream, su
         codes.append(await decide())
         fleet.now_ms += 31_000
         codes.append(await decide())
-        fleet.now_ms += 1_000_000  # what waits now does not share the time of that one
+        fleet.now_ms += 1_000_000  # a request that waits now does not share the time of that one
     await send_again(2)
     codes.append(await decide())
-    await fleet.send("beside")  # so that the log has what the blob says, and does not name it
+    await fleet.send("beside")  # so that the log has the content of the blob, and does not name it
     await fleet.context.blobs.put(blob)
     codes.append(await decide())
     await js.purge(f"OBJ_{subjects.blobs_bucket}")

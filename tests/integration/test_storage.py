@@ -1,4 +1,4 @@
-"""What `rebaser status` says of streams: limits, what a message costs, what it all outlives; and acks of tasks."""
+"""What `rebaser status` shows of streams: limits, message sizes, durability; and the acks of tasks."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,7 +35,7 @@ KEY = ChangeSetKey("ws", "cs")
 async def test_streams_are_as_durable_as_the_word_says(
     client: RebaserClient, js: JetStream, subjects: Subjects, durability: Durability, storage: str
 ) -> None:
-    """A server alone cannot show that it is safe: that it has one copy on disk is all that can be seen."""
+    """A single server cannot prove that it is `safe`: only one copy on disk is visible."""
     await ensure_topology(js, subjects, TopologyOptions(durability=durability))
     found = await client.status()
     assert {(one.storage, one.copies, one.copies_behind) for one in found.streams} == {(storage, 1, 0)}
@@ -136,7 +136,7 @@ def test_what_is_stored_is_the_sum_of_its_parts() -> None:
 
 @asynccontextmanager
 async def three_acks(*arguments: Any) -> AsyncIterator[AsyncIterator[AckSample]]:
-    """As `watch_acks`, over after three, so that no time has to be waited for."""
+    """Run like `watch_acks`, but end after three acks, so that the test does not wait."""
 
     async def first_three(acks: AsyncIterator[AckSample]) -> AsyncIterator[AckSample]:
         for _ in range(3):
@@ -150,13 +150,13 @@ async def test_acks_of_tasks_are_sampled_where_the_setting_says_so(
     client: RebaserClient, js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await ensure_topology(js, subjects, TopologyOptions())
-    assert (await client.task_acks(60)).percent == 0  # and it did not wait
+    assert (await client.task_acks(60)).percent == 0  # and the call did not wait
     await ensure_topology(js, subjects, TopologyOptions(ack_sample=100))
     for name in ("one", "two", "three"):
         await js.publish(subjects.task(ChangeSetKey("ws", name)), b"")
 
     async def work() -> None:
-        """Take three tasks; the first is given back once."""
+        """Take three tasks, and give the first one back once."""
         async with PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER, group=TASKS_GROUP) as consumer:
             consumer.add_credit(4)
             done = 0

@@ -1,4 +1,4 @@
-"""What a server does about streams and consumers that are gone or are others now, in this process."""
+"""How a server in this process reacts to streams and consumers that are deleted or were recreated."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
 
 class Holder:
-    """Notes what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, frozenset[str]]] = []
@@ -64,7 +64,7 @@ async def test_a_consumer_that_is_deleted_is_made_again_and_nothing_is_lost(
 async def test_a_stream_that_another_server_made_again_is_lost_all_the_same(
     js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody sees it gone; but it is another now."""
+    """The server never saw the stream missing, but it is a new one."""
     monkeypatch.setattr(module, "DELETED", "nobody.tells")
     name = subjects.commits_stream
     async with watched(js, subjects) as (streams, holder):
@@ -80,7 +80,7 @@ async def test_a_stream_that_another_server_made_again_is_lost_all_the_same(
 
 
 async def test_a_stream_that_is_lost_again_is_told_of_again(js: JetStream, subjects: Subjects) -> None:
-    """And what was made again is told of once, not at each look."""
+    """A recreated stream is reported once, and not at each check."""
     name = subjects.commits_stream
     first = [(await js.stream_info(name)).first_sequence]
     async with watched(js, subjects) as (streams, holder):
@@ -141,7 +141,7 @@ async def unavailable(_: str) -> None:
 
 
 async def test_of_servers_that_make_a_stream_at_once_all_go_on(js: JetStream, subjects: Subjects) -> None:
-    """Each knows another end of the one before, and so another place for the new one to begin."""
+    """Each server knows another last sequence of the old stream, and so another first sequence for the new one."""
     name = subjects.requests_stream
     await js.delete_stream(name)
     async with anyio.create_task_group() as group:

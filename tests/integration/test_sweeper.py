@@ -1,4 +1,4 @@
-"""Who waits for an owner and has no task gets one."""
+"""Change sets with work and without a task get a task."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ A, B, C = (ChangeSetKey("ws", name) for name in "abc")
 
 
 class Log:
-    """Writes commits that owe, or do not owe, a dependent values update."""
+    """Writes commits with or without debt."""
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
         self.js = js
@@ -73,7 +73,7 @@ async def test_a_request_without_a_task_gets_one(sweeper: Sweeper, js: JetStream
 async def test_a_request_that_is_decided_during_the_sweep_gets_no_task(
     sweeper: Sweeper, js: JetStream, subjects: Subjects, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An owner that creates a change set ends at once. A task for it would have all values loaded for nothing."""
+    """An owner that creates a change set ends at once. A task would make another owner load all values for nothing."""
     names = Sweeper._names
     await log.append(C, debt=1)
 
@@ -115,7 +115,7 @@ async def test_debts_are_followed_from_sweep_to_sweep(
 async def test_headers_that_are_late_are_waited_for(
     sweeper: Sweeper, js: JetStream, subjects: Subjects, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Silence alone does not tell that there are no more."""
+    """Silence alone does not show that there are no more headers."""
     take, late = OrderedConsumer.take, [True]
 
     def take_late(self: OrderedConsumer, count: int) -> list[Message]:
@@ -132,7 +132,7 @@ async def test_headers_that_are_late_are_waited_for(
 async def test_a_log_that_went_back_is_read_anew(
     sweeper: Sweeper, js: JetStream, subjects: Subjects, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was restored from an older backup: it is the same stream, and ends below what was read of it."""
+    """The stream was restored from an older backup: it is the same stream, and ends before what was read of it."""
     real, ahead = JetStream.stream_info, 10
 
     async def stream_info(self: JetStream, name: str) -> StreamInfo:

@@ -1,4 +1,4 @@
-"""Copies of a parent's commits that a server keeps: they are always what somebody would read who has kept nothing."""
+"""The copies of a parent's commits that a server keeps always equal what a new reader reads."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -31,7 +31,7 @@ WAYS = {"rows": Thresholds(), "encoded": Thresholds(inline_tail_max_bytes=0)}
 
 
 class System:
-    """A server, and a context that keeps copies. `copied`: how many messages it copied since the last `read`."""
+    """A server with a context that keeps copies. `copied` is the number of messages copied since the last `read`."""
 
     def __init__(self, js: JetStream, subjects: Subjects, client: RebaserClient) -> None:
         self._js = js
@@ -56,7 +56,7 @@ class System:
         return await TailReader(context, ChangeSetKey("ws", name)).read(message, commit, may_be_purged=at is not None)
 
     async def check(self, name: str, copied: int, at: int | None = None) -> None:
-        """Read with what is kept, which has to copy so many messages, and compare with a read by somebody else."""
+        """Read with the kept copies, check how many messages were copied, and compare with a new reader."""
         tail = await self.read(name, at)
         assert self.copied == copied
         fresh = await self.read(name, at, self._context())
@@ -122,7 +122,7 @@ async def test_a_kept_copy_is_of_no_use_once_the_beginning_is_purged(system: Sys
     for _ in range(2):
         with pytest.raises(BrokenChain):
             await system.read("main", made[2])
-        with pytest.raises(BrokenChain):  # the kept copy must not be added to either
+        with pytest.raises(BrokenChain):  # the kept copy must not be added to either of them
             await system.read("main", made[3])
 
 
@@ -155,7 +155,7 @@ async def test_several_that_need_one_copy_read_it_once_unless_that_fails(
         await anyio.sleep(0.05)
         if failures:
             raise failures.pop()
-        return await rows(reader, messages)  # type: ignore[arg-type] # as it came
+        return await rows(reader, messages)  # type: ignore[arg-type] # unchanged
 
     async def read() -> None:
         try:
@@ -177,7 +177,7 @@ async def test_nobody_waits_for_long_for_somebody_else(system: System, monkeypat
     message = await system.context.reader.newest_message(ChangeSetKey("ws", "main"))
     assert message is not None
     async with system.context.tails.reading(ChangeSetKey("ws", "main"), message) as kept:
-        assert kept is None  # and this one never ends
+        assert kept is None  # this call never ends
         await system.check("main", copied=1)
 
 

@@ -1,4 +1,4 @@
-"""The metrics of a server in this process move when what they count has really happened."""
+"""The metrics of a server in this process change exactly when what they count happens."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -79,14 +79,14 @@ async def test_streams_show_as_last_checked(js: JetStream, subjects: Subjects) -
         await until(lambda: figures(server)["stream_messages", "dlq"] == 1)
         found = figures(server)
     assert found["stream_bytes", "dlq"] > 0
-    assert 0 < abs(found["clock_ahead_seconds",]) < 300  # the same clock, read earlier by NATS
+    assert 0 < abs(found["clock_ahead_seconds",]) < 300  # the same clock, which NATS has read earlier
     assert found["sweeper",] == 1
     assert found["oldest_request_age_seconds",] == found["change_sets_waiting",] == found["change_sets_in_debt",] == 0
 
 
 async def test_owners_and_checkpoints_show(js: JetStream, subjects: Subjects, client: RebaserClient) -> None:
     before = figures()
-    large: list[Update] = [Set(f"v/{number}", "x" * 1000) for number in range(1500)]  # more than a message holds
+    large: list[Update] = [Set(f"v/{number}", "x" * 1000) for number in range(1500)]  # more than a message can hold
     quick = {"checkpoint_bytes": 1024, "quiescent_period": 0.2, "sweep_interval": 600}
     async with serving(js, subjects, Engine(), **quick) as server:
         await client.enqueue_updates_with_reply("ws", "cs", large)
@@ -141,7 +141,7 @@ async def test_a_pull_is_no_request(js: JetStream, subjects: Subjects, client: R
 
 @pytest.fixture
 def counted(events: Events) -> Iterator[None]:
-    """Events are counted, as in a server process."""
+    """Count log events, as a server process does."""
     processors = structlog.get_config()["processors"]
     counter = EventCounter("debug")
     processors.insert(0, counter)

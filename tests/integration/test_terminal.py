@@ -1,4 +1,4 @@
-"""What commands about history show on a terminal: in a pager or without, coloured or not, and questions."""
+"""The commands about history on a terminal: with and without a pager and colours, and their questions."""
 
 import asyncio
 import os
@@ -39,7 +39,8 @@ Answer: TypeAlias = bytes | Callable[[], bytes] | None
 
 
 def run_on_terminal(command: list[str], answer: Answer, environment: dict[str, str]) -> tuple[int, str]:
-    """The exit code and all output. `answer` is typed when the command asks; None: it gets a SIGINT then."""
+    """Run a command on a terminal, and return its exit code and its output. `answer` is typed when the command asks;
+    with None, it gets a SIGINT then."""
     master, terminal = os.openpty()
     with subprocess.Popen(
         *(command,),
@@ -49,7 +50,7 @@ def run_on_terminal(command: list[str], answer: Answer, environment: dict[str, s
     ) as process:
         os.close(terminal)
         shown, asked = b"", False
-        with suppress(OSError):  # raised when all that had the terminal open have ended
+        with suppress(OSError):  # raised when all processes that had the terminal open have ended
             while True:
                 if not select.select([master], [], [], 1.0)[0]:
                     if asked and answer is None:  # Python misses a signal that comes just before it reads a line
@@ -96,7 +97,8 @@ async def test_a_pager_shows_it_unless_nobody_wants_it(
     assert (code, "paged" in plain, "\x1b[" in plain) == (0, False, True)
     code, paged = await on_terminal(*arguments, PAGER=str(pager))
     assert (code, paged) == (0, f"paged with FRX\r\n{plain}")
-    for none in ("", "cat", "no-such-program", "'") if arguments[0] == "log" else ():  # the same code for all commands
+    # The code is the same for all commands.
+    for none in ("", "cat", "no-such-program", "'") if arguments[0] == "log" else ():
         assert await on_terminal(*arguments, PAGER=none) == (0, plain)
     code, json = await on_terminal(*arguments, "--json", PAGER=str(pager))
     assert (code, json[0], "paged" in json, "\x1b" in json) == (0, "{", False, False)

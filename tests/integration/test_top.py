@@ -1,4 +1,5 @@
-"""`rebaser top` and the watch behind it, on a real server: what waits, is at work or at rest; the screen, the keys."""
+"""`rebaser top`, and the watch behind it, on a real server: waiting, active and idle change sets; the screen, the
+keys."""
 
 import os
 import pty
@@ -61,7 +62,7 @@ async def test_it_follows_a_change_set_from_its_first_request_until_it_is_at_res
     async with client.fleet() as fleet, client.fleet("other") as elsewhere:
         assert (await fleet.look()).total == 0
         await client.enqueue_updates("ws", "cs", [Set("a", 1), DOUBLE])
-        rates: list[float] = []  # the queues are not counted at each look
+        rates: list[float] = []  # the queues are not counted at each refresh
 
         def waits(view: FleetView) -> bool:
             rates.append(view.requests_per_second)
@@ -146,7 +147,7 @@ class Terminal:
         )
 
     def wait(self, words: bytes, after: int = 0) -> int:
-        """Wait until `words` are shown, beyond the first `after` bytes; returns how many bytes were shown by then."""
+        """Wait until `words` are shown after the first `after` bytes, and return the number of bytes shown by then."""
         end = time.monotonic() + LONGEST
         while words not in self.shown[after:]:
             assert time.monotonic() < end, self.shown[-4000:].decode(errors="replace")
@@ -159,7 +160,7 @@ class Terminal:
         return len(self.shown)
 
     def end(self) -> int:
-        """The exit code; checks that the terminal is as it was."""
+        """End the command, check that the terminal is as before, and return the exit code."""
         end = time.monotonic() + LONGEST
         while self.process.poll() is None:
             assert time.monotonic() < end
@@ -198,7 +199,7 @@ def leave_by_keys(terminal: Terminal) -> int:
 def leave_by_signal(number: int) -> Callable[[Terminal], int]:
     def leave(terminal: Terminal) -> int:
         terminal.wait(b"ws/cs")
-        terminal.press(b"\x1a")  # Ctrl-Z, which does nothing
+        terminal.press(b"\x1a")  # Ctrl-Z, which has no effect
         terminal.wait(b"rebaser top", len(terminal.shown))
         terminal.process.send_signal(number)
         return terminal.end()

@@ -1,4 +1,4 @@
-"""A server's start makes what is missing, and leaves what is there as an operator left it."""
+"""At its start, a server creates missing streams, and leaves existing ones as an operator configured them."""
 
 from typing import Any
 
@@ -55,7 +55,8 @@ async def test_limits_that_an_operator_set_stay(
 async def test_what_is_given_is_set_and_what_the_promises_rest_on_is_put_right_loudly(
     js: JetStream, subjects: Subjects, topology: TopologyOptions, events: Events
 ) -> None:
-    await change(js, subjects.commits_stream, max_age=3600 * NANOS)  # it would forget what was acknowledged
+    # With a max age, the stream would forget acknowledged commits.
+    await change(js, subjects.commits_stream, max_age=3600 * NANOS)
     await ensure_topology(js, subjects, TopologyOptions(dlq_max_age=60.0, requests_max_msgs=7))
     assert (await js.stream_info(subjects.dlq_stream)).config["max_age"] == 60 * NANOS
     assert (await js.stream_info(subjects.requests_stream)).config["max_msgs"] == 7
@@ -80,7 +81,7 @@ async def test_an_idle_work_queue_holds_nothing_and_has_one_consumer(
 
 
 async def test_the_release_before_kept_its_sweep_message_among_the_tasks(js: JetStream, subjects: Subjects) -> None:
-    """It goes on sweeping while one of its servers waits there, and nothing is left of it when none does."""
+    """Old sweeps continue as long as a server of that release waits; after that, nothing is left of them."""
     options = TopologyOptions()
     tasks, task = subjects.tasks_stream, subjects.task(ChangeSetKey("ws", "cs"))
     await js.add_stream(

@@ -1,4 +1,5 @@
-"""Undo and redo: one's own newest request, whatever others do, against plain dictionaries; and their commands."""
+"""Undo and redo: an author's newest request, whatever others do, compared with plain dictionaries; and their
+commands."""
 
 import random
 from collections.abc import AsyncIterator
@@ -42,7 +43,7 @@ def command(nats_url: str, subjects: Subjects) -> Command:
 
 @dataclass
 class Step:
-    """An edit, or a revert of the step at `target`. By id, what stood before it and what it left (None: nothing)."""
+    """An edit, or a revert of the step at `target`. By id: the value before, and the value after (None: no value)."""
 
     author: str
     target: int | None
@@ -52,7 +53,7 @@ class Step:
 
 @dataclass
 class Model:
-    """What undo and redo mean, by recursion over all steps."""
+    """The meaning of undo and redo, by recursion over all steps."""
 
     book: Book = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
@@ -85,7 +86,7 @@ class Model:
         self.steps.append(step)
 
     def revert(self, author: str, target: int) -> set[str]:
-        """The ids in conflict; if there is none, take the step back."""
+        """Return the ids in conflict; if there are none, take the step back."""
         taken = self.steps[target]
         moved = {id_ for id_ in taken.after if taken.after[id_] != taken.before[id_]}
         moved = {id_ for id_ in moved if self.book.get(id_) != taken.before[id_]}

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 async def test_what_names_no_change_set_is_moved_to_the_dead_letters(
     sweeper: Sweeper, js: JetStream, subjects: Subjects, nats_url: str
 ) -> None:
-    """NATS takes any bytes as a token. What is readable stays, whatever pattern it matches."""
+    """NATS accepts any bytes as a token. Messages with a readable subject stay, whatever pattern they match."""
     await js.publish(subjects.requests(A), b"stays")
     strange = [b"ws.*", b"ws.>", b"*.>", b"\xff.a", b"ws." + b"x" * 65, "ws.é".encode(), b"$JS.a"]
     root = f"{subjects.root}.requests.".encode()
@@ -38,7 +38,9 @@ async def test_what_names_no_change_set_is_moved_to_the_dead_letters(
     assert await js.subject_counts(subjects.requests_stream, ">") == {subjects.requests(A): 1, subjects.requests(B): 1}
     assert await js.subject_counts(subjects.dlq_stream, ">") == {subjects.dlq(UNROUTABLE_KEY): len(strange)}
     first = (await js.stream_info(subjects.dlq_stream)).first_sequence
-    letters = [await js.get(subjects.dlq_stream, first + at) for at in range(len(strange))]  # moved side by side
+    letters = [
+        await js.get(subjects.dlq_stream, first + at) for at in range(len(strange))
+    ]  # moved concurrently, so in any order
     found = {letter.data: letter.headers for letter in letters if letter is not None}
     assert set(found) == {b"body of " + token for token in strange}
     assert all(headers["X-Reason-Code"] == "invalid_id" for headers in found.values())
@@ -59,7 +61,7 @@ async def test_strays_that_come_later_are_found_too(sweeper: Sweeper, js: JetStr
 async def test_strays_are_found_in_a_stream_that_was_made_again(
     sweeper: Sweeper, js: JetStream, subjects: Subjects, topology: TopologyOptions
 ) -> None:
-    """Where they stand below what was looked at in the stream before."""
+    """The messages are before the position up to which the sweeper had read the deleted stream."""
     stray = f"{subjects.root}.requests.ws.$"
     for _ in range(2):
         await js.publish(stray, b"")
@@ -75,7 +77,7 @@ async def test_strays_are_found_in_a_stream_that_was_made_again(
 async def test_what_fails_while_many_are_at_work_is_tried_again_in_the_next_sweep(
     sweeper: Sweeper, js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sweep that fails says so as one error: anything else would end the server."""
+    """A failing sweep raises one error: anything else would end the server."""
     for key in (A, B, C):
         await js.publish(subjects.requests(key), b"")
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""What looks alive and is dead: connections, JetStream, consumers, the event loop. Each is noticed, and got over."""
+"""Connections, JetStream, consumers and event loops that seem alive and are dead: each is noticed and replaced."""
 
 import os
 import random
@@ -32,7 +32,7 @@ from tests.support.nats_proxy import proxied
 
 pytestmark = pytest.mark.anyio
 
-LIMIT = 60.0  # seconds until a test counts as hanging; never a measure of speed
+LIMIT = 60.0  # seconds until a test counts as hanging; no measure of speed
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -41,7 +41,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 class Deaf:
-    """A proxy that can swallow what comes over the connections that there are: `up` to the server, `down` from it."""
+    """A proxy that can discard the bytes of existing connections: `up` to the server, `down` from the server."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -91,7 +91,7 @@ async def swallowing(target: int) -> AsyncIterator[Deaf]:
 async def test_a_connection_that_is_up_but_dead_is_replaced(
     nats_server: EmbeddedNats, events: Events, way: str
 ) -> None:
-    """Nothing comes, or everything that is sent vanishes: the sockets stay open all the while."""
+    """Either nothing arrives, or everything that is sent is lost, while the sockets stay open."""
     reconnected = anyio.Event()
     with anyio.fail_after(LIMIT):
         async with (
@@ -101,11 +101,11 @@ async def test_a_connection_that_is_up_but_dead_is_replaced(
             connection.subscribe(subject := connection.new_inbox()) as messages,
         ):
             connection.on_reconnect(reconnected.set)
-            with pytest.raises(NoRespondersError):  # the server knows the subscription when this is answered
+            with pytest.raises(NoRespondersError):  # once this is answered, the server knows the subscription
                 await connection.request(connection.new_inbox())
             proxy.swallow(way)
             while not events.named("nats_disconnected"):
-                await other.publish(subject, b"chatter")  # so that, with `up`, bytes keep coming
+                await other.publish(subject, b"chatter")  # so that bytes keep coming with `up`
                 await anyio.sleep(0.01)
             await reconnected.wait()
             await connection.publish(subject, b"again")
@@ -121,17 +121,18 @@ async def test_a_quiet_connection_is_left_alone(nats_server: EmbeddedNats, event
         link = connection._link
         assert link is not None
         with anyio.fail_after(LIMIT):
-            await until(lambda: link._parser.pongs >= 5)  # in more beats than make a dead one
+            await until(lambda: link._parser.pongs >= 5)  # more beats than a dead connection would survive
     assert not events.named("nats_disconnected")
 
 
 async def test_what_a_frozen_server_had_no_room_for_is_never_sent(own_nats: EmbeddedNats, events: Events) -> None:
-    """Its socket is full, so bytes wait on our side. They are gone with the link, whoever reads the socket later.
+    """The server's socket is full, so bytes wait on the client's side. They are discarded with the link, whoever reads
+    the socket later.
 
-    What had left by then is its to read, and may reach us through the next link.
+    The server may still read bytes that left before, and answer them through the next link.
     """
     chunk = bytes(1024 * 1024)
-    ends: list[int] = []  # bytes that were handed over with each message and before it
+    ends: list[int] = []  # the number of bytes sent up to the end of each message
     with anyio.fail_after(LIMIT):
         async with Connection.connect(own_nats.url, ping_interval=0.2) as connection, connection.subscribe("x") as seen:
             link = connection._link
@@ -170,8 +171,9 @@ async def _until(messages: AsyncIterator[Msg], last: bytes) -> AsyncIterator[Msg
 async def test_of_several_servers_one_that_says_nothing_keeps_nobody_from_the_others(
     nats_server: EmbeddedNats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(random, "sample", lambda servers, _: servers)  # the bad one first
-    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:  # accepts, and that is all
+    monkeypatch.setattr(random, "sample", lambda servers, _: servers)  # the bad server first
+    # Accepts connections, and does nothing else.
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
         async with Connection.connect(f"127.0.0.1:{port},{nats_server.url}", timeout=4) as connection:
             assert connection.connected
@@ -180,7 +182,7 @@ async def test_of_several_servers_one_that_says_nothing_keeps_nobody_from_the_ot
 async def test_jetstream_that_answers_nothing_is_reported_and_consumers_begin_anew(
     nats_server: EmbeddedNats, events: Events, subjects: Subjects, topology: TopologyOptions
 ) -> None:
-    """No message arrives, JetStream's answers and heartbeats included, while pings are answered."""
+    """No message arrives, not even JetStream's answers and heartbeats, while pings are answered."""
     key = ChangeSetKey("ws", "cs")
     with anyio.fail_after(LIMIT):
         async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
@@ -209,14 +211,14 @@ async def test_jetstream_that_answers_nothing_is_reported_and_consumers_begin_an
 
 
 def block_the_loop(events: Events, until: str) -> None:
-    """Blocks, as a defect would, until an event `until` was logged by the thread that looks on."""
+    """Block the loop, as a defect would, until the watchdog's thread has logged the event `until`."""
     stop = time.monotonic() + LIMIT
     while not events.named(until) and time.monotonic() < stop:
         time.sleep(0.01)
 
 
 def compute_in_the_loop(events: Events, until: str) -> None:
-    """As above, but busy: the interpreter's lock is held most of the time."""
+    """Block the loop by computing, so that the interpreter's lock is held most of the time."""
     stop = time.monotonic() + LIMIT
     while not events.named(until) and time.monotonic() < stop:
         sum(range(1_000_000))
@@ -232,7 +234,7 @@ async def test_a_blocked_loop_is_reported_with_its_stack(events: Events, block: 
             await until(lambda: bool(events.named("loop_resumed")))
         block_briefly = time.monotonic() + 0.8
         while time.monotonic() < block_briefly:
-            pass  # once more: reported at most every half minute
+            pass  # a second block is reported at most every half minute
     (report,) = events.named("loop_blocked")
     assert report["seconds"] >= 0.4
     assert block.__name__ in report["stack"]  # type: ignore[attr-defined]

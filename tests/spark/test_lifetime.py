@@ -136,7 +136,7 @@ async def test_a_jvm_that_was_begun_is_the_one_that_is_used(tmp_path: Path) -> N
         assert jvm.mailboxes is not None
         assert (jvm.mailboxes.parent.parent, jvm.task_slots) == (tmp_path, 2)
     assert not jvm.alive
-    jvm.stop()  # type: ignore[unreachable]  # type: ignore[unreachable] # a second time
+    jvm.stop()  # type: ignore[unreachable] # a second time
 
 
 @pytest.mark.spark

@@ -32,7 +32,7 @@ async def test_a_call_under_which_sessions_are_lost_is_tried_once_more_and_then_
     for told in (False, True):
         job = engine._scheduler.next_job(0.0)
         assert job is not None
-        held = ActiveSession(session)  # type: ignore[arg-type]  # type: ignore[arg-type] # never used
+        held = ActiveSession(session)  # type: ignore[arg-type] # never used
         engine._handle_failure(held, job, SessionError("lost"))
         engine._scheduler.job_ended(job, 0.0)
         assert (held.lost, call.done.is_set()) == (True, told)

@@ -82,7 +82,7 @@ class Rebaser:
 
     async def read(self, number: int, at: Any) -> int:
         values = await self._client.values(WORKSPACE, "main", f"v/{number}", at=at)
-        return int(values[f"v/{number}"].value)  # type: ignore[arg-type]  # type: ignore[arg-type] # a number
+        return int(values[f"v/{number}"].value)  # type: ignore[arg-type] # a number
 
     async def blame(self, number: int) -> object:
         return await self._client.blame(WORKSPACE, "main", f"v/{number}")

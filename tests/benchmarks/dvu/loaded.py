@@ -30,7 +30,7 @@ def updates(work: Packet) -> Iterator[Update]:
     """Yield the updates that define the change set of a packet."""
     base = len(work.constants)
     for at, value in enumerate(work.constants):
-        yield Set(f"v{at}", value)  # type: ignore[arg-type]  # type: ignore[arg-type] # a double
+        yield Set(f"v{at}", value)  # type: ignore[arg-type] # a double
     at = 0
     refs, shapes = memoryview(work.refs), work.templates  # type: ignore[arg-type]
     for node, shape in enumerate(memoryview(work.template)):  # type: ignore[arg-type]
