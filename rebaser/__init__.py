@@ -1,4 +1,4 @@
-"""The Rebaser server, its dependent values update on Spark, and the command line."""
+"""The Rebaser server, its updates of dependent values on Spark, and the command line."""
 
 import os
 

@@ -1,6 +1,6 @@
-"""Chooses the owners that yield when tasks wait and all slots of the server are taken.
+"""Chooses which owners give up their slots while all slots of the server are taken and tasks wait.
 
-Invariant: only an owner that is idle, or whose turn is over, is asked to yield.
+Invariant: only an owner that is idle, or whose turn is over, is chosen.
 """
 
 from collections import OrderedDict
@@ -9,16 +9,17 @@ from collections.abc import Sequence
 from rebaser.change_set.owner import Owner
 from rebaser_core.ids import ChangeSetKey
 
-IDLE_AFTER = 0.25  # seconds without work after which an owner is idle; this leaves time for its first request
-SAMPLE = 32  # owners that one search compares, to find the one that has been idle longest
+IDLE_AFTER = 0.25  # seconds without work after which an owner is idle; a new owner gets its first request sooner
+SAMPLE = 32  # number of owners among which one search chooses the owner that has been idle longest
 MAX_SEARCH = 1000  # maximum number of owners that one search examines
 
 
 def find_idle(owners: OrderedDict[ChangeSetKey, Owner], now: float) -> Owner | None:
-    """Return, of the examined owners, the one that has been idle longest; None if none of them is idle.
+    """Return the owner that has been idle longest among the examined owners; None if none of them is idle.
 
-    Examining all of ten thousand owners would take too long. So a search examines the first `SAMPLE` owners, and
-    further ones, up to `MAX_SEARCH`, only while all of these are busy. It moves the examined owners to the end.
+    Examining all of ten thousand owners would take too long. So this function examines the first `SAMPLE` owners. If
+    all of them are busy, it continues until it finds an idle owner or has examined `MAX_SEARCH` owners. It moves the
+    examined owners to the end, so that the next search examines others.
     """
     found: Owner | None = None
     for looked in range(min(len(owners), MAX_SEARCH)):
@@ -33,9 +34,10 @@ def find_idle(owners: OrderedDict[ChangeSetKey, Owner], now: float) -> Owner | N
 
 
 def yielding(holders: Sequence[Owner], now: float, turn: float) -> list[Owner]:
-    """Return the owners that have to yield: first idle ones, then those that have been busy for longer than `turn`.
+    """Return the owners that may be told to give up their slots: first the idle owners, the longest idle first, then
+    the busy owners that have had a slot for more than `turn` seconds, the longest first.
 
-    `holders` are the owners that hold a slot. `turn` is in seconds.
+    `holders` are the owners that hold a slot.
     """
     idle = [owner for owner in holders if is_idle(owner, now)]
     idle.sort(key=lambda owner: owner.lifecycle.active_at)

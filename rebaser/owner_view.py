@@ -1,6 +1,6 @@
 """Describes owners to observers: a single owner for `rebaser explain`, and all owners as a census.
 
-Invariant: owners are only read, never changed, and the numbers are counted when they are asked for.
+Invariant: this module only reads owners. It counts them anew in each call, and keeps no numbers between calls.
 """
 
 from collections import Counter
@@ -47,7 +47,7 @@ def take_census(owners: Collection[Owner], slow_updates: Iterable[DvuProgress]) 
 
 
 def running_updates(owners: Mapping[ChangeSetKey, Owner]) -> Iterator[tuple[ChangeSetKey, Progress]]:
-    """Yield the running updates, by change set."""
+    """Yield each change set whose update is running, with the progress of that update."""
     for key, owner in owners.items():
         if (progress := owner.progress) is not None:
             yield key, progress

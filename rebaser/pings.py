@@ -19,11 +19,11 @@ from rebaser_core.messages import DvuProgress
 
 log = structlog.get_logger(__name__)
 
-MAX_PING = 1024  # bytes of a ping that names a change set
+MAX_PING = 1024  # maximum bytes of a ping that names a change set
 
 
 def describe(server: Server) -> dict[str, object]:
-    """Return the answer to a ping."""
+    """Return the part of the answer to a ping that describes the whole server."""
     snapshot, census = server.snapshot(), server.census()
     return {
         "id": snapshot.server_id,
@@ -56,11 +56,10 @@ def _describe_update(update: DvuProgress) -> dict[str, object]:
 
 
 def about_change_set(context: Context, server: Server, payload: bytes) -> dict[str, object]:
-    """Return the additional fields of the answer to a ping that names a change set; see `OwnerFacts` in
-    `rebaser_core.explain`.
+    """Return what the answer to the ping `payload` adds about the change set that it names; nothing if it names none.
 
-    `trouble` is the newest failure of the change set on this server. `time` (Unix seconds) is by the clock of this
-    server.
+    `OwnerFacts` in `rebaser_core.explain` describes the fields. `trouble` is the newest failure of the change set on
+    this server. `time` is the time on the clock of this server, in Unix seconds.
     """
     try:
         asked: Any = json.loads(payload) if 0 < len(payload) <= MAX_PING else None
@@ -80,10 +79,11 @@ async def answer_pings(
     answer: Callable[[], dict[str, object]],
     about: Callable[[bytes], dict[str, object]] = lambda _: {},
 ) -> None:
-    """Send `answer()` and `about(payload)` to each ping that has an inbox, until cancelled.
+    """Reply to each ping that names an inbox, until cancelled. The reply has the fields of `answer()` and those of
+    `about(payload)`.
 
-    The inbox is chosen by the sender, and named in a header, as for requests (see `rebaser.change_set.replies`). Older
-    clients name it only as the reply subject of NATS, which NATS replaces if the ping comes from another account.
+    The sender chooses the inbox and names it in a header, as in requests (see `rebaser.change_set.replies`). Older
+    clients set only the reply subject of NATS. NATS replaces that subject if the ping comes from another account.
     """
     async with context.connection.subscribe(context.subjects.ping) as pings:
         async for ping in pings:
@@ -95,5 +95,5 @@ async def answer_pings(
                 continue
             try:
                 await context.connection.publish(inbox, dumps(JSON, answer() | about(ping.data)))
-            except RebaserError as error:  # for instance, the connection was lost since the ping arrived
+            except RebaserError as error:  # for instance, because the connection was lost after the ping arrived
                 log.warning("ping_not_answered", reason=error.message)

@@ -52,11 +52,11 @@ class Server:
         self._context = context
         self._sweeper = make_sweeper(context)
         self._collection = CollectionSchedule(context, context.settings.collection_interval())
-        self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # any call of an owner may change the order
+        self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # any call of an owner may reorder it
         self._updates_reporter = ProgressReporter(context, partial(running_updates, self._owners))
         self._held: dict[ChangeSetKey, Task] = {}  # tasks without an owner, because no slot is free
-        self._successor_tasks: dict[ChangeSetKey, Task] = {}  # delivered while the previous owner is ending
-        self._declined_until: dict[ChangeSetKey, float] = {}  # tasks of change sets that need a newer server
+        self._successor_tasks: dict[ChangeSetKey, Task] = {}  # delivered while their previous owners end
+        self._declined_until: dict[ChangeSetKey, float] = {}  # change sets whose tasks are left to newer servers
         self._group: TaskGroup
         self._pull: PullConsumer | None = None
         self._slots = SlotCount(context.settings.concurrency, context.memory)
@@ -145,7 +145,7 @@ class Server:
         return take_census(self._owners.values(), self._updates_reporter.slow())
 
     def about(self, key: ChangeSetKey) -> dict[str, object]:
-        """Return this server's report on the change set `key`, without `phase` if it does not have the task."""
+        """Return this server's report on the change set `key`. The report is empty if the server lacks its task."""
         if key not in self._owners:
             return {"phase": "no_slot"} if key in self._held else {}
         return describe_owner(self._owners[key], self._context.now())
@@ -175,7 +175,7 @@ class Server:
             self._make_room()
 
     async def _refuse(self, message: PullMessage, error: UnprocessableError) -> None:
-        """Move a task that names no change set to the dead letters. If that fails, the task is redelivered."""
+        """Move a task whose subject names no change set to the dead letters. If that fails, NATS redelivers it."""
         log.warning("task_unreadable", subject=message.subject[:120], reason=error.message)
         context, sequence = self._context, message.stream_sequence
         decision = Decision(sequence, RequestId(f"@task{sequence}"), Outcome.DEAD, 0, error.code, error.message)
@@ -213,7 +213,7 @@ class Server:
             self._garbage.owners_ended += 1
 
     def _update_declined(self, owner: Owner) -> None:
-        """Leave the change set to newer servers for a while, if its first request has a newer version."""
+        """Decline tasks of the change set for a while if only newer servers can read its first queued request."""
         now = self._context.now()
         if owner.newer_server_wait:
             self._declined_until = {key: until for key, until in self._declined_until.items() if until > now}
@@ -229,7 +229,7 @@ class Server:
         return self._slots.total(without_slot=len(self._owners) - self._slots_taken)
 
     def _fill_slots(self) -> None:
-        """Give free slots to held tasks. For each further free slot, pull a task, unless one was requested already."""
+        """Give free slots to held tasks. For each slot that is still free, request a task, unless one is on its way."""
         if self._stopping:
             return
         total = self._slot_total()
@@ -245,7 +245,7 @@ class Server:
             self._pull.add_credit(wanted)
 
     def _make_room(self) -> None:
-        """For each held task that gets no free slot, ask an idle owner to yield. Without idle owners, do nothing."""
+        """For each held task without a free slot, stop an idle owner so that its slot becomes free, if there is one."""
         now = self._context.now()
         for _ in range(self._slots_taken + len(self._held) - self._slot_total()):
             owner = crowd.find_idle(self._owners, now)
@@ -257,7 +257,7 @@ class Server:
     # -- streams that disappear ------------------------------------------------------------------------------------
 
     def streams_lost(self, streams: Mapping[str, int]) -> None:
-        """End the owners that depend on `streams`; their successors start from the new streams."""
+        """End the owners that depend on `streams` (see `StreamLossListener`). Later owners use the new streams."""
         subjects = self._context.subjects
         if subjects.requests_stream in streams:
             self._context.deleter.clear()
@@ -273,7 +273,7 @@ class Server:
                 owner.stop(Reason.TRANSIENT)
 
     def streams_recreated(self, streams: frozenset[str]) -> None:
-        """Make the owners write full checkpoints if the stream of blobs was recreated without the old ones."""
+        """Make the owners write full checkpoints if the stream of blobs was recreated without the old blobs."""
         context = self._context
         if context.settings.blobs is None and f"OBJ_{context.subjects.blobs_bucket}" in streams:
             for owner in list(self._owners.values()):
@@ -282,7 +282,7 @@ class Server:
     # -- loops -----------------------------------------------------------------------------------------------------
 
     async def _keepalive_loop(self) -> None:
-        """Send progress acks for the tasks of this server. After a pause longer than `ack_wait`, end the owners."""
+        """Send progress acks for all tasks of this server. After a pause longer than `ack_wait`, end all owners."""
         context = self._context
         ack_wait = context.settings.ack_wait
         while True:
@@ -316,7 +316,7 @@ class Server:
             await task.progress()
 
     async def _start_loop(self) -> None:
-        """Let owners start in slices, one slice in each iteration of the event loop."""
+        """Whenever a slice of owners has been started, start the next one in a later iteration of the event loop."""
         while True:
             await self._slice_full.wait()
             self._slice_full = anyio.Event()
@@ -325,11 +325,11 @@ class Server:
             self._fill_slots()
 
     async def _crowd_loop(self) -> None:
-        """While all slots are taken, make owners yield to waiting tasks: idle owners at once, others when their turn is
-        over.
+        """While all slots are taken, stop owners to free slots for waiting tasks: idle owners at once, the others when
+        their turn is over.
 
-        While there are idle owners, the server requests more tasks than it has free slots, and an idle owner yields to
-        each such task.
+        While there are idle owners, the server requests more tasks than it has free slots. For each additional task, it
+        stops an idle owner.
         """
         checked_at = self._context.now()
         while True:
@@ -347,7 +347,7 @@ class Server:
                 await self._check_crowd()
 
     async def _check_crowd(self) -> None:
-        """Ask owners to yield to tasks that wait in NATS, and to held tasks."""
+        """Stop idle and overdue owners, at most one for each task that waits in NATS or that this server holds."""
         context = self._context
         try:
             info = await context.js.consumer_info(context.subjects.tasks_stream, TASKS_CONSUMER)
@@ -365,14 +365,14 @@ class Server:
             self._fill_slots()
 
     async def _note_shutdown(self) -> None:
-        """Show a cancellation to probes at once, because it may take seconds until `_shut_down` begins."""
+        """Set the stage to `draining` at once when the server is cancelled: `_shut_down` may begin seconds later."""
         try:
             await anyio.sleep_forever()
         finally:
             self._stage = "draining"
 
     async def _shut_down(self, owners: TaskGroup) -> None:
-        """Settle commits in flight and give every task back, within the grace period."""
+        """Settle commits in flight and give every task back; stop waiting when `shutdown_grace` is over."""
         context = self._context
         log.info("shutting_down", owned=len(self._owners))
         self._stopping = True

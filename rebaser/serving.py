@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Process:
-    """The process from the view of the ops port. It has a server as soon as one exists."""
+    """The process as the ops port sees it. `server` is None until the server has been created."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -49,10 +49,10 @@ async def serve(
 ) -> None:
     """Run a server until cancelled.
 
-    `ready` is called once the server accepts requests, `warm` once Spark is ready for the first DVU. `jvm` is the
-    embedded Spark, if it was started already. `engine` computes instead of Spark.
+    `ready` is called once the server accepts requests, and `warm` once Spark is ready for the first DVU. `jvm` is the
+    embedded Spark, if it was started already. `engine` is an engine to use instead of Spark.
 
-    Raises `ConfigError` if the configuration is wrong, `NotConnectedError` if NATS cannot be reached at the start.
+    Raises `ConfigError` if the configuration is wrong, and `NotConnectedError` if NATS cannot be reached at the start.
     """
     REGISTRY.build()
     process = _Process(settings)

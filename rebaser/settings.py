@@ -1,6 +1,6 @@
-"""All settings of a server, read from flags and from the environment (`REBASER_…`). Data only, no behaviour.
+"""All settings of a server, read from command-line flags and from environment variables (`REBASER_…`).
 
-The descriptions of the fields are the source of the reference page of settings.
+The reference page of settings is generated from the descriptions of the fields.
 """
 
 import os
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PREFIX = "rebaser_"  # prefix of environment variables, in upper or lower case
 LIMIT_PREFIX = f"{PREFIX}limits__"
 LOWEST_LIMIT = 8
-DEFAULT_GC_EVERY = 86_400.0  # with blobs in NATS
+DEFAULT_GC_EVERY = 86_400.0  # seconds between garbage collections if blobs are in NATS
 _INBOX = re.compile(r"[\w-]+(\.[\w-]+)*", re.ASCII)
 _SPARK = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|(sc|spark|k8s)://.+")
 ACCESS = (
@@ -34,7 +34,10 @@ ACCESS = (
 
 
 class Settings(BaseModel):
-    """Times are in seconds, sizes in bytes. `Settings()` reads the environment; arguments override it."""
+    """The settings of a server. Times are in seconds, sizes in bytes.
+
+    `Settings()` reads the environment; arguments take precedence over it.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -50,17 +53,17 @@ class Settings(BaseModel):
     nats_password: SecretStr | None = Field(None, description="Password of the NATS user.")
     nats_token: SecretStr | None = Field(None, description="NATS token.")
     nats_tls_ca: Path | None = Field(
-        None, description="CA certificates that may sign the certificate of NATS (PEM); default: the system's."
+        None, description="File of the trusted CA certificates (PEM); default: the CA certificates of the system."
     )
     nats_tls_cert: Path | None = Field(None, description="Client certificate for NATS (PEM).")
     nats_tls_key: Path | None = Field(
         None, description="Key of the client certificate (PEM), unless the certificate file holds it."
     )
     nats_tls_hostname: str | None = Field(
-        None, description="Host name in the certificate of NATS, if it differs from the address."
+        None, description="Host name in the certificate of NATS, if it differs from the host name in the URL."
     )
     nats_domain: str | None = Field(
-        None, description="Domain of JetStream, for an account that imports JetStream from another one under this name."
+        None, description="JetStream domain; set it if the account imports JetStream of another account as this domain."
     )
     prefix: str = Field("", description="Prefix of all stream and subject names; separates installations on one NATS.")
     inbox_prefix: str = Field("_INBOX", description="Prefix of the subjects on which this process receives answers.")
@@ -106,7 +109,7 @@ class Settings(BaseModel):
         ge=1,
         description="Act as a spare server: take change sets only while all servers together own at least this many.",
     )
-    # Small enough that clients process the answers of one commit while the server prepares the next one.
+    # The default is so small that clients process the answers of one commit while the server prepares the next one.
     batch_max_requests: int = Field(32, ge=1, le=10_000, description="Maximum number of requests in one commit.")
     batch_max_bytes: int = Field(
         4 * 1024 * 1024, ge=1024, description="Maximum size of the requests in one commit, in bytes."
@@ -117,10 +120,11 @@ class Settings(BaseModel):
         10.0,
         ge=0,
         le=86_400,
-        description="An owner releases its change set after this time without requests and dependent values updates.",
+        description="A server releases a change set after this time without requests and dependent values updates"
+        " (DVUs).",
     )
     turn: float = Field(
-        5.0, gt=0, description="While change sets wait and all slots are taken, a busy owner yields after this time."
+        5.0, gt=0, description="After this time, a change set gives up its slot if others wait and all slots are taken."
     )
     # Other servers take over the change sets of a killed server within 10 s: the sum of this time, the time to
     # load a change set, and a reserve for delays of the machine.
@@ -128,30 +132,30 @@ class Settings(BaseModel):
         6.0,
         ge=0.5,
         le=3600,
-        description="The change sets of a server go to others once it has been silent for this time.",
+        description="If a server is silent for this long, other servers take over its change sets.",
     )
     ping_interval: float = Field(
         5.0,
         gt=0,
         le=3600,
-        description="Interval of pings to NATS; a NATS server that does not answer for twice this time is given up.",
+        description="Interval of pings to NATS; after twice this time without an answer, the server connects again.",
     )
     wait_for_nats: float = Field(
         0.0,
         ge=0,
         le=86_400,
-        description="How long a starting server waits for NATS; if NATS refuses the connection, it ends at once.",
+        description="How long a starting server waits for NATS; if NATS refuses the connection, the server exits.",
     )
     loop_blocked_after: float = Field(
-        1.0, gt=0, le=3600, description="Code that blocks the event loop for this long is logged with its stack."
+        1.0, gt=0, le=3600, description="If code blocks the event loop for longer than this, its stack is logged."
     )
     sweep_interval: float = Field(
-        10.0, ge=0.5, le=3600, description="Interval of sweeps, which find requests and updates that no server owns."
+        10.0, ge=0.5, le=3600, description="Interval of sweeps, which find change sets that need a server and lack one."
     )
     retry_for: float = Field(
         30.0,
         ge=0,
-        description="How long a request of a newer version, or with an unavailable blob, may block its change set.",
+        description="How long a request may block its change set if it has a newer version or an unavailable blob.",
     )
     max_attempts: int = Field(
         5, ge=1, description="Maximum number of attempts at a request that fails for an unknown reason."
@@ -167,13 +171,13 @@ class Settings(BaseModel):
     retry_window: float = Field(
         900.0,
         ge=1,
-        description="How long the outcome of a request is remembered, going by the timestamps of later requests;"
+        description="How long the outcome of a request is remembered, measured by the timestamps of later requests;"
         " clients repeat a request for up to 300 s.",
     )
     history_for: float = Field(
         7 * 86_400.0,
         ge=0,
-        description="How long the history of a change set is kept; 0: commits do not record what they replaced, and"
+        description="How long the history of a change set is kept; with 0, commits do not record what they replaced, so"
         " servers of the previous release can read everything that this release writes.",
     )
     history_bytes: int = Field(
@@ -197,7 +201,7 @@ class Settings(BaseModel):
         600.0, gt=0, description="How long one DVU may take; a single Spark job may take half of it."
     )
     progress_every: float = Field(
-        3.0, ge=0.1, le=3600, description="A DVU that takes longer reports its progress, at this interval."
+        3.0, ge=0.1, le=3600, description="Interval at which a DVU reports its progress; a shorter DVU does not report."
     )
     shutdown_grace: float = Field(15.0, gt=0, description="How long a graceful shutdown may take.")
 
@@ -214,7 +218,7 @@ class Settings(BaseModel):
     replicas: int | None = Field(
         None, ge=1, le=5, description="Copies of each stream; default: as many as the durability needs."
     )
-    # Without a value, each of these leaves existing streams unchanged. The docs list the defaults of new streams.
+    # If one of the following settings is None, existing streams keep what it controls, and new streams get a default.
     max_requests_per_change_set: int | None = Field(
         None, ge=1, description="Maximum number of waiting requests of one change set; 100,000 in a new stream."
     )
@@ -246,11 +250,11 @@ class Settings(BaseModel):
     duplicate_window: float | None = Field(
         None,
         ge=0.1,
-        description="A request sent twice within this time is stored once. This saves traffic; no guarantee needs it.",
+        description="NATS stores a request once if it is sent twice within this time; this only saves traffic.",
     )
     ack_sample: int | None = Field(None, ge=0, le=100, description="Percentage of task acks that NATS reports.")
     checkpoint_bytes: int = Field(
-        4 * 1024 * 1024, ge=1024, description="Minimum size of the log tail for a new checkpoint, in bytes."
+        4 * 1024 * 1024, ge=1024, description="Minimum bytes in a log since its last checkpoint before the next one."
     )
 
     # Logging
@@ -295,7 +299,7 @@ class Settings(BaseModel):
     @classmethod
     def _check_inbox(cls, prefix: str | None) -> str | None:
         if prefix is not None and not _INBOX.fullmatch(prefix):
-            raise ValueError(f"{prefix!r} is no prefix of subjects; use letters, digits, _ and -, with dots between")
+            raise ValueError(f"{prefix!r} is no subject prefix; use names of letters, digits, _ and -, joined by dots")
         return prefix
 
     @field_validator("limits", mode="before")
@@ -304,7 +308,7 @@ class Settings(BaseModel):
         for name, value in limits.items() if isinstance(limits, dict) else ():
             highest = getattr(COMMIT_LIMITS, name, None)
             if highest is None:
-                raise ValueError(f"there is no limit {name}")
+                raise ValueError(f"there is no limit named {name}; the reference page of settings lists all limits")
             if not (str(value).isdecimal() and LOWEST_LIMIT <= int(value) <= highest):
                 raise ValueError(f"{name} must be a number from {LOWEST_LIMIT} to {highest}")
         return limits
@@ -330,11 +334,11 @@ class Settings(BaseModel):
         return self.inbox_prefix if self.reply_prefix is None else self.reply_prefix
 
     def check_server(self) -> None:
-        """Raise `ConfigError` for settings that no server can have."""
+        """Raise `ConfigError` if clients could have replies sent to the inbox of this server."""
         if self.reply_prefix is not None and f"{self.inbox_prefix}.".startswith(f"{self.reply_prefix}."):
             raise ConfigError(
-                f"the inbox prefix {self.inbox_prefix} lies under the reply prefix {self.reply_prefix}, so clients"
-                " could have replies sent to the inbox of this server: set REBASER_INBOX_PREFIX to one beside it"
+                f"the inbox prefix {self.inbox_prefix} begins with the reply prefix {self.reply_prefix}, so clients"
+                " could have replies sent to the inbox of this server: set REBASER_INBOX_PREFIX to a prefix that begins differently"
             )
 
     def embedded(self, url: str) -> Self:
@@ -342,11 +346,11 @@ class Settings(BaseModel):
         return self.model_copy(update=dict.fromkeys(ACCESS) | {"nats_url": url, "create_streams": True})
 
     def retention(self) -> Retention:
-        """Return how much of the log of a change set is kept."""
+        """Return for how long, and up to which size, the history of a change set is kept."""
         return Retention(int(self.history_for * 1000), self.history_bytes)
 
     def collection_interval(self) -> float:
-        """Return the interval of garbage collections; 0: never."""
+        """Return the interval of garbage collections in seconds; 0 if there are none."""
         if self.gc_every is not None:
             return self.gc_every
         return DEFAULT_GC_EVERY if self.blobs is None else 0.0
@@ -372,10 +376,10 @@ class Settings(BaseModel):
 
 
 def load_settings(**given: object) -> Settings:
-    """Return the settings. Each comes from `given` unless it is None there, otherwise from the environment, otherwise
-    from the defaults.
+    """Return the settings. A value in `given` that is not None takes precedence over the environment, and the
+    environment over the defaults.
 
-    Raises `ConfigError` with a one-line message.
+    Raises `ConfigError` with a one-line message if a setting is invalid.
     """
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})

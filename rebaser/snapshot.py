@@ -1,7 +1,7 @@
 """The state of a server at one moment, as probes, metrics and pings report it. This module contains only data.
 
-Invariant: a state is read when a probe, a scrape or a ping asks for it. No counter is updated as the state changes, so
-the report cannot drift.
+Invariant: the state is read anew for each probe, scrape or ping. No counter is updated as the state changes, so a
+report cannot differ from the state.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ Stage = Literal["connecting", "starting", "serving", "draining"]
 
 @dataclass(frozen=True, slots=True)
 class StreamUsage:
-    """The usage of a stream. `full` is the used share of the limit that is closest to being reached; 0 without
-    limits."""
+    """The usage of a stream. `full` is the used share (0 to 1) of the limit that is closest to being reached; 0 if the
+    stream has no limit."""
 
     messages: int
     bytes: int
@@ -26,8 +26,8 @@ class StreamUsage:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The last sweep, at `at` (Unix seconds): the number of change sets with queued requests (`waiting`), and of change
-    sets whose update is due (`owing`)."""
+    """The result of the last sweep. `at` is the time of the sweep in Unix seconds. `waiting` is the number of change
+    sets with queued requests, and `owing` the number of change sets whose update is due."""
 
     at: float
     waiting: int
@@ -45,11 +45,13 @@ class Snapshot:
     - `progress_silent`: the time since the loop that sends progress acks last began a round.
     - `missing`: which streams are missing, or why they cannot be checked; empty if all exist.
     - `trouble`: the newest failure that stopped the progress of a change set; empty if there is none.
-    - `streams`: by kind. These, `oldest_request_age`, `tasks_waiting` (tasks that no server has) and `tasks_in_hand`
-      are as of the last check.
-    - `sweep`: None unless this server is the sweeper.
+    - `losses`: descriptions of the streams that were lost.
+    - `streams`: the usage of each stream, by its name in `STREAMS`. `tasks_waiting`: the number of tasks that no server
+      has. `tasks_in_hand`: the number of tasks that servers have. These and `oldest_request_age` are as of the last
+      check of the streams.
+    - `sweep`: the result of the last sweep; None unless this server is the sweeper.
     - `tasks_held`: tasks without a free slot. `deletes_queued`: requests that are decided and not deleted yet.
-    - `spark_load`: calls that wait for a Spark job, and jobs that run; the small and the large ones of each.
+    - `spark_load`: the numbers of small and of large calls that wait for a Spark job, then those of running jobs.
     - `spark`: `starting`, `ready`, `restarting`, `stopped`, or `down: REASON`.
     """
 
@@ -82,9 +84,14 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """The state that requires going through all owners: the number of owners by phase, and by state of their update;
-    the updates that have run for a long time; the age of the oldest update that is due, in seconds; the number of
-    values; the bytes of the longest log after its newest checkpoint."""
+    """The part of the state that takes a pass over all owners to count.
+
+    - `phases`: the number of owners in each phase. `updates`: the number of owners in each state of their update.
+    - `slow_updates`: the updates that have run for a long time.
+    - `debt_age`: the age of the oldest update that is due, in seconds.
+    - `values`: the number of values in all owned change sets.
+    - `tail_max`: the bytes of the longest log after its newest checkpoint.
+    """
 
     phases: Mapping[str, int] = field(default_factory=dict)
     updates: Mapping[str, int] = field(default_factory=dict)

@@ -26,12 +26,12 @@ def test_every_limit_is_a_variable_of_its_own(name: str, monkeypatch: pytest.Mon
         ("REBASER_LIMITS__MAX_DEPTH", str(COMMIT_LIMITS.max_depth + 1), "max_depth must be a number from 8 to 256"),
         ("REBASER_LIMITS__MAX_DEPTH", "-1", "max_depth must be a number"),
         ("REBASER_LIMITS__MAX_DEPTH", "deep", "max_depth must be a number"),
-        ("REBASER_LIMITS__MAX_DEPHT", "9", "there is no limit max_depht"),
+        ("REBASER_LIMITS__MAX_DEPHT", "9", "there is no limit named max_depht"),
         ("REBASER_LIMITS", "nine", "limits"),
         ("REBASER_ACK_WAIT", "soon", "REBASER_ACK_WAIT"),
         ("REBASER_SPARK", "localhost:15002", r"\(REBASER_SPARK\): 'localhost:15002' is neither a Spark master"),
-        ("REBASER_INBOX_PREFIX", "_INBOX.>", "'_INBOX.>' is no prefix of subjects"),
-        ("REBASER_REPLY_PREFIX", "$JS.API", r"\(REBASER_REPLY_PREFIX\): '\$JS.API' is no prefix of subjects"),
+        ("REBASER_INBOX_PREFIX", "_INBOX.>", "'_INBOX.>' is no subject prefix"),
+        ("REBASER_REPLY_PREFIX", "$JS.API", r"\(REBASER_REPLY_PREFIX\): '\$JS.API' is no subject prefix"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(
@@ -57,6 +57,6 @@ def test_no_server_has_its_inbox_where_clients_may_have_replies_sent(inbox: str)
         settings.check_server()
         assert settings.replies_under() == "_INBOX.clients"
     else:
-        with pytest.raises(ConfigError, match="set REBASER_INBOX_PREFIX to one beside it"):
+        with pytest.raises(ConfigError, match="set REBASER_INBOX_PREFIX to a prefix that begins differently"):
             settings.check_server()
     load_settings(inbox_prefix=inbox).check_server()
