@@ -1,4 +1,4 @@
-"""One owned change set: its lifecycle, its requests, its log, its updates, its checkpoints.
+"""Serves one owned change set: runs its lifecycle, decides its requests, appends to its log, and updates its values.
 
 `lifecycle` is the pure state machine, `actor` runs it, and `owner` turns its effects into I/O. An owner holds the task
 (`lease`), reads and decides requests (`processor`, `request_reader`, `revert_reader`, `origin_reader`, `offer_reader`,

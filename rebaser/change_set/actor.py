@@ -17,7 +17,7 @@ from rebaser.change_set.lifecycle import INITIAL_EFFECTS, Effect, Event, OwnerSt
 
 
 class Actor:
-    """Holds the `lifecycle` and the timer of one owner. A subclass performs the effects.
+    """A base class that holds the `lifecycle` and the timer of one owner. The subclass performs the effects.
 
     `changed` is called with True when the owner takes a slot of the server, and with False when it frees the slot.
     While `run` runs, effects start their tasks in `group` and open their resources in `resources`.
@@ -42,7 +42,7 @@ class Actor:
         self._work_cancelled = False
 
     def perform(self, effects: tuple[Effect, ...]) -> None:
-        """Start the effects, in order, without waiting. Each effect reports with `post`."""
+        """Start the effects in order, without waiting for their ends. Each effect reports its result with `post`."""
         raise NotImplementedError
 
     async def run(self) -> None:
@@ -75,7 +75,7 @@ class Actor:
                 if self.lifecycle.holds_slot is not self._holds_slot:
                     self._holds_slot = not self._holds_slot
                     self._changed(self._holds_slot)
-        except Exception as error:  # noqa: BLE001 - the poster is not at fault: `run` raises the error
+        except Exception as error:  # noqa: BLE001 - `run` raises it, because the caller of `post` is not at fault
             self._failure = error
         finally:
             self._stepping = False

@@ -16,7 +16,7 @@ from rebaser_core.updates import Recompute
 
 
 async def heal(commits: CommitLog) -> None:
-    """Append a commit that asks to recompute the values whose function was unknown and is known now.
+    """Append a commit that requests a recompute of the values that failed for lack of a function that is now available.
 
     Raises the errors of `CommitLog.append`.
     """

@@ -5,8 +5,8 @@ from anyio import to_thread
 from rebaser.dvu.functions.registry import registry
 from rebaser_core.state.change_set import ChangeSetState
 
-MAX_NAMED = 20  # functions in one header
-MAX_NAMED_CHARACTERS = 2000  # characters of all names in one header
+MAX_NAMED = 20  # maximum number of functions that one header names
+MAX_NAMED_CHARACTERS = 2000  # maximum number of characters of all names in one header
 
 
 async def load_functions() -> None:
@@ -17,7 +17,8 @@ async def load_functions() -> None:
 
 
 def missing_functions(state: ChangeSetState) -> tuple[str, ...]:
-    """Return the functions of values in `state` that this server lacks, at most as many as a header may name."""
+    """Return the names of functions that values in `state` use and this server lacks, as many as one header may
+    name."""
     room = MAX_NAMED_CHARACTERS
     names: list[str] = []
     for name in sorted(state.cells.unknown_functions(registry().functions)):
@@ -29,5 +30,5 @@ def missing_functions(state: ChangeSetState) -> tuple[str, ...]:
 
 
 def any_available(names: tuple[str, ...]) -> bool:
-    """Return whether this server has any of the functions `names`."""
+    """Return whether this server has at least one of the functions `names`."""
     return any(name in registry().functions for name in names)

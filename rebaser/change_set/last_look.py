@@ -1,7 +1,7 @@
-"""The recheck of an owner that has released its task: it looks for work for which no server would be woken.
+"""Checks for remaining work after an owner has released its task.
 
-While the owner held the task, NATS refused every other task for this change set as a duplicate. So clients whose task
-was refused rely on this recheck, which comes after the release.
+While the owner held the task, NATS refused every other task for this change set as a duplicate. So a client whose task
+was refused relies on this recheck: without it, no server would process the request of that client.
 """
 
 from rebaser.change_set.log.commit_log import CommitLog
@@ -25,6 +25,6 @@ async def work_left(context: Context, commits: CommitLog, processor: Processor, 
         return False
     if puller is not None and puller.owed:
         return True
-    # An earlier owner that had lost the task may have appended a commit after this owner loaded the log. If this owner
-    # has appended nothing, it was not fenced, and does not know what work that commit left.
+    # An earlier owner that had lost the task may have appended a commit after this owner loaded the log. An owner that
+    # appends nothing is not fenced by such a commit, and does not know what work the commit left.
     return await context.js.next(subjects.commits_stream, subjects.commits(key), commits.state.last + 1) is not None

@@ -62,8 +62,8 @@ class Task:
 
 
 class Lease:
-    """The right of an owner to its task. `lost` is True once the owner no longer has this right. `task` is replaced
-    when the task is redelivered to the same owner.
+    """The right of an owner to its task. `lost` is True once the owner no longer has this right. When NATS redelivers
+    the task to the same owner, the owner replaces `task`.
 
     The methods log failures instead of raising them: NATS redelivers a task that was not acknowledged.
     """
@@ -109,7 +109,7 @@ class Lease:
                 self._log.warning("task_nak_failed", reason=error.message)
 
     async def publish_again(self) -> None:
-        """Publish the task again, unless the change set still has one."""
+        """Publish a task for the change set, unless it still has one."""
         try:
             await publish_task(self.task.js, self._subjects, self.task.key)
         except RebaserError as error:

@@ -7,9 +7,9 @@
                           └── shutdown, transient, queue blocked: nak ──> DONE
                           └── fenced, task lost: publish the task ──> DONE
 
-Invariants: an owner releases nothing while one of its commits is in flight. A dependent values update (DVU) runs only
-when one is owed and none is running. Every path ends in exactly one of three ways: ack and recheck; nak; or, if the
-owner was fenced or has lost its task, neither.
+Invariants: an owner does not release its task while one of its commits is in flight. A dependent values update (DVU)
+starts only when one is due and none is running. Every path ends in exactly one of three ways: the owner acks the task
+and rechecks; it naks the task; or, if it was fenced or has lost its task, it does neither.
 
 This module has no clock, no randomness and no I/O. The caller passes `now` in seconds. Events describe what happened;
 effects tell the owner what to do. The owner reports results by posting events.
@@ -67,7 +67,7 @@ _SEVERITY = (
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The log is loaded and requests are being consumed. `owes` tells whether a DVU is owed; it may start in
+    """The log is loaded and requests are being consumed. `owes` tells whether a DVU is due. The DVU may start in
     `dvu_delay` seconds."""
 
     owes: bool
@@ -81,8 +81,8 @@ class Arrived:
 
 @record
 class Decided:
-    """The requests taken from the queue are decided, and the decisions are durable. `more` tells whether further
-    requests are queued."""
+    """The requests taken from the queue are decided, and the decisions are durable. `owes` tells whether a DVU is due,
+    `more` whether further requests are queued."""
 
     owes: bool
     more: bool
@@ -90,7 +90,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class DvuEnded:
-    """The commit of a DVU is durable. `owes` tells whether another DVU is owed, because of requests applied
+    """The commit of a DVU is durable. `owes` tells whether another DVU is due, because requests were applied
     meanwhile."""
 
     owes: bool
@@ -98,14 +98,14 @@ class DvuEnded:
 
 @dataclass(frozen=True, slots=True)
 class DvuFailed:
-    """A DVU could not run or was cancelled, or its commit was `fenced`. The update is still owed."""
+    """A DVU could not run, was cancelled, or was `fenced`: the log refused its commit. The DVU is still due."""
 
     fenced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class JobStarted:
-    """A job began that must end before a release: publishing a dead letter, writing a checkpoint, or a pull."""
+    """A job began that must end before a release: publishing a dead letter, writing a checkpoint, or pulling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class JobEnded:
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """The branch took over changes of its target without a request. `owes` tells whether a DVU is owed."""
+    """The branch took over changes of its target without a request. `owes` tells whether a DVU is due."""
 
     owes: bool
 
@@ -159,7 +159,7 @@ class Rechecked:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed."""
+    """The time that `OwnerState.next_tick` returned has come, or an earlier one."""
 
 
 Event: TypeAlias = (
@@ -190,7 +190,7 @@ class Command(Enum):
     LOAD = "load"  # read the log, start to consume requests [Loaded, Failed]
     AWAIT = "await"  # wait until a request is queued [Arrived, Failed]
     DECIDE = "decide"  # take queued requests, decide, commit and answer them [Decided, Failed]
-    RUN_DVU = "run_dvu"  # [DvuEnded, DvuFailed]
+    RUN_DVU = "run_dvu"  # run one dependent values update [DvuEnded, DvuFailed]
     CANCEL_WORK = "cancel_work"  # stop loading, waiting, the DVU and jobs; commits in flight are settled first
     STOP_CONSUMING = "stop_consuming"
     ACK = "ack"  # ack the task, wait until the message is gone [Released]
@@ -210,7 +210,8 @@ Effect: TypeAlias = Command | Nak
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Delays in seconds. A failed DVU is retried after `dvu_retry`, doubled each time up to `dvu_retry_max`."""
+    """The delays of a lifecycle, in seconds. A quiet owner releases its task after `quiescent_period`. A failed DVU is
+    retried after `dvu_retry`, doubled each time up to `dvu_retry_max`."""
 
     quiescent_period: float = 10.0
     dvu_retry: float = 0.5
@@ -252,7 +253,7 @@ class OwnerState(NamedTuple):
         return "owed" if self.dvu is Dvu.IDLE and self.owes else self.dvu.value
 
     def next_tick(self, timing: Timing) -> float | None:
-        """Return the time at which the next `Tick` matters, or None."""
+        """Return the time at which the owner has to post a `Tick`; None if it waits only for other events."""
         if self.phase is Phase.SETTLING:
             return self.cancel_at
         if self.phase is not Phase.ACTIVE or self.busy or self.queued:
@@ -301,7 +302,7 @@ def step(state: OwnerState, event: Event, now: float, timing: Timing) -> Step:
 
 
 def _record(state: OwnerState, event: Event, now: float, timing: Timing) -> OwnerState:
-    """Record the event in the state. This is the same in every phase."""
+    """Return `state` with what `event` reports. This does not depend on the phase."""
     match event:
         case Loaded(owes=owes, dvu_delay=delay):
             dvu = Dvu.WAITING if owes and delay > 0 else Dvu.IDLE
@@ -343,7 +344,7 @@ def _advance(state: OwnerState, now: float, timing: Timing) -> Step:
 
 
 def _stop(state: OwnerState, reason: Reason, delay: float = 0.0, cancel_at: float | None = None) -> Step:
-    """Begin to end. A later reason replaces an earlier one only if it is more severe."""
+    """Begin to end the owner for `reason`. A later reason replaces an earlier one only if it is more severe."""
     if state.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE):
         return state, ()  # the owner is ending already; its recheck hands over any work that remains
     if state.stopping is None or _SEVERITY.index(reason) > _SEVERITY.index(state.stopping):
@@ -357,7 +358,7 @@ def _stop(state: OwnerState, reason: Reason, delay: float = 0.0, cancel_at: floa
 
 
 def _settle(state: OwnerState) -> Step:
-    """End once no work of this owner is in flight."""
+    """End the owner if none of its work is in flight; otherwise, change nothing."""
     if state.busy or state.jobs or state.dvu is Dvu.RUNNING:
         return state, ()
     match state.stopping:

@@ -59,7 +59,7 @@ log = structlog.get_logger(__name__)
 
 DEAD_LETTER_RETRY = 0.1  # seconds until a dead letter that NATS did not store is sent again; doubled each time
 DEAD_LETTER_RETRY_MAX = 5.0  # seconds
-LARGE = 100_000  # values; Python's garbage collector skips larger change sets
+LARGE = 100_000  # number of values above which Python's garbage collector skips a change set
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class Owner(Actor):
         self._processor: Processor | None = None
         self._dvu: SerialDvu | None = None
         self._puller: BranchPuller | None = None  # only for a branch that follows its target
-        self._rest: Sequence[Message] = ()  # taken from the queue, not yet decided
+        self._rest: Sequence[Message] = ()  # messages that were taken from the queue and are still undecided
         self._checkpointing = False
         self._full_checkpoint_due = False  # write a full checkpoint, even if the log is short
         self._hung = False
@@ -113,7 +113,7 @@ class Owner(Actor):
 
     @property
     def commits(self) -> CommitLog | None:
-        """Its log; None until it is loaded."""
+        """The log of the change set; None until it is loaded."""
         return self._commits
 
     def drop_resources(self) -> None:
@@ -121,7 +121,7 @@ class Owner(Actor):
         self._consumer = self._processor = self._dvu = self._puller = self.group = None
 
     def adopt(self, task: Task) -> None:
-        """Take over the redelivery of a task that this owner already holds."""
+        """Replace the task that this owner holds by `task`, a redelivery of the same message."""
         self.lease.task = task
 
     def stop(self, reason: Reason) -> None:
@@ -141,13 +141,13 @@ class Owner(Actor):
             self._commits.log_loss(recreated_from)
 
     def save_full_checkpoint(self) -> None:
-        """Write a full checkpoint, because the last one is lost, and the log may have been purged at its beginning."""
+        """Write a full checkpoint. The last one is lost, and the log may no longer hold the commits before it."""
         if self.lifecycle.phase is Phase.ACTIVE:
             self._full_checkpoint_due = True
             self._start_checkpoint()
 
     def abandon(self) -> None:
-        """Give up an append that is not answered, because the grace period of the shutdown is over."""
+        """Stop waiting for the answer to an append, because the grace period of the shutdown is over."""
         if self._commits is not None:
             self._commits.abandon()
 
@@ -336,7 +336,7 @@ class Owner(Actor):
                         self._context.stream_watch.check_soon()
                         self.log.warning("dead_letter_failed", seq=pending.decision.sequence, reason=error.message)
                     if self.lifecycle.phase is not Phase.ACTIVE:
-                        break  # the next owner copies it: this owner must end, even if the lack of room lasts
+                        break  # leave the copy to the next owner: a failure that lasts must not delay the end
                     await anyio.sleep(backoff.next_delay())
         finally:
             self.post(JobEnded())
@@ -368,7 +368,7 @@ class Owner(Actor):
             self.log.warning("checkpoint_failed", reason=error.message)
         finally:
             self._checkpointing = False
-            if self._full_checkpoint_due and self.lifecycle.phase is Phase.ACTIVE:  # it failed, or another is due
+            if self._full_checkpoint_due and self.lifecycle.phase is Phase.ACTIVE:  # this one failed, or another is due
                 self._start_checkpoint()
             self.post(JobEnded())
 

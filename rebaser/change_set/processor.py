@@ -1,8 +1,8 @@
 """Takes queued requests, decides them in order, makes the decisions durable in one commit, and answers.
 
-Invariant: a request is answered only from a commit that is in the log, and deleted only after it was answered. The only
-answer that no commit records is the refusal of a request that reuses the id of another (`request_id_reused`). A request
-that cannot be decided yet (because of a newer version, or an unavailable blob) blocks the queue for a bounded time.
+Invariant: a request is answered only from a commit that is in the log, and deleted only after it was answered. Only the
+refusal of a request that reuses the id of another request (`request_id_reused`) is not in the log. A request that
+cannot be decided yet, because it has a newer version or its blob is unavailable, blocks the queue for a bounded time.
 """
 
 import time
@@ -42,9 +42,9 @@ LOOK_AFTER = 0.001  # seconds between two reads of the processor time, each of w
 class PendingDeadLetter:
     """A request that was decided `dead`, but is not yet copied to the dead letters, answered and deleted.
 
-    `commit` is the log sequence of the commit that decided the request or, if the request reuses the id of another, the
-    commit that decided the other one. `duplicates` are the messages that repeat the request. They are answered only
-    after the copy is stored.
+    `commit` is the log sequence of the commit that decided the request. If the request reuses the id of an earlier
+    request, it is the commit that decided the earlier one. `duplicates` are the messages that repeat the request. They
+    are answered only after the copy is stored.
     """
 
     message: Message
@@ -63,7 +63,7 @@ class Processed:
 
 
 class QueueBlocked(TransientError):  # noqa: N818 - a state of the queue
-    """The first queued request cannot be decided yet. This error has the code of the error of that request.
+    """The first queued request cannot be decided yet. Message and code are those of the error that says why.
 
     `delay` is the number of seconds until the next attempt. `time_left` is the number of seconds for which the request
     may still block the queue. `dead`: earlier requests that were decided dead but are not copied yet.
@@ -150,8 +150,8 @@ class Processor:
     async def _read(
         self, messages: Sequence[Message], suspicion: Suspicion
     ) -> tuple[list[QueuedRequest], HeldRequest | None]:
-        """Read `messages` until one commit is full or a request has to wait. Return the requests, and the request that
-        has to wait, if any."""
+        """Read `messages` until one commit is full or a request has to wait. Return the requests for the commit, and
+        the request that has to wait, if any."""
         requests: list[QueuedRequest] = []
         self._reader.room = self._context.settings.batch_max_bytes
         until, looked_at = await cooperate(), time.monotonic()
@@ -178,8 +178,8 @@ class Processor:
         return requests, None
 
     async def _with_sources(self, request: QueuedRequest, message: Message) -> QueuedRequest:
-        """Return `request`, which has an action, with the data from logs that the action needs. A decided request needs
-        none."""
+        """Return `request`, which has an action, with the data that the action needs from logs. If the request is
+        decided already, return it unchanged."""
         state = self._commits.state
         recorded = recorded_outcome(state, self.applied, request.request_id, request.sequence, request.redrive)
         if recorded is not None or request.sequence <= self.applied.sequence:
@@ -188,8 +188,8 @@ class Processor:
         return await self._reader.with_sources(request, self._commits, message.timestamp_ns // 1_000_000)
 
     async def _merged(self, request: QueuedRequest) -> QueuedRequest:
-        """Return the request with the result of merging its patch into the current state. Call within the append
-        lock."""
+        """Return the request with the result of merging its patch into the current state. The caller must hold the
+        append lock."""
         merged, step = Merged(), thresholds.now.overlay_merge_step
         for start in range(0, len(request.patch), step):
             await cooperate()
@@ -197,7 +197,8 @@ class Processor:
         return replace(request, merged=merged)
 
     async def _with_moved(self, request: QueuedRequest) -> QueuedRequest:
-        """Look up which ids were defined after `expect_at`. Call within the append lock."""
+        """Return the request with those of its ids that were defined after its `expect_at`. The caller must hold the
+        append lock."""
         ids, step, moved = request.touched, thresholds.now.fold_step, set[str]()
         for start in range(0, len(ids), step):
             await cooperate()
@@ -255,16 +256,16 @@ class Processor:
         return await self._answer_all(messages, decided.answers, sequence)
 
     async def _settle(self, request: QueuedRequest, decision: Decision, earlier: int | None, sequence: int) -> None:
-        """If the request applied a branch, send that branch a request to take over the apply. `earlier` is the commit
-        of an earlier decision, as in `DecidedBatch.answers`."""
+        """If the request applied a branch, send that branch a request to take over the apply. `sequence` is the new
+        commit; if an earlier commit decided the request, `earlier` is that commit."""
         if isinstance(request.action, Apply) and decision.outcome is Outcome.SUCCESS and decision.position:
             branch = ChangeSetKey.of(self._key.workspace, request.action.source)
             commit = sequence if earlier is None else earlier
             await request_settling(self._context, branch, decision.position, commit)
 
     async def _with_result(self, decided: DecidedBatch) -> DecidedBatch:
-        """Store the conflicts of the reply if they have sides. Only conflicts of a request that is decided in a batch
-        of its own have sides."""
+        """Store the conflicts of the reply in a blob if they contain the definitions of both sides. Only a request that
+        is decided in a batch of its own can have such conflicts."""
         if not (self._commits.history and len(decided.decisions) == 1):
             return decided
         (decision,) = decided.decisions
@@ -275,10 +276,10 @@ class Processor:
         return replace(decided, decisions=(stored,), answers=tuple(answers))
 
     async def _replayed(self, request: QueuedRequest) -> QueuedRequest:
-        """Return the request with the result of comparing the edits of the target with the current state. Call within
-        the append lock.
+        """Return the request with the result of comparing the edits of the target with the current state. The caller
+        must hold the append lock.
 
-        Raises `BaseMoved` if a pull came first.
+        Raises `BaseMoved` if a pull moved the base after the target was read.
         """
         branch, theirs, action = self._commits.state.branch, request.theirs, request.action
         if branch is None or theirs is None or not isinstance(action, Rebase):
@@ -315,8 +316,8 @@ class Processor:
     def answer(self, message: Message, decision: Decision, commit: int) -> bool:
         """Send the reply if the client asked for one and its inbox is allowed.
 
-        A failure is only logged, because the decision is in the log already. Return False if the caller should await
-        `Connection.flush`, because many bytes are unsent.
+        A failure is only logged, because the decision is in the log already. Return False if many bytes are unsent; the
+        caller should then await `Connection.flush`.
         """
         inbox = (message.headers or {}).get(REPLY_INBOX)
         if inbox is None:
@@ -367,8 +368,8 @@ class Processor:
         attempt = self._first_attempt(held, message)
         now = self._context.now_ms()
         waited = (now - attempt.first_ms) / 1000
-        # Errors caused by a bug in Rebaser or by a hostile payload are bounded by attempts, because waiting does not
-        # fix them, but a new release may.
+        # A bug in Rebaser or a hostile payload may cause these errors. Waiting does not fix them, so the number of
+        # attempts is bounded instead of the time.
         if attempt.count < settings.max_attempts if error.code in INTERNAL_CODES else waited < settings.retry_for:
             return None
         self._budget.record_exhausted(error.code, now)
@@ -378,10 +379,7 @@ class Processor:
     async def _block(
         self, held: HeldRequest, message: Message, suspicion: Suspicion, dead: list[PendingDeadLetter]
     ) -> QueueBlocked:
-        """Record one more attempt, so that the time for which a request blocks the queue is bounded across owners.
-
-        Return the error to raise.
-        """
+        """Record one more attempt, so that no request blocks the queue forever. Return the error to raise."""
         commits, settings, sequence = self._commits, self._context.settings, message.stream_sequence
         first = self._first_attempt(held, message)
         # If the clock of this server is behind the clock of the owner that recorded the first attempt, the wait begins

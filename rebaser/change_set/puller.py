@@ -1,16 +1,16 @@
 """Brings a branch up to date with its target without a request, if the branch follows its target.
 
-A pull is a rebase that no request asked for. The owner of a branch looks at the newest commit of the target, whose
-headers say whether the target was edited after the base of the branch. The owner looks when it has loaded the branch
-and after it has decided requests, at most once a second. A branch without an owner costs nothing, because no server
-looks at its target. When the branch is loaded again, one commit brings in all edits that the target got meanwhile.
+A pull is a rebase without a request. The owner of a branch reads the newest commit of the target, whose headers say
+whether the target was edited after the base of the branch. The owner does so when it has loaded the branch and after it
+has decided requests, at most once a second. For a branch without an owner, no server reads the target. When the branch
+is loaded again, one commit brings in all edits that the target got meanwhile.
 
 Invariants:
 
 - A pull is committed after every request that was in the queue when the pull began. So an edit is never decided against
   values that its author could not have seen, and a pull never overtakes a request to rebase.
-- A pull is committed only while the branch has the base for which the target was read. If a request moved the base
-  meanwhile, or is about to do so, nothing is committed, and the pull begins again after that request.
+- A pull is committed only if the base of the branch has not moved since the target was read. If a request moved the
+  base, or is about to do so, nothing is committed, and the pull begins again after that request.
 - An apply of the branch is left to the request that the target's owner sends (see `settling`). Otherwise, a pull could
   close the branch before edits that are queued in front of that request.
 - A failed pull does not end the owner: requests and updates continue. The pull is retried after a delay, as long as the
@@ -40,17 +40,17 @@ from rebaser_core.errors import FencedError, RebaserError, TransientError, Unpro
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import read_edited
 
-LOOK_EVERY = 1.0  # minimum seconds between two looks at the target
+LOOK_EVERY = 1.0  # minimum seconds between two checks of the target
 RETRY = 0.5  # seconds until a pull that failed is retried; doubled each time
 RETRY_MAX = 30.0  # seconds
-SETTLED_IN = 60.0  # seconds; a younger apply is left to the request that follows it
+SETTLED_IN = 60.0  # seconds; a pull leaves an apply that is younger than this to the request of `settling`
 
 
 class BranchPuller:
     """Pulls for the branch whose log is `commits`, one pull at a time. `processor` decides the requests of the branch.
 
-    `redelivered` and `hung`: as in `CountedAttempts`. `owed` tells whether a look at the target is still due. If it is
-    when the owner ends, the owner publishes its task again.
+    `redelivered` and `hung` have the same meaning as in `CountedAttempts`. `owed` tells whether a check of the target
+    is still due. If it is still due when the owner ends, the owner publishes its task again.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class BranchPuller:
         )
         self._due = True
         self._not_before = -math.inf
-        self._skipped = False  # at the last look, the branch was closed or protected
+        self._skipped = False  # whether the last check was skipped, because the branch was closed or protected
         self._failures = 0
-        self._looked = 0  # the base of the branch at the last look
+        self._looked = 0  # the base of the branch at the last check
         self._refused = 0  # the log sequence of the target at which the last pull was refused
         self._changed = asyncio.Event()
         self._active: Callable[[], bool] = lambda: True
@@ -91,11 +91,11 @@ class BranchPuller:
         return branch if follows and refuse_rebase(state) is None and not self._commits.handed_over else None
 
     def wake(self) -> None:
-        """Make `run` look at the target, no earlier than a second after the last look. If the owner is ending, `run`
+        """Make `run` check the target, no earlier than a second after the last check. If the owner is ending, `run`
         ends.
 
         Call this after requests were decided, and when the owner ends. If the requests opened the branch, or ended its
-        protection, `run` looks at once, because the owner may end within that second.
+        protection, `run` checks the target at once, because the owner may end within that second.
         """
         if self._skipped and self.branch is not None:
             self._skipped, self.owed, self._not_before = False, True, -math.inf
@@ -107,7 +107,7 @@ class BranchPuller:
     ) -> None:
         """Pull whenever a pull is due, until the owner is not `active` any more.
 
-        `post` posts an event to the lifecycle of the owner. `appended` is called after a look during which the log
+        `post` posts an event to the lifecycle of the owner. `appended` is called after each check during which the log
         grew.
         """
         self._active = active
@@ -128,7 +128,7 @@ class BranchPuller:
                 post(JobEnded())
 
     async def _wait(self) -> None:
-        """Wait until it is time to look at the target."""
+        """Wait until it is time to check the target."""
         while True:
             self._changed.clear()
             delay = self._not_before - self._context.now()
@@ -138,13 +138,13 @@ class BranchPuller:
                 await self._changed.wait()
 
     async def pull(self) -> bool:
-        """Look at the target, and pull if it was edited after the base. Return whether the log grew meanwhile.
+        """Check the target, and pull if it was edited after the base. Return whether the log grew meanwhile.
 
         A failure is logged. Raises `FencedError` if another owner has taken over.
         """
         context, before = self._context, self._commits.state.last
         self._due = False
-        if self.branch is None:  # the request that opens it, or ends its protection, calls `wake`
+        if self.branch is None:  # `wake` is called after a request has opened it
             self._skipped, self.owed = True, False
             return False
         self._not_before = context.now() + LOOK_EVERY
@@ -152,21 +152,26 @@ class BranchPuller:
         try:
             while newest := await self._look():
                 if not await self._behind_queue():
-                    return False  # the next owner looks at the target
+                    return False  # the next owner checks the target
                 newest = await self._look()  # the requests decided meanwhile may have moved the base
                 if not newest or await self._try():
                     break
             self._failures = 0
         except FencedError:
             raise
-        except UnprocessableError as error:  # would be refused again until the target changes
+        except UnprocessableError as error:  # another pull would be refused too, until the target changes
             self._refused = 0 if self.branch is None else newest
             self._log.info("branch_pull_refused", target_sequence=newest, code=error.code, reason=error.message)
         except RebaserError as error:
             self._failed(error)
         except Exception as error:  # noqa: BLE001 - a bug of a pull must not end its owner
             self._log.exception("branch_pull_broken")
-            self._failed(RebaserError(f"the pull failed unexpectedly: {type(error).__name__}", code="internal"))
+            self._failed(
+                RebaserError(
+                    f"the pull failed unexpectedly: {type(error).__name__}; see the log event branch_pull_broken",
+                    code="internal",
+                )
+            )
         self._skipped, self.owed = self.branch is None, False
         return self._commits.state.last > before
 
@@ -223,11 +228,11 @@ class BranchPuller:
         if theirs is None or theirs.source.sequence <= theirs.base:
             return True
         if theirs.base != self._looked:
-            return False  # look again: the target may not have been edited after that base
+            return False  # check again: the target may not have been edited after the new base
         commits = self._commits
         recent = theirs.applied is not None and self._context.now_ms() - theirs.applied_ms < SETTLED_IN * 1000
         if recent and commits.state.recorded(settle_id(theirs.applied_in)) is None:
-            self._not_before = -math.inf  # look again once that request is decided
+            self._not_before = -math.inf  # check again as soon as the request of `settling` is decided
             return True
         async with commits.append_lock():
             branch = self.branch
@@ -250,5 +255,5 @@ class BranchPuller:
             with anyio.fail_after(seconds):
                 return await read_theirs(context, commits, Rebase())
         except TimeoutError:
-            text = f"reading the target of {commits.key} took longer than {seconds:g} s"
+            text = f"reading the target of {commits.key} took longer than {seconds:g} s; the pull will be retried"
             raise TransientError(text, code="too_slow") from None

@@ -1,8 +1,8 @@
-"""Runs the dependent values updates (DVUs) of one owner: each is planned at a commit, computed on Spark, and committed.
+"""Runs the dependent values updates (DVUs) of one owner: plans each update, computes it on Spark, and commits it.
 
 Invariant: an update appends one commit. `covers` of that commit is the log sequence at which the update was planned, or
-the sequence of the commit itself if the commits in between owe no update. The commit has no result for a value whose
-definition changed after the planning.
+the sequence of the commit itself if no commit in between makes another update due. The commit has no result for a value
+whose definition changed after the planning.
 
 An update may kill or hang its owner, for instance because it needs more memory than there is. Attempts are counted as
 for requests (see `poison`). An owner whose task was redelivered records its updates as attempts until one is committed;
@@ -28,7 +28,7 @@ from rebaser_core.errors import DvuError, RebaserError
 from rebaser_core.state.change_set import View
 from rebaser_core.state.computed_table import ComputedTable
 
-CRASHED_NAMED = 10  # maximum number of values of one update that are logged because their function killed a process
+CRASHED_NAMED = 10  # maximum number of values that one update logs because their function killed a process
 
 
 class SerialDvu:
@@ -60,13 +60,16 @@ class SerialDvu:
                 await self._await_spark()  # an outage of Spark does not count as an attempt
                 await stack.enter_async_context(self._attempts.recorded())
             try:
-                with update_runs(self._log) as told:
-                    await self._run(told)
+                with update_runs(self._log) as fields:
+                    await self._run(fields)
             except RebaserError:
                 raise
             except Exception as error:
                 self._log.exception("dvu_broken")
-                raise DvuError(f"the update failed unexpectedly: {type(error).__name__}", code="internal") from error
+                raise DvuError(
+                    f"the update failed unexpectedly: {type(error).__name__}; see the log event dvu_broken",
+                    code="internal",
+                ) from error
             finally:
                 self.progress = None
             self._attempts.recording = False
@@ -77,10 +80,12 @@ class SerialDvu:
             with anyio.fail_after(seconds):
                 await self._context.engine.available()
         except TimeoutError:
-            raise DvuError(f"Spark was not available within {seconds:g} s", code="late") from None
+            raise DvuError(
+                f"Spark was not available within {seconds:g} s; the update will be retried", code="late"
+            ) from None
 
-    async def _run(self, told: MutableMapping[str, object]) -> None:
-        """Run an update, and add the fields of its log event to `told`."""
+    async def _run(self, fields: MutableMapping[str, object]) -> None:
+        """Run an update, and add what its log event reports to `fields`."""
         commits = self._commits
         async with AsyncExitStack() as lock:
             async with commits.view() as view:
@@ -90,12 +95,12 @@ class SerialDvu:
                 # Results refer to rows by id, and the id of a row may change once the view is closed.
                 valid = still_valid(commits.state, computed, view.sequence)
                 debt = commits.state.debt_after(view.sequence)
-                # If the commits after `view` owe no update, this update covers them, because no other one would.
+                # If the commits after `view` make no update due, this update covers them too: no other update would.
                 covers = view.sequence if debt else None
                 encoded = await commits.encode(commits.draft(Kind.DVU, covers=covers, delta=valid, debt=debt))
                 self._log_crashed(valid)
             sequence = await commits.publish(encoded)
-        told.update(
+        fields.update(
             commit=encoded.commit.id,
             covers=sequence if covers is None else covers,
             roots=len(view.roots),
@@ -118,4 +123,7 @@ class SerialDvu:
             with anyio.fail_after(seconds):
                 return await update(view, context.engine, label=label, progress=self.progress.record)
         except TimeoutError:
-            raise DvuError(f"the update of {label} took longer than {seconds:g} s", code="late") from None
+            raise DvuError(
+                f"the update of {label} took longer than {seconds:g} s (REBASER_DVU_TIMEOUT) and will be retried",
+                code="late",
+            ) from None

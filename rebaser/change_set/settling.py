@@ -1,8 +1,8 @@
-"""Asks an applied branch to take over the commit that applied it. The branch then continues from that commit, or is
-closed.
+"""Sends an applied branch a request to take over the commit that applied it. The branch then continues from that
+commit, or is closed.
 
-Invariant: the request is stored before the apply is answered, and again for each message that repeats the apply. It has
-the same id each time, so it is decided once.
+Invariant: the request is stored before the apply is answered, and again for each message that repeats the apply. All
+these copies have the same id, so the request is decided once.
 """
 
 import structlog
@@ -20,12 +20,16 @@ log = structlog.get_logger(__name__)
 
 
 def settle_id(commit: int) -> RequestId:
-    """Return the id of the request that follows the apply in `commit`."""
+    """Return the id of the request that makes a branch take over the commit at log sequence `commit`, which applied
+    it."""
     return RequestId(f"settle-{commit}")
 
 
 async def request_settling(context: Context, branch: ChangeSetKey, applied: int, commit: int) -> None:
-    """Store a request to rebase `branch`, whose target applied it, as of log sequence `applied`, in commit `commit`.
+    """Store a request that makes `branch` take over the commit that applied it.
+
+    `applied` is the log sequence of the branch as of which it was applied. `commit` is the log sequence of the target's
+    commit that applied it.
 
     Raises `TransientError` if the request cannot be stored now. If the stream is full, or this user may not send
     requests, the refusal is only logged, because the next rebase of the branch has the same effect.

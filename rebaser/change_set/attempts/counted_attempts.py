@@ -22,7 +22,9 @@ DEFERRAL_MAX = 600.0  # seconds
 
 
 class CountedAttempts:
-    """Counts attempts at the work `name` ("dvu" or "branch_pull") under the number `sequence` (see `Attempt`).
+    """A counter of the attempts at one kind of work: `name` is "dvu" or "branch_pull".
+
+    The log records these attempts under `sequence`, in place of the sequence of a request (see `Attempt`).
 
     `redelivered` tells whether the task had an earlier owner, which may have died. `hung` returns whether this owner
     stalled and lost its lease. `recording` tells whether the next attempt is to be recorded.
@@ -71,11 +73,12 @@ class CountedAttempts:
         before = replace(self._last(), first_ms=self._context.now_ms())
         async with AsyncExitStack() as stack:
             if before.deaths:
-                try:  # one suspected attempt at a time, so that a death of this process counts against it only
+                try:  # a process makes one suspected attempt at a time, so that its death counts only against this one
                     self._context.suspect_dvu_lock.acquire_nowait()
                 except anyio.WouldBlock:
                     raise DvuError(
-                        "this server is already running another update or pull that may have killed servers",
+                        "this server is already running another update or pull that may have killed servers; this one"
+                        " will be retried",
                         code="suspect",
                     ) from None
                 stack.callback(self._context.suspect_dvu_lock.release)

@@ -47,10 +47,11 @@ TAKE_BACK_RETRY_MAX = 5.0  # seconds
 
 @record
 class Suspicion:
-    """The facts that the detector has about messages that are about to be decided.
+    """The findings of the detector about messages that are about to be decided.
 
-    Both fields are keyed by request sequence. `rejections` are the requests to decide in place of messages that must be
-    rejected unread. `deaths` are the deaths that count against each request, without the attempt in progress.
+    The keys of both fields are request sequences. `rejections` has a replacement for each message that must be rejected
+    unread: a request that only carries the error. `deaths` has the number of deaths that count against each request,
+    without the attempt in progress.
     """
 
     rejections: Mapping[int, QueuedRequest] = field(default_factory=dict)
@@ -61,8 +62,8 @@ class PoisonDetector:
     """Decides for one owner which requests are attempted one by one, and which are rejected.
 
     `redelivered` tells whether the task had an earlier owner, which may have died. `after` is the highest request
-    sequence that is decided. `until` is the last sequence of the request stream when this owner loaded. `hung` returns
-    whether this owner stalled and lost its lease.
+    sequence that is decided. `until` is the last sequence of the request stream at the time when this owner loaded the
+    log. `hung` returns whether this owner stalled and lost its lease.
     """
 
     def __init__(
@@ -90,8 +91,8 @@ class PoisonDetector:
         self._suspects = context.settings.batch_max_requests if redelivered or recorded else 0
 
     def batchable_prefix(self, messages: Sequence[Message]) -> int:
-        """Return how many of `messages`, from the first on, may be decided together; 0: the first must be attempted
-        alone."""
+        """Return how many of `messages`, counted from the first, may be decided together; 0 if the first message must
+        be attempted alone."""
         if self._suspects:
             for index, message in enumerate(messages):
                 if self._after < message.stream_sequence <= self._until:
@@ -99,7 +100,7 @@ class PoisonDetector:
         return len(messages)
 
     def examine(self, messages: Sequence[Message]) -> Suspicion:
-        """Return the known facts about `messages`, which are about to be decided together."""
+        """Return what the log records about `messages`, which are about to be decided together."""
         attempts = self._commits.state.attempts
         if not attempts and not self._poison_ids:
             return Suspicion()
@@ -119,7 +120,7 @@ class PoisonDetector:
         applied = commits.state.applied
         if before.deaths >= self._context.settings.max_deaths:
             servers = "1 server" if before.deaths == 1 else f"{before.deaths} servers"
-            reason = f"{servers} died, hung or failed while processing it"
+            reason = f"{servers} died, hung or failed while processing this request"
             rejection = self._rejection(message, reason, before)
             self._poison_ids.add(rejection.request_id)
             yield Suspicion({sequence: rejection})
@@ -148,7 +149,8 @@ class PoisonDetector:
             if read_redrive(message.headers) and sequence not in self._decided:
                 continue
             if claimed_id(message.headers, self._commits.key) in self._poison_ids:
-                rejections[sequence] = self._rejection(message, "it was rejected as poison before")
+                reason = "this request was rejected before, because servers died, hung or failed while processing it"
+                rejections[sequence] = self._rejection(message, reason)
         return rejections
 
     def _rejection(self, message: Message, reason: str, attempt: Attempt | None = None) -> QueuedRequest:
@@ -166,7 +168,7 @@ class PoisonDetector:
 async def recorded_attempt(
     context: Context, commits: CommitLog, before: Attempt, hung: Callable[[], bool]
 ) -> AsyncIterator[None]:
-    """Record one more attempt than `before` counts, and take it back if the body ends in an expected way.
+    """Record one more death than `before` has, and take it back when the body of this context ends in an expected way.
 
     The expected ways are to return, to raise a `RebaserError`, and to be cancelled. After any other exception, the
     attempt stays recorded. While NATS refuses the commit that takes the attempt back, this context retries until it is

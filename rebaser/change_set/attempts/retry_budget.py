@@ -15,8 +15,8 @@ from rebaser_core.state.change_set import RecordedOutcome
 
 
 class RetryBudget:
-    """The retry budget of one change set. Times are Unix milliseconds. `outcomes` are the recorded outcomes of its
-    requests."""
+    """The retry budget of one change set. `retry_for` is in milliseconds, times are in Unix milliseconds. `outcomes`
+    are the recorded outcomes of the requests of the change set."""
 
     def __init__(self, retry_for: int, outcomes: Iterable[RecordedOutcome]) -> None:
         self._retry_for = retry_for

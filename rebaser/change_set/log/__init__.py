@@ -1,5 +1,5 @@
-"""Writes the log of one owned change set: drafts of commits, their blobs, the fenced append, checkpoints, tombstones.
+"""Writes the log of one owned change set: drafts commits, stores their blobs, appends them, and writes checkpoints.
 
-Only `commit_log` appends. The owner of a change set uses this package; `rebaser.doctor` also writes checkpoints with
-it, and `rebaser.sweeper` asks `checkpointer` whether the stream of all logs is crowded.
+Only `commit_log` appends. The owner of a change set uses this package. `rebaser.doctor` writes checkpoints with it, and
+`rebaser.sweeper` calls `checkpointer` to find out whether the stream of all logs is crowded.
 """

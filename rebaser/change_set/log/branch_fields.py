@@ -1,4 +1,4 @@
-"""The fields of a commit that describe the branch and its edits to readers of headers."""
+"""Computes the fields of a commit from which its headers describe the branch, for readers that read only headers."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,10 +12,10 @@ from rebaser_core.state.change_set import ChangeSetState
 def about_branch(
     state: ChangeSetState, kind: Kind, checkpoint: CheckpointRef | None, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the fields about the branch and its edits for a commit that follows `state`. If the commit replaces the
-    state, `state` is the new state.
+    """Return the fields of a commit that describe the branch and its edits, by name.
 
-    `checkpoint` is the checkpoint that the commit names. `fields` are the other fields of the commit.
+    The commit follows `state`; if the commit replaces the state, `state` is the new state. `checkpoint` is the
+    checkpoint that the commit names. `fields` are the other fields of the commit.
     """
     if kind is Kind.CREATE:
         return {}

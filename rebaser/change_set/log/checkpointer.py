@@ -20,28 +20,29 @@ from rebaser_core.checkpoint.writer import CheckpointDraft, WrittenCheckpoint
 from rebaser_core.commit import BlobRef, CheckpointRef, Kind
 from rebaser_core.history import purge_through
 
-SHARE = 16  # a log of 1/16 of the size of a checkpoint takes about as long to read as the checkpoint
-CROWDED = 0.8  # share of the limit of the stream of all logs, above which no history is kept
-CONCURRENT = 8  # parts that are looked up concurrently
-ROW = 100  # approximate bytes of a row
+SHARE = 16  # a log takes about as long to read as a checkpoint that is 16 times as large
+CROWDED = 0.8  # share of the size limit of the stream of all logs above which no history is kept
+CONCURRENT = 8  # number of blobs that are looked up concurrently
+ROW = 100  # approximate size of a row in bytes
 
 
 def due(commits: CommitLog, min_bytes: int) -> bool:
-    """Return whether a checkpoint is due: the log since the last checkpoint exceeds `min_bytes` bytes, and 1/`SHARE` of
-    the size of that checkpoint."""
+    """Return whether a checkpoint is due, because the log since the last checkpoint has more than `min_bytes` bytes and
+    more than 1/`SHARE` of the size of that checkpoint."""
     checkpoint = commits.state.checkpoint
     return commits.tail_weight > max(min_bytes, checkpoint.size // SHARE if checkpoint else 0)
 
 
 async def write(context: Context, commits: CommitLog, *, full: bool = False) -> None:
-    """Store the current state, name it in a commit, and purge the messages of the log that history no longer needs.
+    """Store the current state as a checkpoint, append a commit that names it, and purge the messages of the log that
+    are no longer needed.
 
-    If `full` is true, every part is stored again, even parts that are stored already.
+    If `full` is true, all parts of the checkpoint are stored again, even those that earlier checkpoints stored.
     """
     await store(context.blobs, commits, full=full)
     through = await _purge_through(context, commits)
     parts = [part.address for part in commits.chain.base + commits.chain.deltas]
-    if through and not full and not await all_stored(context.blobs, parts):  # readers need these parts
+    if through and not full and not await all_stored(context.blobs, parts):  # never purge before all parts are stored
         commits.logger.error("checkpoint_incomplete", seq=commits.chain.last)
         await store(context.blobs, commits, full=True)
     if through:
@@ -50,7 +51,7 @@ async def write(context: Context, commits: CommitLog, *, full: bool = False) -> 
 
 
 async def all_stored(blobs: BlobStore, addresses: Sequence[str]) -> bool:
-    """Return whether all of these blobs are stored."""
+    """Return whether the blobs at all `addresses` are stored."""
     missing: list[str] = []
 
     async def look(address: str) -> None:
@@ -71,8 +72,8 @@ async def _purge_through(context: Context, commits: CommitLog) -> int:
 
 
 def is_crowded(logs: StreamInfo) -> bool:
-    """Return whether the stream of all logs is too full to keep history. If it filled up completely, requests would
-    have to wait."""
+    """Return whether the stream of all logs is too full to keep history. If the stream filled up completely, no owner
+    could append a commit."""
     bound = as_int(logs.config.get("max_bytes"))
     return 0 < bound < logs.bytes / CROWDED
 
@@ -90,7 +91,7 @@ async def put_all(blobs: BlobStore, written: WrittenCheckpoint) -> tuple[Checkpo
 
 
 async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> None:
-    """Store the current state and name it in a commit. `full` has the same meaning as in `write`."""
+    """Store the current state as a checkpoint, and append a commit that names it. For `full`, see `write`."""
     freshness, began = Freshness(), clock()
     async with commits.view() as view:
         weight = commits.tail_weight

@@ -1,4 +1,4 @@
-"""Drafts the commits that mark or create a change set, or replay a target. Each decides one request, or none."""
+"""Drafts commits that mark or create a change set, or replay its target. Each of them decides at most one request."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from rebaser_core.updates import Update
 
 
 async def marked(blobs: BlobStore, commits: CommitLog, message: Message, decided: DecidedBatch) -> Commit:
-    """Return the commit that protects, closes or deletes the change set, or that takes one of these back."""
+    """Return the commit that protects, closes or deletes the change set, or that reverses such a commit."""
     state = commits.state
     named: dict[str, Any] = {}
     if decided.marking is not None and decided.marking.deletes:
@@ -63,14 +63,15 @@ def created(commits: CommitLog, message: Message, decided: DecidedBatch) -> Comm
 
 
 async def compared(state: ChangeSetState, branch: Branch, theirs: Theirs, strategy: Strategy) -> Replayed:
-    """Return the changes that `branch` takes over from `theirs`. Call within the append lock."""
+    """Return the changes that `branch` takes over from `theirs`, the changes of its target. The caller must hold the
+    append lock."""
     replayed = Replayed(branch, theirs, strategy)
     await run_in_steps(replayed.compare(state.cells.edit_of, thresholds.now.overlay_merge_step))
     return replayed
 
 
 async def pulled(commits: CommitLog, replayed: Replayed) -> Commit:
-    """Return the commit by which a branch follows its target without a request. Call within the append lock."""
+    """Return the commit that pulls the changes of the target into a branch. The caller must hold the append lock."""
     state, delta = commits.state, tuple(replayed.delta)
     owes = state.owes or await wakes(state, delta)
     return commits.draft(
@@ -85,7 +86,7 @@ async def pulled(commits: CommitLog, replayed: Replayed) -> Commit:
 
 
 async def wakes(state: ChangeSetState, delta: Sequence[Update]) -> bool:
-    """Return whether applying `delta` makes a DVU due. Call within the append lock."""
+    """Return whether applying `delta` makes a dependent values update due. The caller must hold the append lock."""
     step = thresholds.now.fold_step
     if len(delta) <= step:
         return state.wakes(delta)

@@ -1,9 +1,9 @@
 """Appends the commits of an owner to its log, and detects when another owner has taken over.
 
-Invariants: commits are appended one at a time, each on condition that the log still ends at the sequence that this
-owner knows from loading the log or from its own last append. A commit is folded into the state after it was appended.
-An append whose answer is lost is repeated, with the same bytes and the same expected sequence, until it is answered. No
-other commit is built meanwhile.
+Invariants: commits are appended one at a time. NATS stores a commit only if the log still ends where it ended after
+this owner loaded it or last appended to it. A commit is folded into the state after it was appended. An append whose
+answer is lost is repeated, with the same bytes and the same expected sequence, until it is answered. No other commit is
+built meanwhile.
 """
 
 import asyncio
@@ -58,8 +58,8 @@ class UnstorableCommit(RebaserError):  # noqa: N818 - a state of the commit
 
 @record
 class EncodedCommit:
-    """A commit and its bytes, verified by decoding them. `blob_size` is the number of bytes of the blobs that folding
-    it reads. `freshness`: measures the age of the blobs that it names; None if it names none."""
+    """A commit and its bytes, which were verified by decoding them. `blob_size` is the size of the blobs that a reader
+    has to load to fold the commit. `freshness` measures the age of the blobs that the commit names, if any."""
 
     commit: Commit
     headers: dict[str, str]
@@ -71,10 +71,10 @@ class EncodedCommit:
 class CommitLog:
     """Appends to the log of `key` and keeps its folded `state`.
 
-    `tail_weight` (bytes) is the weight of the log after the newest checkpoint, `chain` the parts of that checkpoint,
-    `logger` is bound to the change set. `history` tells whether commits and checkpoints record the data that history
-    needs; if so, servers of the previous release cannot read them. A delta of more than `inline_max` bytes goes to a
-    blob. `now_ms` is the clock, `new_id` makes ULIDs. `on_stream_error`: called if a missing stream may be the cause.
+    `tail_weight` is the size of the log after the newest checkpoint, in bytes; `chain` has the parts of the checkpoint.
+    `history` tells whether commits and checkpoints record the data that history needs. If they do, servers of the
+    previous release cannot read them. A delta of more than `inline_max` bytes goes to a blob. `now_ms` returns Unix ms,
+    `new_id` a ULID. `on_stream_error` is called after an error that a missing stream may have caused.
     """
 
     def __init__(
@@ -109,18 +109,18 @@ class CommitLog:
         self._now_ms = now_ms
         self._new_id = new_id
         self._on_stream_error = on_stream_error
-        self._lock = asyncio.Lock()  # every commit takes it; a lock of anyio costs ten times as much
+        self._lock = asyncio.Lock()  # taken for every commit; a lock of anyio takes ten times as long
         self._viewing = anyio.Lock()
         self._folded: anyio.Event | None = None  # exists while a commit is being folded, and is set afterwards
         self._settling = anyio.CancelScope(shield=True)
         self._abandoned = False
-        self.handed_over = False  # this owner appended a commit that replaces the state, and must not append another
+        self.handed_over = False  # whether this owner appended a commit that replaces the state; if so, its last one
         self.debt = feeds.DebtClock(owes=loaded.state.owes)
-        self.left_debt = False  # whether a DVU is due after that commit
+        self.left_debt = False  # whether a DVU is due after the commit that replaced the state
 
     @property
     def tail_max(self) -> int:
-        """The maximum bytes that copies of commits, or addresses of blobs, may take in a message."""
+        """The maximum number of bytes that copied commits, or addresses of blobs, may take in a message."""
         return self._inline_max // 4
 
     def append_lock(self) -> asyncio.Lock:
@@ -151,8 +151,8 @@ class CommitLog:
         self._settling.cancel()
 
     def log_loss(self, recreated_from: int) -> None:
-        """Log which state was lost when the stream of all logs was lost. A state that was read from the recreated
-        stream, whose sequences begin at `recreated_from`, is not lost."""
+        """Log which state was lost with the stream of all logs. The sequences of the recreated stream begin at
+        `recreated_from`. A state that was read from the recreated stream is not lost."""
         state = self.state
         if 0 < state.last < recreated_from:
             checkpoint = state.checkpoint.address if state.checkpoint is not None else None
@@ -166,8 +166,8 @@ class CommitLog:
 
         `stored_ms` is the time at which NATS stored the last request that the commit decides (Unix ms). The time of the
         commit is never earlier than that. Outcomes are forgotten according to `stored_ms`, never according to the clock
-        of a server. So if a request was stored twice, the second copy finds the outcome of the first, even if it is
-        decided much later or a clock is wrong.
+        of a server. So if a request was stored twice, the outcome of the first copy is still recorded when the second
+        copy is decided, even if that is much later or a clock is wrong.
         """
         state = state or self.state
         checkpoint = fields.pop("checkpoint", state.checkpoint)
@@ -186,22 +186,22 @@ class CommitLog:
         )
 
     async def before(self, delta: Sequence[Update]) -> tuple[Update, ...] | None:
-        """Return the definitions that `delta` is about to replace; None if they are not recorded.
+        """Return the definitions that `delta` is about to replace; None if commits do not record them.
 
-        Call within `append_lock`.
+        The caller must hold `append_lock`.
         """
         if not self.history:
             return None
         edit_of, step = self.state.cells.edit_of, thresholds.now.overlay_merge_step
         ids = list({edit.id: None for edit in delta})
-        found = [stood for id_ in ids[:step] if (stood := edit_of(id_)) is not None]
+        replaced = [edit for id_ in ids[:step] if (edit := edit_of(id_)) is not None]
         for start in range(step, len(ids), step):
             await cooperate()
-            found += [stood for id_ in ids[start : start + step] if (stood := edit_of(id_)) is not None]
-        return tuple(found)
+            replaced += [edit for id_ in ids[start : start + step] if (edit := edit_of(id_)) is not None]
+        return tuple(replaced)
 
     async def append(self, commit: Commit, freshness: Freshness | None = None) -> int:
-        """Encode, publish and fold `commit`; returns its log sequence. Call within `append_lock`.
+        """Encode, publish and fold `commit`; return its log sequence. The caller must hold `append_lock`.
 
         `freshness` has the same meaning as in `encode`. Raises the errors of `encode` and `publish`.
         """
@@ -210,11 +210,10 @@ class CommitLog:
     async def encode(self, commit: Commit, freshness: Freshness | None = None) -> EncodedCommit:
         """Encode `commit` as it will be stored. Parts that are too large for a message go to blobs.
 
-        `freshness` must have started before the first blob that the commit names was stored, and before the addresses
-        in the commit were read from any other log. None: the commit names only blobs that this call stores.
-
-        Results that name rows of a view must be encoded while that view is open. Raises `UnstorableCommit` if the bytes
-        do not decode to the commit, `TransientError` if a blob cannot be stored.
+        `freshness` must have been created before the first blob that the commit names was stored, and before any
+        address in the commit was read from another log. It may be None if the commit names only blobs that this call
+        stores. Results that name rows of a view must be encoded while that view is open. Raises `UnstorableCommit` if
+        the bytes do not decode to the commit, and `TransientError` if a blob cannot be stored.
         """
         limits, freshness = thresholds.now, freshness or Freshness()
         is_table = type(commit.delta) is ComputedTable
@@ -227,7 +226,7 @@ class CommitLog:
             if commit.replay and len(commit.replay.bases) > limits.inline_max_updates:
                 commit = await with_replay_in_blob(self._blobs, commit)
             headers, payload = encode_commit(commit)
-            # The replaced definitions are the first part to go to a blob, because folding does not need them.
+            # The replaced definitions go to a blob first, because readers that fold the commit do not need them.
             for move in (with_before_in_blob, with_delta_in_blob, with_replay_in_blob):
                 if len(payload) > min(self._inline_max, limits.inline_max_bytes):
                     commit = await move(self._blobs, commit)
@@ -249,12 +248,12 @@ class CommitLog:
         )
 
     async def publish(self, encoded: EncodedCommit) -> int:
-        """Append and fold an encoded commit; returns its log sequence. Call within the same `append_lock`.
+        """Append and fold an encoded commit; return its log sequence. The caller must have held `append_lock` since the
+        commit was drafted.
 
         Raises `FencedError` if another owner appended, if the append was abandoned, or if the commit may have been
-        stored but its blobs may be gone. Raises `TransientError` if the commit was certainly not stored, and
-        `UnstorableCommit` if it is larger than NATS accepts. A cancelled caller still waits until the append is
-        answered or abandoned.
+        stored while its blobs may be gone. Raises `TransientError` if the commit was not stored, and `UnstorableCommit`
+        if it is larger than NATS accepts. A cancelled caller still waits until the append is answered or abandoned.
         """
         try:
             sequence = await self._publish(encoded, may_have_landed=False)
@@ -282,15 +281,15 @@ class CommitLog:
             folded.set()
 
     def _hand_over(self, sequence: int, commit: Commit) -> None:
-        """Leave the change set to the next owner, because the commit replaced the state, which must be loaded again."""
+        """Leave the change set to the next owner, which has to load the state, because the commit replaced it."""
         self.handed_over, self.left_debt = True, commit.debt > 0
         self.state = ChangeSetState()
         self.state.last, self.state.applied = sequence, commit.applied
 
     async def _settle(self, encoded: EncodedCommit) -> int:
-        """Repeat an append until it is answered. Its caller was cancelled while it waited for the answer.
+        """Repeat an append whose caller was cancelled while it waited for the answer, until the append is answered.
 
-        Only a cancelled append enters a shield, because entering one takes a twentieth of the time of a request.
+        Only a cancelled append is shielded, because a shield takes a twentieth of the time that a request takes.
         """
         with anyio.CancelScope(shield=True) as self._settling:
             return await self._publish(encoded, may_have_landed=True)
@@ -301,19 +300,19 @@ class CommitLog:
             raise _given_up()
         if self.handed_over:
             raise FencedError(
-                "this owner created, deleted or restored the change set; only the next owner may append to its log"
+                "this owner has created, deleted or restored the change set; only the next owner may append to its log"
             )
 
     def _check_fresh(self, encoded: EncodedCommit, *, may_have_landed: bool) -> None:
-        """Raise an error if the blobs that the commit names may have been deleted as garbage since they were stored.
+        """Raise an error if the garbage collection may have deleted blobs that the commit names.
 
-        Another owner, or another attempt of this owner, then stores the blobs again and builds a new commit.
+        After that error, the next attempt, of this or of another owner, stores the blobs again in a new commit.
         """
         if encoded.freshness is None or encoded.freshness.lasts:
             return
         self.logger.warning("append_too_late", commit=encoded.commit.id, seconds=round(encoded.freshness.age, 1))
         if may_have_landed:
-            raise FencedError("the append was not answered in time, and its blobs may have been deleted since")
+            raise FencedError("NATS did not answer an append for so long that blobs of the commit may be deleted")
         raise TransientError("a commit was delayed for so long that its blobs may be deleted", code="blobs_too_old")
 
     async def _publish(self, encoded: EncodedCommit, *, may_have_landed: bool) -> int:
@@ -351,9 +350,9 @@ class CommitLog:
             await anyio.sleep(backoff.next_delay())
 
     async def _find_landed(self, commit_id: str) -> int:
-        """Return the sequence of our commit, which can only be the first message after the expected sequence.
+        """Return the log sequence of the commit `commit_id`, which this owner may have appended without an answer.
 
-        Raises `FencedError` if that message is not our commit.
+        Raises `FencedError` if the first message after the expected sequence is not this commit.
         """
         while True:
             self._check_abandoned()
@@ -370,15 +369,15 @@ class CommitLog:
             except (UnprocessableError, UnsupportedVersion):
                 pass  # a message that is not a commit, or a commit of a newer server, also fences this owner
         text = f"the log of {self.key} does not end at commit {self.state.last} any more: another owner has appended"
-        raise FencedError(f"{text}, or its stream was created again or restored from a backup")
+        raise FencedError(f"{text} to it, or its stream was created again or restored from a backup")
 
 
 def _given_up() -> FencedError:
-    return FencedError("the append was not answered before the shutdown ran out of time")
+    return FencedError("NATS did not answer an append before the grace period of the shutdown was over")
 
 
 async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
-    """Load the log of `key`; raises the errors of `StateLoader.load`."""
+    """Load the log of `key`. Raises the errors of `StateLoader.load`."""
     await load_functions()
     loaded = await context.reader.load(key)
     return CommitLog(

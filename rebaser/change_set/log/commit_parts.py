@@ -1,6 +1,6 @@
-"""Moves parts of a commit that are too large for its message to blobs.
+"""Stores parts of a commit that are too large for its message in blobs.
 
-Invariant: the stored blob decodes to the moved part. The commit object keeps its moved parts, so that it can be folded.
+Invariant: the stored blob decodes to the part. The commit object also keeps the part, so that it can be folded.
 """
 
 from dataclasses import replace
@@ -17,7 +17,7 @@ from rebaser_core.updates import Update
 
 log = structlog.get_logger(__name__)
 
-MAX_BEFORE = 64 * 1024 * 1024  # bytes of replaced definitions: a small request can remove many large values
+MAX_BEFORE = 64 * 1024 * 1024  # maximum bytes of replaced definitions; a small request can remove many large values
 
 
 async def with_delta_in_blob(blobs: BlobStore, commit: Commit) -> Commit:
@@ -65,5 +65,5 @@ def _encode_before(before: tuple[Update, ...]) -> bytes:
 def _encode_replay(replay: Replay) -> bytes:
     data = encode_replay(replay)
     if decode_replay(data, replay.strategy) != replay:
-        raise malformed("the blob of a replay decodes to another one")
+        raise malformed("the blob of a replay does not decode to the same replay")
     return data

@@ -14,15 +14,15 @@ ADDRESS_BYTES = 72  # bytes of one address in a header
 
 
 def needs_blobs(commit: Commit) -> bool:
-    """Return whether `commit` has parts in blobs, or lists blobs that the log needs from this commit on."""
+    """Return whether `commit` has parts in blobs, or names blobs that the log needs from this commit on."""
     return bool(commit.blobs or _parts(commit))
 
 
 async def with_blobs_named(blobs: BlobStore, commit: Commit, max_bytes: int) -> Commit:
-    """Return `commit`, which needs blobs, with the addresses of all these blobs.
+    """Return `commit` with the addresses of all blobs that it needs.
 
-    If there are too many addresses for a header, or they take more than `max_bytes`, a blob lists them, and the header
-    names that blob. Raises `TransientError` if the blob cannot be stored.
+    If there are too many addresses for a header, or if they take more than `max_bytes` bytes, they are stored in one
+    more blob, and the header names that blob. Raises `TransientError` if the blob cannot be stored.
     """
     addresses = dict.fromkeys([*commit.blobs, *(part.address for part in _parts(commit))])
     if len(addresses) > min(MAX_ADDRESSES, max_bytes // ADDRESS_BYTES):

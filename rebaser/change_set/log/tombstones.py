@@ -1,4 +1,4 @@
-"""Deletes change sets, and brings them back: reads and stores the state that replaces the present one.
+"""Deletes and restores change sets: reads and stores the state that replaces the present one.
 
 The commit that deletes a change set names a checkpoint without values. The commit that brings it back names a
 checkpoint of the state before the deletion. So a reader needs nothing older than that checkpoint to load the change
@@ -23,7 +23,7 @@ from rebaser_core.state.change_set import ChangeSetState
 
 
 async def read_deleted(reader: StateLoader, key: ChangeSetKey) -> Restored:
-    """Return the state that the deleted change set `key` had before its deletion.
+    """Return the state that the change set `key` had before it was deleted.
 
     Raises `UnprocessableError` (`purged`) if that state is no longer readable, and `TransientError` if the log or a
     blob cannot be read.
@@ -33,14 +33,16 @@ async def read_deleted(reader: StateLoader, key: ChangeSetKey) -> Restored:
             loaded = await reader.load(key, commit.previous)
             return Restored(loaded.state, loaded.chain)
     raise UnprocessableError(
-        f"the commit that deleted {key.workspace}/{key.change_set} is no longer in the log", code="purged"
+        f"{key.workspace}/{key.change_set} cannot be restored: the commit that deleted it is no longer in the log",
+        code="purged",
     )
 
 
 async def store_emptied(blobs: BlobStore, state: ChangeSetState) -> tuple[ChangeSetState, dict[str, Any]]:
-    """Store a checkpoint of the rest of `state` that remains when the change set is deleted.
+    """Store a checkpoint of the part of `state` that remains when the change set is deleted.
 
-    Return the remaining state, and the fields of the commit that name its checkpoint. Raises `TransientError`.
+    Return the remaining state, and the fields of the commit that names the checkpoint. Raises `TransientError` if a
+    blob cannot be stored.
     """
     emptied = state.emptied()
     return emptied, await _store(blobs, emptied, Chain())
@@ -49,9 +51,10 @@ async def store_emptied(blobs: BlobStore, state: ChangeSetState) -> tuple[Change
 async def store_restored(
     blobs: BlobStore, restored: Restored, deleted: ChangeSetState
 ) -> tuple[ChangeSetState, dict[str, Any]]:
-    """Store a checkpoint of `restored`, which continues the log and the queue of `deleted`. See `store_emptied`.
+    """Store a checkpoint of the state `restored`, which from now on continues the log and the queue of `deleted`.
 
-    This call changes `restored`, so `restored` has to be read again if the commit is not appended.
+    The results and errors are those of `store_emptied`. This function changes `restored`. If the commit is not
+    appended, the caller has to read the state again.
     """
     restored.state.restore(deleted)
     return restored.state, await _store(blobs, restored.state, restored.chain)

@@ -1,7 +1,7 @@
-"""Reads the offer of a branch to its target: the changes of the branch as of one position, from its own log.
+"""Reads what a branch offers to its target: the changes of the branch as of one position.
 
-Invariant: the offer contains all changes as of one position. It is read from the log, not from the owner of the branch
-or from a client.
+Invariant: the offer contains all changes as of that position. It is read from the log of the branch, and does not
+depend on the owner of the branch or on a client.
 """
 
 from rebaser.runtime.context import Context
@@ -17,11 +17,11 @@ from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import read_branch, read_edited
 
-MAX_BYTES = 128 * 1024 * 1024  # bytes of the blobs that one request may read
+MAX_BYTES = 128 * 1024 * 1024  # maximum bytes of the blobs that one request may read
 
 
 async def read_offer(context: Context, key: ChangeSetKey, apply: Apply) -> Offer:
-    """Return the offer, for the change set `key`, of the branch that `apply` names.
+    """Return what the branch that `apply` names offers to the change set `key`.
 
     Raises `UnprocessableError` with the code `self`, `no_such_change_set`, `no_such_position`, `purged`, `too_large`,
     `stale` if derived values of the branch are not up to date, or a code of `check_source`. Raises `TransientError` if
@@ -40,7 +40,7 @@ async def read_offer(context: Context, key: ChangeSetKey, apply: Apply) -> Offer
 
 
 async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply: Apply) -> Offer | None:
-    """Return the offer; None if a needed commit is gone."""
+    """Return the offer of `branch` to `key`; None if a needed commit is no longer in the log."""
     reader, limits = context.reader, context.settings.limits
     newest = await reader.newest_commit(branch)
     named = newest if apply.at is None else await reader.newest_commit(branch, apply.at)
@@ -54,7 +54,8 @@ async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply
     check_source(key.change_set, source, read_branch(now.headers), summary)
     if birth_of(now, last) != birth_of(then, commit):
         raise UnprocessableError(
-            f"{branch.change_set}@{commit.sequence} is a position of an earlier change set of this name, now deleted",
+            f"{branch.change_set}@{commit.sequence} is a position of an earlier change set of this name that was"
+            " deleted; choose a later position",
             code="purged",
         )
     assert summary is not None  # noqa: S101 - otherwise, it has no target
@@ -62,7 +63,9 @@ async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply
     covered = last.sequence if last.covers is None else last.covers
     if covered < edited and not apply.allow_stale:
         raise UnprocessableError(
-            f"derived values of {branch.change_set}@{commit.sequence} are not up to date", code="stale"
+            f"derived values of {branch.change_set}@{commit.sequence} are not up to date: wait for the update, or allow"
+            " stale values",
+            code="stale",
         )
     try:
         changes = await read_changes(
@@ -79,13 +82,14 @@ async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply
 
 
 def birth_of(message: StoredMessage, commit: Commit) -> int:
-    """Return the sequence of the commit that created the change set, 0 if none did."""
+    """Return the log sequence of the commit that created the change set; 0 if no commit did."""
     summary = read_branch(message.headers)
     return commit.created_by or (0 if summary is None else summary.birth)
 
 
 async def _patch_of_state(context: Context, branch: ChangeSetKey, sequence: int) -> tuple[PatchEntry, ...]:
-    """Return the changes of the branch from its whole state, which takes longer than reading its commits."""
+    """Return the changes of `branch` as of log sequence `sequence`. Load the whole state to find them, which takes
+    longer than reading commits."""
     state = (await context.reader.load(branch, sequence)).state
     assert state.branch is not None  # noqa: S101 - it has a target
     changes = state.branch.changes

@@ -1,8 +1,8 @@
-"""Reads the origin of a new change set: a commit of the parent, its checkpoint, and the commits between them.
+"""Reads the origin of a new change set: a commit of its parent, the checkpoint before that commit, and the commits in
+between.
 
-Invariant: the reader returns one position of the parent's log, without a gap. Reading does not involve the parent's
-owner, and does not prevent a purge of the parent's log: the new change set only needs the blobs that its first commit
-names.
+Invariant: the origin is complete as of one position of the parent's log. Reading does not involve the parent's owner.
+The parent's log may be purged afterwards, because the new change set needs only the blobs that its first commit names.
 """
 
 from dataclasses import replace
@@ -37,18 +37,18 @@ from rebaser_core.messages import (
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
 
 _Copied: TypeAlias = tuple[CheckpointRef | None, tuple[TailRow, ...], BlobRef | None, tuple[str, ...]]
-"""A checkpoint; copies of the commits after it, as rows or as a blob; and the blobs that both of these need."""
+"""A checkpoint; copies of the commits after it, as rows or as a blob; and the addresses of all blobs that they need."""
 
-MAX_CARRIED = 1000  # recorded outcomes that a `create` commit has to repeat
+MAX_CARRIED = 1000  # maximum number of recorded outcomes that a `create` commit repeats
 
 
 async def read_fork(
     context: Context, key: ChangeSetKey, create: Create, state: ChangeSetState, inline_max: int, *, stored_ms: int
 ) -> Fork:
-    """Return the content for the `create` commit of `key`. `state` is the state of `key` before that commit.
+    """Return the content of the commit that creates `key`. `state` is the state of `key` before that commit.
 
-    `stored_ms` is the time at which NATS stored the request (Unix ms). Copied commits of more than `inline_max` bytes
-    go to a blob.
+    `stored_ms` is the time at which NATS stored the request (Unix ms). If the copied commits have more than
+    `inline_max` bytes, they go to a blob.
 
     Raises `UnprocessableError` with the code `exists`, `self`, `no_such_change_set`, `not_its_target`,
     `no_such_position`, or `purged` if the position can no longer be read. Raises `TransientError` if the log or a blob
@@ -75,17 +75,17 @@ async def read_fork(
 def _check_new(key: ChangeSetKey, state: ChangeSetState, before_ms: int) -> None:
     """Raise `UnprocessableError` (`exists`) if `key` was edited or created before, or has too many recorded outcomes.
 
-    A deleted change set does not count as created. Outcomes from before `before_ms` do not count, because nothing
-    repeats them.
+    A deleted change set does not count as created. Outcomes that were recorded before `before_ms` do not count, because
+    no client repeats their requests any more.
     """
     name, branch = f"{key.workspace}/{key.change_set}", state.branch
     if state.status is BranchStatus.DELETED:
         branch = None
     if branch is not None and branch.origin:
         about = f"created from {branch.origin}@{branch.origin_sequence}, {branch.status}"
-        raise UnprocessableError(f"{name} exists: {about}", code="exists")
+        raise UnprocessableError(f"{name} already exists: {about}", code="exists")
     if branch is not None or state.edited:
-        raise UnprocessableError(f"{name} exists", code="exists")
+        raise UnprocessableError(f"{name} already exists: use another name", code="exists")
     if len(remembered_outcomes(state, before_ms)) > MAX_CARRIED:
         what = "had" if state.status is BranchStatus.DELETED else "has refused"
         raise UnprocessableError(
@@ -100,7 +100,7 @@ def _status(create: Create) -> BranchStatus:
 
 
 class _Parent:
-    """One attempt to read the parent."""
+    """One attempt to read the change set `parent` for the request `create`."""
 
     def __init__(self, context: Context, parent: ChangeSetKey, create: Create, inline_max: int) -> None:
         self._context = context
@@ -131,8 +131,8 @@ class _Parent:
         return Fork(summary, origin, checkpoint, commit.covers, commit.unknown, needed)
 
     async def _newest(self) -> tuple[StoredMessage, Commit]:
-        """Return the newest commit at the position; raises `UnprocessableError` if no edit had been applied up to that
-        position."""
+        """Return the newest commit at the requested position, with its message. Raises `UnprocessableError` if the
+        parent had no edits at that position."""
         reader, at = self._reader, self._create.at
         message = await reader.newest_message(self._parent, at)
         while message is not None:
@@ -142,24 +142,23 @@ class _Parent:
                 return message, commit
             if commit is not None:
                 break  # up to this commit, no edit was applied to the parent
-            message = await reader.newest_message(self._parent, message.sequence - 1)  # the message is not a commit
+            message = await reader.newest_message(self._parent, message.sequence - 1)  # skip what is not a commit
         name = f"{self._parent.workspace}/{self._parent.change_set}"
         when = "" if at is None else f" at {at_text(at)}"
         raise UnprocessableError(f"there is no change set {name}{when}", code="no_such_change_set")
 
     async def _check_same(self, message: StoredMessage, commit: Commit) -> None:
-        """Raise `UnprocessableError` (`purged`) if `commit` belongs to a deleted change set that had the parent's
-        name."""
+        """Raise `UnprocessableError` (`purged`) if `commit` belongs to an earlier change set of the parent's name."""
         newest = None if self._create.at is None else await self._reader.newest_commit(self._parent)
         if newest is not None and birth_of(*newest) != birth_of(message, commit):
             name = f"{self._parent.change_set}@{commit.sequence}"
             raise UnprocessableError(
-                f"{name} belongs to a change set that was deleted; the present one of that name was created later",
+                f"{name} belongs to an earlier change set of this name that was deleted; choose a later position",
                 code="purged",
             )
 
     def _target(self, branch: BranchSummary | None, sequence: int) -> tuple[str, int]:
-        """Return the target of the new change set, and its base."""
+        """Return the target of the new change set, and its base. `branch` describes the parent as of `sequence`."""
         wanted, parent = self._create.target, self._parent.change_set
         if wanted in (None, parent):
             return parent, sequence
@@ -181,11 +180,11 @@ class _Parent:
         return checkpoint, rows, blob, await self._all_needed(checkpoint, tail.needed)
 
     async def _after_made(self, message: StoredMessage, commit: Commit, sibling: bool) -> _Copied | None:
-        """Return a checkpoint of this parent that was made for an earlier change set, with copies of the commits after
-        the checkpoint.
+        """Return a checkpoint that this server stored when it created an earlier change set from the same parent, with
+        copies of the commits after it.
 
-        Returns None if there is no such checkpoint, if the commits after it cannot be copied, or if one of its blobs is
-        gone.
+        Return None if there is no such checkpoint, if the commits after it cannot be copied, or if one of its blobs is
+        no longer stored.
         """
         made = self._context.tails.made(self._parent, sibling, commit.checkpoint)
         if made is None or self._create.at is not None:
@@ -210,11 +209,11 @@ class _Parent:
         """Return the copied commits, as rows or as a blob."""
         if len(tail.data) <= self._inline_tail_max:
             return decode_tail(tail.data) if tail.rows is None else tail.rows, None
-        # The blob is stored again even if this server has stored it before: the store may have lost it meanwhile.
+        # The blob is stored again even if this server stored it earlier, because it may have been deleted since.
         return (), BlobRef(await self._context.blobs.put(tail.data), len(tail.data))
 
     async def _all_needed(self, checkpoint: CheckpointRef | None, needed: tuple[str, ...]) -> tuple[str, ...]:
-        """Return `needed` with the blobs of the checkpoint, which headers written by older servers do not name."""
+        """Return `needed` with the blobs of `checkpoint`, because headers that older servers wrote do not name them."""
         if checkpoint is None or checkpoint.address in needed:
             return needed
         newest = await self._context.blobs.get(checkpoint.address, max_bytes=MAX_BLOB)

@@ -40,15 +40,15 @@ Ts = TypeVarTuple("Ts")
 
 log = structlog.get_logger(__name__)
 
-CHECKED_HERE = 1000  # more updates than this are checked in a thread instead of on the event loop
-# Possibly permanent errors of another log: a request that meets one of them blocks its change set only for a bounded
-# time.
+CHECKED_HERE = 1000  # number of updates above which they are checked in a thread instead of on the event loop
+# These errors of another log may be permanent. A request that fails with one of them blocks its change set only for a
+# bounded time.
 HELD_CODES = (*LASTING_CODES, "broken_chain", "purged")
-INTERNAL_CODES = ("internal", "too_slow")  # errors that waiting does not fix, so the attempts are bounded, not the time
+INTERNAL_CODES = ("internal", "too_slow")  # waiting does not fix these errors, so the number of attempts is bounded
 
 
 class HeldRequest(Exception):  # noqa: N818 - a state of a request
-    """A request that cannot be read or committed now because of `error`; `request` has the parts that could be read."""
+    """A request that cannot be read or committed yet. `error` says why. `request` has the parts that could be read."""
 
     def __init__(self, request: QueuedRequest, error: RebaserError) -> None:
         super().__init__(error.message)
@@ -57,7 +57,8 @@ class HeldRequest(Exception):  # noqa: N818 - a state of a request
 
 
 class RequestReader:
-    """Reads the requests of `key`. `room` is the number of bytes of blobs that the current batch may still load."""
+    """Reads the requests of the change set `key`. `room` is the number of bytes that the current batch may still load
+    from blobs."""
 
     def __init__(self, context: Context, key: ChangeSetKey) -> None:
         self.room = 0
@@ -65,7 +66,8 @@ class RequestReader:
         self._key = key
 
     async def read(self, message: Message) -> QueuedRequest:
-        """Return the request in `message`; raises `HeldRequest`, or `TransientError` in an outage."""
+        """Return the request in `message`, or the reason why it is invalid. Raises `HeldRequest` if it cannot be read
+        yet, and `TransientError` in an outage."""
         sequence, redrive = message.stream_sequence, read_redrive(message.headers)
         limits = self._context.settings.limits
         # A message without a valid id is recorded under an id that no request can have.
@@ -74,7 +76,7 @@ class RequestReader:
         try:
             request = decode(message.headers, message.data, limits, expect=EnqueueUpdatesRequest)
             if request.workspace_id != self._key.workspace or request.change_set_id != self._key.change_set:
-                text = "the request names another change set than the subject to which it was sent"
+                text = "the request names another change set than the subject to which it was sent: make them agree"
                 error = UnprocessableError(text, code="wrong_change_set")
                 return QueuedRequest(sequence, request_id, error=error, redrive=redrive)
             request_id = request.id
@@ -102,7 +104,10 @@ class RequestReader:
             raise
         except Exception as error:
             log.exception("request_unreadable", workspace=self._key.workspace, change_set=self._key.change_set)
-            internal = RebaserError(f"reading the request failed: {type(error).__name__}", code="internal")
+            internal = RebaserError(
+                f"reading the request failed: {type(error).__name__}; see the log event request_unreadable",
+                code="internal",
+            )
             raise HeldRequest(QueuedRequest(sequence, request_id, error=internal, redrive=redrive), internal) from error
         return QueuedRequest(
             sequence,
@@ -129,7 +134,7 @@ class RequestReader:
         """
         settings = self._context.settings
         if not settings.history_for:
-            text = "this request needs history, and this server keeps no history (REBASER_HISTORY_FOR=0)"
+            text = "this request needs history, but this server keeps none: set REBASER_HISTORY_FOR above 0"
             refusal = UnprocessableError(text, code="unsupported")
             return replace(request, refusal=refusal)
         try:
@@ -138,7 +143,10 @@ class RequestReader:
         except UnprocessableError as error:
             return replace(request, refusal=error)
         except TimeoutError:
-            slow = RebaserError(f"reading the log took longer than {settings.apply_timeout:g} s", code="too_slow")
+            slow = RebaserError(
+                f"reading the log took longer than {settings.apply_timeout:g} s (REBASER_APPLY_TIMEOUT)",
+                code="too_slow",
+            )
             raise HeldRequest(request, slow) from None
         except (TransientError, UnsupportedVersion) as error:
             if isinstance(error, TransientError) and error.code not in HELD_CODES:
@@ -168,7 +176,10 @@ class RequestReader:
             with anyio.fail_after(seconds):
                 data = await self._context.blobs.get(address, max_bytes=limits.max_request_bytes)
         except TimeoutError:
-            raise TransientError(f"the blob store took longer than {seconds:g} s", code="blob_timeout") from None
+            raise TransientError(
+                f"the blob store took longer than {seconds:g} s (REBASER_APPLY_TIMEOUT); try again later",
+                code="blob_timeout",
+            ) from None
         self.room -= len(data)
         blob = BlobRef(address, len(data))
         if len(data) < thresholds.now.updates_on_loop_max_bytes:
@@ -177,7 +188,9 @@ class RequestReader:
             with anyio.fail_after(seconds):
                 return await to_thread.run_sync(decode_updates_blob, data, limits, abandon_on_cancel=True), blob
         except TimeoutError:
-            raise RebaserError(f"decoding the updates took longer than {seconds:g} s", code="too_slow") from None
+            raise RebaserError(
+                f"decoding the updates took longer than {seconds:g} s (REBASER_APPLY_TIMEOUT)", code="too_slow"
+            ) from None
 
 
 async def _in_thread(function: Callable[[*Ts], T], *arguments: *Ts) -> T:

@@ -1,6 +1,6 @@
 """Reads the commits that a revert takes back, and builds the patch that undoes them.
 
-Invariant: a patch is complete. It is built only if each commit follows the previous one and records the definitions
+Invariant: no patch is built unless all commits of the range are in the log, and each of them records the definitions
 that it replaced.
 """
 
@@ -15,26 +15,26 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Remove, Update
 
-MAX_BYTES = 128 * 1024 * 1024  # bytes of the commits that one request may take back, with their blobs
+MAX_BYTES = 128 * 1024 * 1024  # maximum bytes of the commits and blobs that one request may take back
 
 
 async def read_own_patch(
     context: Context, key: ChangeSetKey, reverts: Reverts, state: ChangeSetState
 ) -> tuple[PatchEntry, ...]:
-    """Return the patch that takes back the edits of `reverts`. `state` is the state of `key`.
+    """Return the patch that takes back the edits that `reverts` names. `state` is the state of `key`.
 
-    Raises the errors of `read_patch`, and `UnprocessableError` (`before_creation`) if commits from before the change
-    set was created would be taken back. For commits of a target, the code is `not_its_target`, or `moved` if the change
-    set does not contain them yet.
+    Raises the errors of `read_patch`. Raises `UnprocessableError` with the code `before_creation` if one of the commits
+    is older than the change set. For commits of another change set, the code is `not_its_target`, or `moved` if the
+    change set does not contain them yet.
     """
     branch = state.branch
     if reverts.of is not None:
         return await _read_target_patch(context, key, reverts, branch)
     if branch is not None and reverts.first <= branch.birth:
         raise UnprocessableError(
-            f"commit {branch.birth} created this change set; older commits can only be taken back in {branch.origin}"
+            f"commit {branch.birth} created this change set: take back older commits in {branch.origin}, its origin"
             if branch.origin
-            else f"commit {branch.birth} created this change set, and cannot be taken back",
+            else f"commit {branch.birth} created this change set and cannot be taken back: delete the change set",
             code="before_creation",
         )
     return await read_patch(context, key, reverts, state.last)
@@ -43,23 +43,22 @@ async def read_own_patch(
 async def _read_target_patch(
     context: Context, key: ChangeSetKey, reverts: Reverts, branch: Branch | None
 ) -> tuple[PatchEntry, ...]:
-    """Return the patch that takes back commits of the target. The branch contains the target's commits up to its
-    base."""
+    """Return the patch that takes back commits of the target, which must not be newer than the base of the branch."""
     of, name = str(reverts.of), key.change_set
     if branch is None or branch.target != of:
         raise UnprocessableError(f"{of} is not the target of {name}", code="not_its_target")
     if reverts.last > branch.base:
         raise UnprocessableError(
-            f"{name} has the edits of {of} up to commit {branch.base}, and not those of commit {reverts.last}",
+            f"{name} has the edits of {of} up to commit {branch.base} but not commit {reverts.last}: rebase it first",
             code="moved",
         )
     return await read_patch(context, ChangeSetKey.of(key.workspace, of), reverts, branch.base)
 
 
 async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newest: int) -> tuple[PatchEntry, ...]:
-    """Return the patch that takes back the edits of `reverts`.
+    """Return the patch that takes back the edits that `reverts` names.
 
-    `newest` is the log sequence of the newest commit of `key`, or of any commit that is not older than `reverts.last`.
+    `newest` is the log sequence of a commit of `key`: the newest, or any that is not older than `reverts.last`.
 
     Raises `UnprocessableError` with the code `no_such_position` if the log has not reached `reverts.last`, or has no
     commit in the range; `no_such_request` if no commit decided the request; `purged` if a commit is gone or does not
@@ -67,7 +66,7 @@ async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newe
     """
     if reverts.last > newest:
         raise UnprocessableError(
-            f"the log ends at commit {newest}, before commit {reverts.last}", code="no_such_position"
+            f"there is no commit {reverts.last}: the log ends at commit {newest}", code="no_such_position"
         )
     reader, limits, subjects = context.reader, context.settings.limits, context.subjects
     effect, room, previous = NetEffect(), MAX_BYTES, None
@@ -110,17 +109,20 @@ def _check_follows(reverts: Reverts, sequence: int, commit: Commit | None, previ
         whole = commit is None or commit.previous == previous
     if not whole:
         raise UnprocessableError(
-            f"not all commits from {reverts.first} to {reverts.last} are in the log any more", code="purged"
+            f"some commits from {reverts.first} to {reverts.last} are no longer in the log: choose newer commits",
+            code="purged",
         )
 
 
 def _edits(commit: Commit, reverts: Reverts) -> tuple[tuple[Update, ...], tuple[Update, ...]]:
-    """Return the definitions that `commit` replaced, and its edits: all, or those of the request that
-    `reverts` names."""
+    """Return the definitions that `commit` replaced, and its edits. If `reverts` names a request, return those of that
+    request only."""
     delta: tuple[Update, ...] = tuple(commit.delta)  # type: ignore[arg-type] # it is a `rebase` commit
     before = commit.before
     if before is None and delta:
-        raise UnprocessableError(f"commit {commit.sequence} does not record what it replaced", code="purged")
+        raise UnprocessableError(
+            f"commit {commit.sequence} cannot be taken back, because it does not record what it replaced", code="purged"
+        )
     before = before or ()
     if reverts.request is None:
         return before, delta
@@ -128,8 +130,8 @@ def _edits(commit: Commit, reverts: Reverts) -> tuple[tuple[Update, ...], tuple[
     for decision in commit.requests:
         end = first + (decision.performed if decision.outcome is Outcome.SUCCESS else 0)
         if decision.request_id == reverts.request:
-            stood = {update.id: update for update in (*before, *delta[:first])}  # later edits override earlier ones
-            return tuple([update for update in stood.values() if type(update) is not Remove]), delta[first:end]
+            replaced = {update.id: update for update in (*before, *delta[:first])}  # later edits override earlier ones
+            return tuple([update for update in replaced.values() if type(update) is not Remove]), delta[first:end]
         first = end
     raise UnprocessableError(
         f"commit {commit.sequence} did not decide the request {reverts.request!r}", code="no_such_request"

@@ -1,7 +1,7 @@
-"""Copies the commits of a parent's log after its checkpoint, for a change set that is created from it.
+"""Copies the commits that follow the checkpoint in the log of a parent, for a change set that is created from it.
 
-Invariant: a copy is a part of one log without a gap, whether it was just read, comes from `TailCache`, or is a cached
-copy with newer commits added. A cached copy is used only if its last message is still in the log, unchanged.
+Invariant: the copied commits come from one log, and none is missing between them, even if `TailCache` provides some of
+them. A cached copy is used only if its last message is still in the log, unchanged.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,11 +22,11 @@ from rebaser_core.messages.headers.branches import LIST
 from rebaser_core.state.change_set import BrokenChain
 
 _Message: TypeAlias = tuple[int, dict[str, str], bytes]
-"""A message: its sequence, headers and payload."""
+"""The sequence, headers and payload of a message."""
 
 
 class TailReader:
-    """Copies commits of `parent`."""
+    """Copies commits from the log of the change set `parent`."""
 
     def __init__(self, context: Context, parent: ChangeSetKey) -> None:
         self._context = context
@@ -37,10 +37,10 @@ class TailReader:
         self._parent = parent
 
     async def read(self, newest: StoredMessage, commit: Commit, *, may_be_purged: bool) -> Tail | None:
-        """Return the commits after the checkpoint that `commit` names, up to `commit`, which is in the message
+        """Return the commits after the checkpoint that `commit` names, up to `commit` itself, which is in the message
         `newest`. Return None if they are too large to be copied.
 
-        `may_be_purged` tells whether the log has a message after `newest`, so that older messages may be gone.
+        `may_be_purged` tells whether the log may have a message after `newest`. If so, older ones may have been purged.
 
         Raises `BrokenChain` if messages are missing, and `TransientError` if the log or a blob cannot be read.
         """
@@ -54,14 +54,14 @@ class TailReader:
                 return tail
         if may_be_purged and tail.first < newest.sequence and await self._get(tail.first) is None:
             self._cache.drop(self._parent, newest.sequence)
-            raise BrokenChain(f"commit {tail.first} is gone")
+            raise BrokenChain(f"commit {tail.first} is no longer in the log")
         return tail
 
     async def since(self, older: StoredMessage, newest: StoredMessage) -> Tail | None:
-        """Return the commits after the message `older` up to `newest`; the result is not cached. Returns None if they
-        are too large to be copied, or if `older` is no longer in the log.
+        """Return the commits after the message `older`, up to the message `newest`. Return None if the commits are too
+        large to be copied, or if `older` is no longer in the log.
 
-        Raises the errors of `read`.
+        The result is not cached. Raises the errors of `read`.
         """
         room = thresholds.now.tail_max_bytes + len(older.data)
         messages = await self._messages(older.sequence, newest.sequence, room)
@@ -78,7 +78,7 @@ class TailReader:
         if commit.kind is not Kind.CREATE:
             shorter = self._cache.before(self._parent, newest.sequence, after)
         if shorter is not None and shorter.newest.sequence >= commit.begin:
-            with suppress(BrokenChain):  # the copy is from another log, or parts of the log are gone
+            with suppress(BrokenChain):  # the cached copy is from another log, or the log was purged
                 return await self._extended(shorter, newest, commit)
         last: _Message = (newest.sequence, newest.headers, newest.data)
         if commit.kind is Kind.CREATE or (not commit.begin and commit.previous == after):
@@ -93,9 +93,9 @@ class TailReader:
         return await self._encoded(Tail(after, messages[0][0], newest, size, b"", rows, ()), rows, named, after)
 
     async def _extended(self, shorter: Tail, newest: StoredMessage, commit: Commit) -> Tail | None:
-        """Return `shorter` with the commits after it, up to `newest`; None if these commits take too much room.
+        """Return `shorter` with the commits after it, up to `newest`; None if these commits are too large.
 
-        Raises `BrokenChain` if the log does not hold the first and the last commit of `shorter` any more.
+        Raises `BrokenChain` if the log no longer contains the first and the last commit of `shorter`.
         """
         until, room = shorter.newest.sequence, thresholds.now.tail_max_bytes - shorter.size
         if commit.previous == until:
@@ -106,9 +106,9 @@ class TailReader:
         if messages is None:
             return None
         if len(messages) < 2 or messages[0] != _of(shorter.newest):
-            raise BrokenChain(f"commit {until} is gone, or differs from the copied commit")
+            raise BrokenChain(f"commit {until} is no longer in the log, or differs from the copied commit")
         if shorter.first < until and await self._get(shorter.first) is None:
-            raise BrokenChain(f"commit {shorter.first} is gone")
+            raise BrokenChain(f"commit {shorter.first} is no longer in the log")
         rows, named = await self._rows(messages[1:])
         size = shorter.size + sum(len(data) for _, _, data in messages[1:])
         known = shorter.rows
@@ -118,9 +118,9 @@ class TailReader:
         return await self._encoded(longer, rows, named, until)
 
     async def _encoded(self, tail: Tail, added: tuple[TailRow, ...], named: tuple[str, ...], after: int) -> Tail:
-        """Return `tail` with its rows encoded, and with the blobs that the rows need.
+        """Return `tail` with its rows encoded, and with the addresses of the blobs that the rows need.
 
-        `added` are the newest rows of `tail`, copies of the commits after log sequence `after`. `named` are the blobs
+        `added` are the newest rows of `tail`: copies of the commits after log sequence `after`. `named` are the blobs
         that the headers of these commits name.
 
         Raises `BrokenChain` if a commit is missing among `added`.
@@ -137,12 +137,12 @@ class TailReader:
         return Tail(tail.after, tail.first, tail.newest, tail.size, data, kept, needed)
 
     async def _get(self, sequence: int) -> StoredMessage | None:
-        """Return the message of the parent's log at `sequence`."""
+        """Return the message at `sequence` of the parent's log; None if it is no longer there."""
         message = await self._context.js.get(self._stream, sequence)
         return message if message is not None and message.subject == self._subject else None
 
     async def _messages(self, start: int, until: int, room: int) -> Sequence[_Message] | None:
-        """Return the messages from `start` to `until`; None if they have more than `room` bytes."""
+        """Return the messages from `start` to `until`; None if their payloads have more than `room` bytes."""
         messages: list[_Message] = []
         async with OrderedConsumer(self._context.js, self._stream, self._subject, start=start) as consumer:
             async for message in consumer:
@@ -158,8 +158,8 @@ class TailReader:
     async def _rows(self, messages: Iterable[_Message]) -> tuple[tuple[TailRow, ...], tuple[str, ...]]:
         """Return copies of `messages`, and the addresses of the blobs that their headers name.
 
-        If the parent was itself created from a change set, the rows that its `create` commit copied come first. So the
-        result never refers to other copies, even for a long chain of parents.
+        If the parent was itself created from a change set, the rows that its `create` commit copied come first. So a
+        reader never has to follow a chain of parents.
         """
         rows: list[TailRow] = []
         needed: dict[str, None] = {}
@@ -194,5 +194,5 @@ def _of(message: StoredMessage) -> _Message:
 def _encode(rows: tuple[TailRow, ...]) -> bytes:
     data = encode_tail(rows)
     if decode_tail(data) != rows:
-        raise RuntimeError("copied commits do not decode to the encoded commits")
+        raise RuntimeError("copied commits do not decode to the commits that were encoded")
     return data

@@ -1,9 +1,9 @@
 """Reads the changes of a target after the base of a branch: from the target's log, or by comparing states.
 
 Invariant: the result contains all edits of the target up to one position. Reading does not involve the owner of the
-target. The log is used only if it has every commit after the base. If a commit is gone, or if the commits are larger
-than a state, the state of the target is loaded and compared with the state of the branch. So no branch is too old to be
-rebased.
+target. The log is used only if it has every commit after the base. If a commit was purged, or if the commits are larger
+than a state, the state of the target is loaded and compared with the state of the branch. So even a very old branch can
+be rebased.
 """
 
 from contextlib import aclosing
@@ -30,13 +30,13 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import read_branch
 from rebaser_core.state.comparison import definitions_that_differ
 
-UPDATE_BYTES = 100  # bytes counted for each update, to compare the size of commits with the size of a state
+UPDATE_BYTES = 100  # estimated bytes of an update, for comparing the size of commits with the size of a state
 
 
 async def read_theirs(context: Context, commits: CommitLog, rebase: Rebase) -> Theirs:
-    """Return the changes in the target of a branch since its base. `commits` is the log of the branch.
+    """Return the changes in the target of a branch since the base. `commits` is the log of the branch.
 
-    The branch may change meanwhile, so the caller must check whether the result still `fits`. The caller must not hold
+    The branch may change meanwhile, so the caller must check the result with `Theirs.fits`. The caller must not hold
     the append lock, because this function takes it to compare states.
 
     Raises `UnprocessableError` with the codes of `refuse_rebase` and `check_moves`, or `deleted`, `no_such_change_set`,
@@ -49,7 +49,7 @@ async def read_theirs(context: Context, commits: CommitLog, rebase: Rebase) -> T
         raise refusal or UnprocessableError("this change set is not a branch of another", code="not_a_branch")
     if rebase.settles is not None and rebase.settles < branch.birth:
         raise UnprocessableError(
-            f"the commit that was applied, {rebase.settles}, belongs to an earlier change set of this name",
+            f"commit {rebase.settles}, which was applied, belongs to an earlier change set of this name",
             code="moved",
         )
     target = _Target(context, commits, rebase, branch)
@@ -57,7 +57,7 @@ async def read_theirs(context: Context, commits: CommitLog, rebase: Rebase) -> T
 
 
 class _Target:
-    """Reads the target that a rebase names, for `branch`, whose log is `commits`."""
+    """Reads the target that `rebase` names, for the change set `branch`, whose log is `commits`."""
 
     def __init__(self, context: Context, commits: CommitLog, rebase: Rebase, branch: Branch) -> None:
         self._context = context
@@ -80,11 +80,11 @@ class _Target:
             name = f"{target.workspace}/{target.change_set}"
             raise UnprocessableError(f"there is no change set {name}", code="no_such_change_set")
         message, newest = found
-        source, told = Source(target.change_set, newest.sequence), read_branch(message.headers)
-        if told is not None and told.status is BranchStatus.DELETED:
-            raise UnprocessableError(f"the target {target.change_set} is deleted", code="deleted")
-        if told is not None and rebase.onto is None:
-            check_moves(branch, newest.sequence if newest.kind is Kind.CREATE else told.birth, source)
+        source, summary = Source(target.change_set, newest.sequence), read_branch(message.headers)
+        if summary is not None and summary.status is BranchStatus.DELETED:
+            raise UnprocessableError(f"the target {target.change_set} is deleted: restore it first", code="deleted")
+        if summary is not None and rebase.onto is None:
+            check_moves(branch, newest.sequence if newest.kind is Kind.CREATE else summary.birth, source)
         if rebase.onto is not None:
             return Theirs(source, branch.base, await self._by_state(newest))
         if newest.sequence <= branch.base:
@@ -99,11 +99,12 @@ class _Target:
         return Theirs(source, branch.base, definitions, apply.applied, agreed, apply.applied_in, apply.applied_ms)
 
     async def _newest(self) -> tuple[StoredMessage, Commit] | None:
-        """Return the newest commit of the target that the request allows, and its message; None if there is none.
+        """Return the newest commit of the target up to the position in the request, and its message; None if there is
+        none.
 
-        A request that follows an apply names the commit of the apply. If that commit is missing, a deposed leader may
-        have answered, so this method asks again. The number of tries is bounded, because a restored stream may lack the
-        commit.
+        A request of `settling` names the commit that applied the branch. If that commit is missing, a deposed leader of
+        NATS may have answered, so this method reads again. The number of attempts is bounded, because a stream that was
+        restored from a backup may lack the commit.
         """
         rebase, backoff = self._rebase, Backoff(RELOAD_MIN)
         while True:
@@ -116,8 +117,7 @@ class _Target:
             await anyio.sleep(backoff.next_delay())
 
     async def _check_onto(self) -> None:
-        """Raise `UnprocessableError` unless the present target is closed, and the new target is the target of the
-        present one."""
+        """Raise `UnprocessableError` unless the present target is closed and has the new target as its own target."""
         onto, present = self._target.change_set, ChangeSetKey.of(self._key.workspace, self._branch.target)
         if onto == self._key.change_set:
             raise UnprocessableError("a change set cannot be rebased onto itself", code="self")
@@ -127,14 +127,13 @@ class _Target:
             raise UnprocessableError(f"{onto} is not the target of {present.change_set}", code="not_its_target")
         if branch.status is BranchStatus.OPEN:
             raise UnprocessableError(
-                f"{present.change_set}, the present target, is open: only a branch whose target is closed can get"
-                " another target",
+                f"{present.change_set}, the present target, is open: close it before the branch gets another target",
                 code="target_is_open",
             )
 
     async def _by_commits(self, newest: Commit) -> TargetCommits | None:
-        """Return the changes of the commits after the base, up to `newest`; None if a commit is gone, or the commits
-        are too large."""
+        """Return the changes of the commits after the base, up to `newest`; None if one of the commits was purged, or
+        if they are too large."""
         checkpoint = 0 if newest.checkpoint is None else newest.checkpoint.size
         limits = thresholds.now
         room = min(limits.replay_max_bytes, max(limits.replay_min_bytes, checkpoint))
@@ -162,8 +161,7 @@ class _Target:
             commits.add_updates(delta[start : start + STEP])
 
     async def _by_state(self, newest: Commit) -> dict[str, Definition]:
-        """Return the definitions as of `newest` that differ from those at the base, by loading the state of the
-        target."""
+        """Load the state of the target as of `newest`, and return the definitions that have changed since the base."""
         state, branch = self._commits.state, self._branch
         target = (await self._reader.load(self._target, newest.sequence)).state
         self._taken = target.taken.get(self._key.change_set, 0)
@@ -178,7 +176,7 @@ class _Target:
         return found
 
     async def _newest_apply(self) -> TargetCommits:
-        """Return the newest apply of the branch by the target, if its commit is after the base and still in the log."""
+        """Return the newest commit that applied the branch, if it is after the base and still in the target's log."""
         commits = TargetCommits(self._key.change_set, self._branch.birth)
         taken = self._taken
         if taken > self._branch.base:
@@ -188,11 +186,10 @@ class _Target:
         return commits
 
     async def _commit(self, sequence: int) -> Commit | None:
-        """Return the commit of the target with this `sequence`, which some state of the target names; None if it is
-        gone.
+        """Return the commit of the target with this `sequence`, which is known to have existed; None if it was purged.
 
-        A purge removes a commit together with all older ones. So if an older commit is found, a deposed leader may have
-        answered, and this method asks again, for a bounded number of times.
+        A purge removes a commit together with all older ones. So if NATS returns an older commit, a deposed leader may
+        have answered, and this method reads again, for a bounded number of times.
         """
         backoff = Backoff(RELOAD_MIN)
         while True:
@@ -207,11 +204,11 @@ class _Target:
             await anyio.sleep(backoff.next_delay())
 
     async def _agreed(self, applied: Source | None, applied_in: int) -> dict[str, Definition]:
-        """Return the changes of the branch as of the position that the target applied.
+        """Return the changes of the branch that the target has taken over by applying the branch.
 
-        If the log of the branch does not reach back that far, return only the edits of the commit with which the target
-        applied it. A value that both sides had changed in the same way is then compared with the older base, and may be
-        in conflict.
+        `applied` is the position of the branch that was applied, `applied_in` the target's commit that applied it. If
+        the log of the branch no longer reaches back to that position, return only the edits of that commit. A value
+        that both sides had changed in the same way may then be in conflict.
         """
         if applied is None:
             return {}
