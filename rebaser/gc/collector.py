@@ -1,8 +1,8 @@
 """Carries out a run of the garbage collection.
 
-Each run is a commit of the kind `gc` in the log of the reserved change set `GC_KEY`. If two runs happen at once, one
-appends its commit, and the other is fenced and deletes nothing. The log is a record of all runs. The blob that the
-newest commit names lists the candidates for the next run.
+Each run appends a commit of the kind `gc` to the log of the reserved change set `GC_KEY`. If two runs happen at once,
+one of them appends its commit, and the other one is fenced and deletes nothing. The log is a record of all runs. The
+newest commit names a blob that lists the candidates: unneeded blobs that a later run may delete.
 
 Invariant: nothing is deleted before the commit of the run is stored. A run that dies afterwards leaves the rest of its
 work to the next one, which finds the same candidates.
@@ -39,9 +39,9 @@ from rebaser_core.streams.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 
-CONCURRENT = 8  # blobs that are moved or erased concurrently
-RUNS_KEPT = 100  # commits in the log of the collection
-MANY = 100  # if none of at least this many blobs is needed, something is wrong
+CONCURRENT = 8  # number of blobs that are moved or erased concurrently
+RUNS_KEPT = 100  # number of commits that are kept in the log of `GC_KEY`
+MANY = 100  # number of blobs from which on a run refuses to delete all of them: something must be wrong
 LOST = (
     "no message needs any of the {} blobs: the logs may be lost, or not restored yet, or the blob store may belong to "
     "another installation; nothing was deleted; if no blob is to be kept, empty the blob store by other means"
@@ -55,8 +55,9 @@ MISREAD = (
 
 @record
 class Run:
-    """The result of a run. `sequence` is its commit, 0 for a dry run. `trashed`, `erased`, `restored`: how many blobs
-    it moved to the trash, erased and brought back; in a dry run, how many it would have."""
+    """The result of a run. `sequence` is the log sequence of its commit, 0 for a dry run. `trashed`, `erased` and
+    `restored` are the numbers of blobs that it moved to the trash, erased, and brought back from the trash. A dry run
+    counts the blobs without moving or erasing them."""
 
     sequence: int
     found: Found
@@ -67,8 +68,8 @@ class Run:
 
 
 class Collector:
-    """Collects the garbage of one installation. `owner` is the program that runs, for the log. `grace` is in
-    seconds."""
+    """Collects the garbage of one installation. `owner` is the name of this program in the log. `grace` is the time in
+    seconds for which a blob has to be unneeded before it is deleted."""
 
     def __init__(
         self,
@@ -97,10 +98,10 @@ class Collector:
         `TransientError` if NATS or the blob store is not available, and `DvuError` if Spark is not; some of the due
         blobs may have been deleted before the error.
 
-        Deletes nothing and raises an error if it may not have found all needed blobs: `ConfigError` if another
-        installation uses the blob store, or if no message needs any of many blobs; `DvuError` (`gc_misread`) if Spark
-        did not read this log; `TransientError` (`clocks_differ`); or the errors of `ReferenceReader`, for messages that
-        it cannot read.
+        If the run may not have found all needed blobs, it deletes nothing and raises an error: `ConfigError` if another
+        installation uses the blob store, or if no message needs any of `MANY` or more blobs; `DvuError` (`gc_misread`)
+        if Spark read another log; `TransientError` (`clocks_differ`); or an error of `ReferenceReader` if it cannot
+        read a message.
         """
         previous = await self._js.last(self._subjects.commits_stream, self._subjects.commits(GC_KEY))
         listed, last = await self._candidates(previous.headers, previous.data) if previous is not None else ("", {})
@@ -135,11 +136,11 @@ class Collector:
         return Run(sequence, found, collection, trashed, erased, restored)
 
     async def _checked_now_ms(self, *, register: bool) -> int:
-        """Return the time by the clock of NATS, which also sets the times of stored messages.
+        """Return the time on the clock of NATS in Unix milliseconds. NATS also dates stored messages with this clock.
 
-        Raises `TransientError` if the clock of this machine differs too much, because one of the two clocks is wrong.
-        Raises `ConfigError` if another installation uses the blob store. If `register` is true, leave a note in the
-        store that this installation uses it.
+        Raises `TransientError` if the clock of this machine differs too much: one of the two clocks is wrong. Raises
+        `ConfigError` if another installation uses the blob store. If `register` is true, leave a note in the store that
+        this installation uses it.
         """
         info = await self._js.stream_info(self._subjects.commits_stream)
         if not info.now:
@@ -152,9 +153,9 @@ class Collector:
         return int(now * 1000)
 
     async def _candidates(self, headers: Mapping[str, str], data: bytes) -> tuple[str, dict[str, int]]:
-        """Return the address of the list of the last run, and the candidates in that list.
+        """Return the address of the blob in which the last run listed its candidates, and these candidates.
 
-        If the list cannot be read, there are no candidates, and the grace period of every blob starts again.
+        If the blob cannot be read, return no candidates. The grace period of each unneeded blob then starts again.
         """
         address = ""
         try:
@@ -206,7 +207,7 @@ class Collector:
         return ack.sequence
 
     async def _each(self, blobs: tuple[StoredBlob, ...], act: Callable[[StoredBlob], Awaitable[bool]]) -> int:
-        """Call `act` with each blob. Return how many calls returned true."""
+        """Call `act` with each of `blobs`, several at a time. Return how many calls returned true."""
         done = 0
 
         async def one(blob: StoredBlob) -> None:

@@ -1,7 +1,8 @@
 """Finds the blobs that no stored message needs.
 
 Invariant: the list of stored blobs is complete before the first message is read, and the messages are read in the order
-of `rebaser_client.garbage`. So no blob counts as garbage merely because its message is younger than the list.
+that `rebaser_client.garbage` requires. So no blob counts as garbage merely because the message that needs it was stored
+after the list was made.
 """
 
 from collections.abc import Sequence
@@ -15,8 +16,8 @@ T = TypeVar("T")
 
 @record
 class Found:
-    """The blobs that no message needs, and the blobs in the trash that a message needs. `blobs`, `size`: number and
-    bytes of all blobs in the store."""
+    """The blobs that no message needs (`unneeded`), and the blobs in the trash that a message needs. `blobs` is the
+    number of all blobs in the store, and `size` is their size in bytes."""
 
     unneeded: tuple[StoredBlob, ...]
     needed_in_trash: tuple[StoredBlob, ...]
@@ -25,8 +26,8 @@ class Found:
 
 
 class Tables(Protocol[T]):
-    """Reads which blobs are stored and which blobs messages refer to, and joins the two. Each method has read
-    everything when it returns.
+    """Reads which blobs are stored and which blobs messages refer to, and joins the two. When a method returns, all of
+    its result has been read.
 
     The methods raise `TransientError`, or `DvuError` if Spark is not available.
     """
@@ -44,13 +45,12 @@ class Tables(Protocol[T]):
         ...
 
     async def commits(self, after: int, *, split: bool) -> T:
-        """Return the references to blobs in all commits after log sequence `after`. If `split` is true, the commits may
-        be read in any order."""
+        """Return the references to blobs in all commits after log sequence `after`. If `split` is true, several readers
+        may read parts of the log in any order."""
         ...
 
     async def join(self, stored: T, needed: Sequence[T]) -> Found:
-        """Return the blobs of `stored` that are in none of `needed`, and those in the trash that are in one of
-        `needed`."""
+        """Return which blobs of `stored` none of `needed` refers to, and which blobs in the trash are referred to."""
         ...
 
 
@@ -59,8 +59,8 @@ async def find_garbage(tables: Tables[T]) -> Found:
     stored = await tables.stored()
     queued = await tables.queued()
     newest = await tables.newest()
-    # A new commit may name a blob that only an older commit named, and that older commit may be purged before it is
-    # read. So the commits that were added meanwhile are read last, in stream order and up to the end.
+    # A new commit may name a blob that only an older commit named before, and that older commit may be purged before it
+    # is read. So the commits that were added meanwhile are read last, in stream order and up to the end.
     commits = await tables.commits(0, split=True)
     added = await tables.commits(newest, split=False)
     return await tables.join(stored, [queued, commits, added])

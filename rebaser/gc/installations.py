@@ -4,8 +4,8 @@ A collection knows only the messages of its own installation. If another install
 all of its blobs would count as garbage. So each server and each collection leaves a note in the store, and a collection
 deletes nothing if it finds the note of another installation.
 
-Invariant: an installation is identified by its stream of commits. If that stream is deleted and created again, the
-installation counts as another one.
+Invariant: an installation is identified by the name and the creation time of its stream of commits. If that stream is
+deleted and created again, the installation counts as another one.
 """
 
 import anyio
@@ -18,14 +18,14 @@ from rebaser_core.errors import ConfigError, RebaserError
 
 log = structlog.get_logger(__name__)
 
-PAUSE = 60.0  # seconds before another attempt to leave the note
+PAUSE = 60.0  # seconds until another attempt to leave the note
 
 
 async def check_alone(blobs: CollectableBlobs, info: StreamInfo, *, register: bool) -> None:
-    """Raise `ConfigError` if another installation uses the store. `info` describes the stream of commits of this
-    installation.
+    """Raise `ConfigError` if another installation uses the store `blobs`. `info` describes the stream of commits of
+    this installation.
 
-    If `register` is true, leave the note of this installation.
+    If `register` is true, first leave the note of this installation in the store.
     """
     name = _name(info)
     if register:
@@ -43,7 +43,7 @@ async def check_alone(blobs: CollectableBlobs, info: StreamInfo, *, register: bo
 
 async def leave_note(context: Context) -> None:
     """Leave the note of this installation in its blob store. Retry until that succeeds."""
-    if context.settings.blobs is None:  # the bucket in NATS has the prefix of the installation
+    if context.settings.blobs is None:  # each installation has its own bucket in NATS
         return None
     blobs = open_collectable(context.settings.blobs, context.js, context.subjects.blobs_bucket)
     while True:

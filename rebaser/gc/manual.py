@@ -1,4 +1,4 @@
-"""A single run of the garbage collection outside of a server, for `rebaser gc`."""
+"""Carries out a single run of the garbage collection outside of a server, for `rebaser gc`."""
 
 import os
 import time
@@ -16,15 +16,15 @@ from rebaser_core.streams.subjects import Subjects
 
 
 def new_id() -> str:
-    """Return a ULID."""
+    """Return a new ULID, which is unique and sorts by time."""
     return ulid(time.time_ns() // 1_000_000, os.urandom(10))
 
 
 async def collect_once(settings: Settings, grace: float, *, dry: bool = False) -> Run:
-    """Carry out a run on the Spark that `settings` name. An embedded Spark is started for the run.
+    """Carry out one run on the Spark that `settings` name. If that is the embedded Spark, start it for the run.
 
-    Raises the errors of `Collector.run`, `ConfigError`, `NotConnectedError`, and `NotReadyError` if the streams do not
-    exist.
+    `grace` is in seconds; for `dry`, see `Collector.run`. Raises the errors of `Collector.run`, `ConfigError`,
+    `NotConnectedError`, and `NotReadyError` if the streams do not exist.
     """
     REGISTRY.build()
     subjects = Subjects(settings.prefix)

@@ -1,4 +1,4 @@
-"""Starts runs of the garbage collection, on the sweeper.
+"""Starts runs of the garbage collection, on the server that is the sweeper.
 
 Invariant: whether a run is due depends only on the log of the collection and the clock of NATS. So it does not matter
 which server is the sweeper, or how often servers are restarted.
@@ -20,12 +20,12 @@ from rebaser_core.errors import FencedError, RebaserError
 
 log = structlog.get_logger(__name__)
 
-CHECKS = 100  # checks in the time between two runs
-MAX_PAUSE = 600.0  # seconds between two checks
+CHECKS = 100  # number of checks in the time between two runs
+MAX_PAUSE = 600.0  # maximum seconds between two checks
 
 
 class CollectionSchedule:
-    """Starts a run every `every` seconds; never if `every` is 0."""
+    """Starts a run of the garbage collection every `every` seconds; never if `every` is 0."""
 
     def __init__(self, context: Context, every: float) -> None:
         self._context = context
@@ -33,7 +33,8 @@ class CollectionSchedule:
 
     async def run(self, is_sweeper: Callable[[], bool]) -> None:
         """Carry out a run whenever one is due and this server is the sweeper, until cancelled."""
-        # even if this schedule never starts a run (`every` is 0), because another installation may
+        # The note is needed even if this schedule never starts a run: it protects the blobs of this installation from
+        # the garbage collection of another installation that uses the same store.
         await leave_note(self._context)
         while self._every:
             await anyio.sleep(min(self._every / CHECKS, MAX_PAUSE))
@@ -48,7 +49,8 @@ class CollectionSchedule:
                 log.warning("gc_failed", code=error.code, reason=error.message)
 
     async def is_due(self) -> bool:
-        """Return whether the last run (or the creation of the log, if there was no run) is long enough ago."""
+        """Return whether the last run was at least `every` seconds ago. Before the first run, the time counts from the
+        creation of the stream of logs."""
         js, subjects = self._context.js, self._context.subjects
         info = await js.stream_info(subjects.commits_stream)
         last = await js.last(subjects.commits_stream, subjects.commits(GC_KEY))
@@ -61,7 +63,7 @@ class CollectionSchedule:
         context = self._context
         await context.engine.available()
         blobs = open_collectable(context.settings.blobs, context.js, context.subjects.blobs_bucket)
-        # One Spark task at a time, to leave the other slots to updates.
+        # A run uses one Spark task at a time, so that the other slots remain for updates.
         tables = SparkTables(context.engine.url, context.js, context.subjects, context.settings, tasks=1)
         try:
             owner, new_id = context.settings.server_id, context.new_id

@@ -1,6 +1,6 @@
 """Finds garbage on Spark, with the tables `blobs` and `references` of the data source.
 
-Invariant: a table is stored in Spark when its method returns, and is never read again.
+Invariant: when a method returns a table, Spark has read the table completely and stored it. It never reads it again.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -24,14 +24,14 @@ from rebaser_core.streams.subjects import Subjects
 T = TypeVar("T")
 Frame: TypeAlias = Any
 
-START_TIMEOUT = 120.0  # seconds for an embedded Spark
-TIMEOUT = 3600.0  # seconds for one table
+START_TIMEOUT = 120.0  # seconds that an embedded Spark may take to start
+TIMEOUT = 3600.0  # seconds that one table may take
 
 
 class SparkTables:
-    """`Tables` on the Spark Connect server at `url`. Close it at the end.
+    """An implementation of `Tables` on the Spark Connect server at `url`. Call `close` at the end.
 
-    `tasks` tells how many Spark tasks may run at once; the other slots are left to updates.
+    `tasks` is the number of Spark tasks that may run at once; the other slots remain for updates.
     """
 
     def __init__(self, url: str, js: JetStream, subjects: Subjects, settings: Settings, *, tasks: int = 1) -> None:
@@ -78,12 +78,13 @@ class SparkTables:
         return await self._run(load)
 
     async def _run(self, call: Callable[[], T]) -> T:
-        """Run a call of PySpark in a thread. Raises `DvuError`."""
+        """Return the result of `call`, which calls PySpark and runs in a thread. Raises `DvuError` if it fails or takes
+        longer than `TIMEOUT` seconds."""
         from pyspark.errors import PySparkException  # noqa: PLC0415 - takes a second
         from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
 
         def run() -> T:
-            active = SparkSession._active_session  # noqa: SLF001 - of this thread; readers of checkpoints use it
+            active = SparkSession._active_session  # noqa: SLF001 - thread-local; readers of checkpoints use it
             before = getattr(active, "session", None)
             active.session = self._session.spark
             try:
@@ -107,7 +108,7 @@ class SparkTables:
             return await run_interruptible(run, disconnect, seconds=TIMEOUT)
         except DeadlineExceeded:
             raise DvuError(
-                f"the search for garbage on Spark took longer than {TIMEOUT:g} s", code="gc_failed"
+                f"the search for garbage on Spark took longer than {TIMEOUT:g} s; nothing was deleted", code="gc_failed"
             ) from None
 
     def _open(self) -> None:
@@ -115,7 +116,7 @@ class SparkTables:
 
         self._session.open()
         spark = self._session.spark
-        # Hashes spread evenly over any number of parts. So more parts than cores would not make the join faster.
+        # Addresses are hashes, so all parts of the join have the same size. More parts than cores would not be faster.
         spark.conf.set("spark.sql.shuffle.partitions", str(self._session.task_slots))
         spark.dataSource.register(RebaserDataSource)
         self._opened = True
@@ -123,9 +124,9 @@ class SparkTables:
 
 @asynccontextmanager
 async def own_spark(settings: Settings) -> AsyncIterator[str]:
-    """Yield the URL of the Spark that `settings` name. An embedded Spark is started, and stopped at the end.
+    """Yield the URL of the Spark that `settings` name. Start an embedded Spark, and stop it at the end.
 
-    Raises `ConfigError` if there is no usable Java, `DvuError` if Spark does not start.
+    Raises `ConfigError` if there is no usable Java, and `DvuError` if Spark does not start.
     """
     if not settings.spark.startswith("local"):
         yield settings.spark
@@ -146,7 +147,8 @@ async def own_spark(settings: Settings) -> AsyncIterator[str]:
 
 
 def source_options(settings: Settings, tasks: int) -> dict[str, str]:
-    """Return the options of the data source for the installation that `settings` describe."""
+    """Return the options with which the data source reads the installation that `settings` describe. `tasks` is the
+    number of partitions."""
     access = settings.access()
     given: dict[str, object] = {
         "nats": settings.nats_url,

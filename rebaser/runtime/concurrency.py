@@ -12,7 +12,7 @@ T = TypeVar("T")
 async def run_concurrently(items: Iterable[T], function: Callable[[T], Awaitable[object]], limit: int) -> None:
     """Await `function(item)` for each of `items`, at most `limit` at a time.
 
-    After a `RebaserError`, no further call is started. The error is raised when the calls in progress have ended.
+    After a `RebaserError`, start no further call. Raise the error when the calls in progress have ended.
     """
     remaining = iter(items)
     failures: list[RebaserError] = []

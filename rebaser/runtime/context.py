@@ -38,9 +38,9 @@ RETRY_NATS, RETRY_NATS_MAX = 0.2, 5.0  # seconds between attempts to reach NATS 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The shared parts of one server. `now` is monotonic seconds, `now_ms` Unix milliseconds, `new_id` makes a ULID.
+    """The shared parts of one server. `now` returns monotonic seconds, `now_ms` Unix milliseconds, `new_id` a new ULID.
     `requests_info` describes the stream of requests. `memory` is the number of bytes of memory that this process may
-    use. `tails` are the commits that were copied for new change sets.
+    use. `tails` keeps the commits that were copied for new change sets.
 
     An owner holds `suspect_request_lock` while it attempts a request that may have killed servers (see
     `rebaser.change_set.attempts.poison`), and `suspect_dvu_lock` while it runs a DVU that may have killed servers.
@@ -71,11 +71,11 @@ class Context:
 async def open_context(
     settings: Settings, jvm: Jvm | None = None, engine: AbstractAsyncContextManager[Any] | None = None
 ) -> AsyncIterator[Context]:
-    """Connect, ensure the streams, and start Spark in the background, unless it was started before (`jvm`).
+    """Connect to NATS, create missing streams, and start Spark in the background. Yield the shared parts.
 
-    `engine` computes instead of Spark.
+    `jvm` is the embedded Spark, if it was started already. `engine` is an engine to use instead of Spark.
 
-    Raises `ConfigError`, and the errors of `Connection.connect` and `StreamWatch.ensure`.
+    Raises `ConfigError` if the settings are wrong, and the errors of `Connection.connect` and `StreamWatch.ensure`.
     """
     settings.check_server()
     subjects = Subjects(settings.prefix)
@@ -113,8 +113,7 @@ def _spark(settings: Settings, blobs: BlobStore, jvm: Jvm | None) -> Engine:
             driver_memory=settings.spark_driver_memory,
             # The JVM has its own working folder, so a relative path would name a different folder there.
             scratch=settings.scratch.absolute() if settings.scratch else None,
-            # Half of `dvu_timeout`: when a DVU turns out to be too slow, the DVUs that share its job still have time
-            # left.
+            # A job gets half of `dvu_timeout`. If one DVU is too slow, the others in its job still have time to retry.
             job_timeout=settings.dvu_timeout / 2,
             blobs=blobs,
             blobs_url=settings.blobs or "",

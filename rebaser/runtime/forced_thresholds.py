@@ -25,7 +25,7 @@ VARIABLE: Final = "REBASER_TEST_THRESHOLDS"
 
 
 def parse(text: str) -> Thresholds:
-    """Parse the text of `REBASER_TEST_THRESHOLDS`; raises `ConfigError`."""
+    """Return the thresholds that `text`, the value of the variable, describes. Raises `ConfigError`."""
     word, _, seed = text.partition(" ")
     if text in ("lowest", "highest"):
         return Thresholds.lowest() if text == "lowest" else Thresholds.highest()

@@ -11,16 +11,16 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-YOUNG = 20_000  # collect the youngest generation after this many new objects; requests create few cycles
-SECOND = 4  # also collect the second generation after this many collections of the youngest
-NEVER = 1_000_000  # run a full collection after this many collections of the second generation
-FEW_OWNERS = 500
-COLLECT_WITH_FEW, COLLECT_WITH_MANY = 1000, 100_000  # collect all objects after this many owners have ended
+YOUNG = 20_000  # new objects after which the youngest generation is collected; requests create few cycles
+SECOND = 4  # collections of the youngest generation after which the second one is also collected
+NEVER = 1_000_000  # collections of the second generation after which all objects are collected: practically never
+FEW_OWNERS = 500  # a server with at most this many owners has few
+COLLECT_WITH_FEW, COLLECT_WITH_MANY = 1000, 100_000  # ended owners after which `FrozenGarbage` collects all objects
 
 
 @contextmanager
 def short_collections() -> Iterator[None]:
-    """Freeze objects that survive two collections within this context."""
+    """Within this context, freeze all objects that have survived two collections."""
     thresholds = gc.get_threshold()
     gc.set_threshold(YOUNG, SECOND, NEVER)
     gc.callbacks.append(_freeze)
@@ -33,15 +33,15 @@ def short_collections() -> Iterator[None]:
 
 
 class FrozenGarbage:
-    """Collects frozen garbage. `owners_ended` is the number of owners that have ended since the last collection."""
+    """Collects garbage among the frozen objects. `owners_ended` is the number of owners that have ended since then."""
 
     def __init__(self) -> None:
         self.owners_ended = 0
 
     def collect_if_due(self, owned: int) -> None:
-        """Collect all objects if enough owners have ended. `owned` is the number of owners now.
+        """Run a full garbage collection if enough owners have ended. `owned` is the present number of owners.
 
-        The more owners there are, the longer a collection takes, and the less often one runs.
+        With many owners, a collection takes longer, so it runs less often.
         """
         if self.owners_ended >= (COLLECT_WITH_FEW if owned <= FEW_OWNERS else COLLECT_WITH_MANY):
             self.owners_ended = 0
@@ -52,4 +52,4 @@ class FrozenGarbage:
 
 def _freeze(phase: str, info: Mapping[str, int]) -> None:
     if phase == "stop" and info["generation"] == 1:
-        gc.freeze()  # the two younger generations are empty now, so this freezes only survivors of two collections
+        gc.freeze()  # only survivors of two collections: the two younger generations are empty at this moment

@@ -1,4 +1,4 @@
-"""Reports the progress of slow updates: in the log, to `rebaser status`, and to clients that watch.
+"""Reports the progress of slow updates: as log events, in `rebaser status`, and to clients that watch a change set.
 
 Invariant: an update that ends within `progress_every` is not reported. Reports may be lost, and do not delay updates.
 """
@@ -16,16 +16,16 @@ from rebaser_core.messages import DvuProgress, encode
 
 log = structlog.get_logger(__name__)
 
-MAX_REPORTED = 1000  # updates in one report, the slowest ones
-MAX_LOGGED = 10  # updates in one report that are logged; while Spark is down, every update counts as slow
+MAX_REPORTED = 1000  # maximum number of updates in one report; these are the slowest ones
+MAX_LOGGED = 10  # maximum number of updates in one report that are logged; while Spark is down, all updates are slow
 
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of one update, which was started at `started` (the server's clock) and planned at log sequence
-    `covers`.
+    """The progress of one update. `done` of `total` values are processed; `total` is None until it is known.
 
-    `done` of `total` values are processed; `total` is None until it is known.
+    `started` is the time at which the update began, in seconds on the server's clock. `covers` is the log sequence at
+    which the update was planned.
     """
 
     covers: int
@@ -63,7 +63,7 @@ class ProgressReporter:
         return slow[:MAX_REPORTED]
 
     async def run(self) -> None:
-        """Report every `progress_every`, until cancelled."""
+        """Report the slow updates every `progress_every` seconds, until cancelled."""
         context = self._context
         while True:
             await anyio.sleep(context.settings.progress_every)

@@ -15,8 +15,8 @@ from rebaser_core.errors import RebaserError
 
 log = structlog.get_logger(__name__)
 
-GROUP = 256  # deletes sent at once
-GATHER = 0.05  # seconds for which deletes are collected, because many deletes together cost as much as one
+GROUP = 256  # maximum number of deletes that are sent at once
+GATHER = 0.05  # seconds for which sequences are collected, because many deletes together take as long as one
 RETRY = 1.0  # seconds until failed deletes are sent again
 
 
@@ -35,13 +35,12 @@ class RequestDeleter:
         return len(self._queue)
 
     def add(self, sequences: Iterable[int]) -> None:
-        """Delete `sequences` soon."""
+        """Queue the messages with these `sequences` for deletion."""
         self._queue.extend(sequences)
         self._wake.set()
 
     def clear(self) -> None:
-        """Forget the added sequences, because the old stream was lost with their messages, and a new one was
-        created."""
+        """Drop the added sequences. Call this when the stream was lost and created again: their messages are gone."""
         self._queue.clear()
 
     async def run(self) -> None:

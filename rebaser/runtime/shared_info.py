@@ -1,4 +1,4 @@
-"""Describes a stream to many callers at once: owners that load at the same time share one call."""
+"""Reads the description of a stream for many callers at once: owners that load at the same time share one call."""
 
 import asyncio
 from collections import deque
@@ -8,12 +8,12 @@ from rebaser_client.jetstream import JetStream
 from rebaser_client.jetstream.infos import StreamInfo
 from rebaser_core.errors import RebaserError
 
-MAX_SHARED = 128  # callers per call: if thousands of owners start at once, they load in groups
+MAX_SHARED = 128  # maximum number of callers that share a call: thousands of owners that start at once load in groups
 
 
 class SharedStreamInfo:
-    """Describes `stream` to callers, which share calls of `stream_info`. A caller gets only the answer to a call that
-    was sent after the caller asked."""
+    """Reads the description of `stream`. Concurrent calls of `read` share a request to NATS. The description is never
+    older than the call of `read` that returns it."""
 
     def __init__(self, js: JetStream, stream: str) -> None:
         self._js = js
@@ -22,7 +22,7 @@ class SharedStreamInfo:
         self._running = False
 
     async def read(self) -> StreamInfo:
-        """Return the description of the stream; raises the errors of `JetStream.stream_info`."""
+        """Return the description of the stream. Raises the errors of `JetStream.stream_info`."""
         self._js.connection.check_open()
         future: asyncio.Future[StreamInfo] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
@@ -39,7 +39,7 @@ class SharedStreamInfo:
                 await self._answer([future for future in group if not future.done()])
         finally:
             self._running = False
-            for future in [*group, *self._waiting]:  # no caller is left, unless the connection is being closed
+            for future in [*group, *self._waiting]:  # callers only remain here if the connection is being closed
                 if not future.done():
                     future.set_exception(ClientClosedError())
             self._waiting.clear()

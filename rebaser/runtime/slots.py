@@ -5,19 +5,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 KIB, MIB = 1024, 1024 * 1024
-SHARE = 3  # a third of the memory is for owned change sets; the rest is for Spark, NATS, requests and reserves
+SHARE = 3  # owned change sets may take a third of the memory; the rest is for Spark, NATS, requests and reserves
 OWNER_BYTES = 64 * KIB  # memory of an owner without the values of its change set; measured and rounded up
 MIN_SLOTS = 16  # few large change sets must not block all others, even if there is little memory
 MAX_SLOTS = 100_000
-UNKNOWN_MEMORY = 2 * 1024 * MIB  # assumed if the system does not report its memory
-UNLIMITED = 2**60  # cgroup v1 shows "no limit" as a number above this one
+UNKNOWN_MEMORY = 2 * 1024 * MIB  # the memory that is assumed if the system does not report its memory
+UNLIMITED = 2**60  # cgroup v1 reports a number above this one if there is no limit
 
 
 class SlotCount:
     """The number of slots of a server: `fixed`, or as many as `memory` (bytes) allows if `fixed` is None.
 
-    `state_bytes` is the memory of all owned states, without `OWNER_BYTES` for each owner. The server keeps it up to
-    date.
+    `state_bytes` is the memory of all owned states, which the server sets. It does not include `OWNER_BYTES` for each
+    owner.
     """
 
     def __init__(self, fixed: int | None, memory: int) -> None:
@@ -60,8 +60,8 @@ def _cgroup_limits(root: Path) -> Iterator[int]:
             base, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
         else:
             continue
-        # The limits of all groups above a group also apply to it. In a container, the path may be a path of the host
-        # that does not exist in the container. In that case, the limit of the container is at the base.
+        # A process is also subject to the limits of all parents of its group. In a container, `path` may be a path of
+        # the host that does not exist in the container. In that case, the limit of the container is at the base.
         group = base / path.strip("/")
         while True:
             limit = _read_limit(group / name)

@@ -3,11 +3,11 @@
 A stream disappears when an operator deletes it, when the store is wiped, or when nats-server ends and the stream was in
 memory. This may cause an error in any part of the server, or no error at all. So the streams are checked periodically,
 after each reconnect, when NATS announces that a stream was deleted (if this user may subscribe to such announcements),
-and when any part of the server asks for a check.
+and when any part of the server requests a check.
 
 Invariants: the server is unready from the moment a check finds a stream missing until all streams exist. The sequences
-of a recreated stream start far above the last one of the old stream, so that an ack or delete for a message of the old
-stream cannot affect a message of the new one. Owners that depend on a stream are notified when the stream was replaced,
+of a recreated stream start far above the last sequence of the old stream, so that an ack or delete for a message of the
+old stream cannot affect a message of the new one. The owners that depend on a stream are notified when it was replaced,
 even if another server recreated it.
 """
 
@@ -35,11 +35,11 @@ log = structlog.get_logger(__name__)
 DELETED = "$JS.EVENT.ADVISORY.STREAM.DELETED.*"  # the subject on which NATS announces deleted streams
 CHECK = 5.0  # seconds between checks, unless one is requested
 MIN_PAUSE = 0.25  # minimum seconds between checks, even if more are requested
-MAX_LOSSES = 12  # newest losses that are reported
+MAX_LOSSES = 12  # maximum number of losses that are reported; the newest are kept
 
 
 class StreamLossListener(Protocol):
-    """Is notified when streams disappear."""
+    """An object that is notified when streams disappear."""
 
     def streams_lost(self, streams: Mapping[str, int]) -> None:
         """Handle the loss of the contents of `streams`. Another server may have recreated the streams already.
@@ -56,9 +56,10 @@ class StreamLossListener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamSnapshot:
-    """A stream at the time of a check, `time` (UTC): its creation time, its number of messages, and its last sequence.
+    """The state of a stream at `time` (UTC), when it was checked: the time at which it was created, its number of
+    messages, its last sequence, and its usage.
 
-    `first_age` tells how many seconds ago its oldest message was stored. It is 0 if the stream is empty.
+    `first_age` is the age of its oldest message in seconds; 0 if the stream is empty.
     """
 
     created: str
@@ -75,11 +76,11 @@ NEVER = StreamSnapshot("", 0, 0, "no time", StreamUsage(0, 0, 0.0))
 class StreamWatch:
     """Watches the streams of one installation: call `ensure` to create them, then `run` in a task group.
 
-    With `create` false, it only checks them: `rebaser init` creates and updates them, and servers need no permission to
-    do so. `problem` is the reason why the server is not ready. It is empty if the server is ready. `losses`:
-    descriptions of the data that was lost while this server ran. `tasks` are the numbers of tasks that no server has,
-    and of tasks that servers have. `clock_ahead` tells how far the clock of this machine is ahead of that of NATS, in
-    seconds, as of the last check; negative if it is behind.
+    If `create` is false, it only checks the streams: `rebaser init` creates and updates them, and servers need no
+    permission to do so. `problem` is the reason why the server is not ready; it is empty if the server is ready.
+    `losses` are descriptions of the data that was lost while this server ran. `tasks` has two numbers: of tasks that no
+    server has, and of tasks that servers have. `clock_ahead` is the number of seconds by which the clock of this
+    machine was ahead of the clock of NATS at the last check; negative if it was behind.
     """
 
     def __init__(
@@ -99,10 +100,10 @@ class StreamWatch:
         self.losses: deque[str] = deque(maxlen=MAX_LOSSES)
 
     async def ensure(self) -> None:
-        """Create missing streams and consumers, and update the others; raises the errors of `ensure_topology`.
+        """Create missing streams and consumers, and update existing ones. Raises the errors of `ensure_topology`.
 
-        With `create` false, raises `TransientError` if a stream or consumer is missing, and `ConfigError` if one
-        differs.
+        If `create` is false, change nothing. Raise `TransientError` if a stream or consumer is missing, and
+        `ConfigError` if its configuration differs from the settings.
         """
         if self._create:
             await ensure_topology(self._js, self._subjects, self._options)
@@ -115,7 +116,7 @@ class StreamWatch:
         self._seen = await self._snapshots()
 
     def usage(self) -> dict[str, StreamUsage]:
-        """Return the usage of each stream at the last check, by kind."""
+        """Return the usage of each stream at the last check, by its name in `STREAMS`."""
         subjects = self._subjects
         kinds = {getattr(subjects, f"{kind}_stream"): kind for kind in STREAMS if kind != "blobs"}
         kinds[f"OBJ_{subjects.blobs_bucket}"] = "blobs"
@@ -168,13 +169,16 @@ class StreamWatch:
             log.warning("streams_created", streams=gone, consumers=consumers)
         self._seen |= snapshots
         if again := [name for name in self._names if name not in snapshots]:
-            raise TransientError(f"{', '.join(again)} disappeared again right after being created", code="not_ready")
+            raise TransientError(
+                f"{', '.join(again)} disappeared again right after being created; find out who deletes streams",
+                code="not_ready",
+            )
         if self._lost:
             recreated, self._lost = self._lost, frozenset()
             listener.streams_recreated(recreated)
 
     async def _snapshots(self) -> dict[str, StreamSnapshot]:
-        """Return the streams that exist, by name."""
+        """Return the state of each stream that exists, by name."""
         snapshots = {}
         for name in self._names:
             try:
@@ -234,7 +238,7 @@ def _usage(info: StreamInfo) -> StreamUsage:
 
 
 def _first_age(info: StreamInfo) -> float:
-    """Return the age of the oldest message, by the clock of NATS."""
+    """Return the age of the oldest message in seconds, measured with the clock of NATS; 0 if there is no message."""
     if not info.first_time or not info.now:
         return 0.0
     stored, now = datetime.fromisoformat(info.first_time), datetime.fromisoformat(info.now)

@@ -1,10 +1,10 @@
-"""Keeps the copied commits of a few positions, so that many change sets created from one position cost only one read.
+"""Caches copied commits, so that they are read only once when many change sets are created from one position.
 
 If there are too many commits to copy, the cache remembers the checkpoint that was made instead.
 
-Invariant: `get` returns a tail only if the message at its end is, byte for byte, the given one. No two commits have the
-same id, so this message identifies the log and all messages before it. This holds even if the change set was deleted
-and created again, or if the stream was restored from a backup, so that its sequences are used a second time.
+Invariant: `get` returns a tail only if its last message is, byte for byte, the message `newest` of the caller. No two
+commits have the same id, so this message identifies the log and all messages before it. This holds even if the change
+set was deleted and created again, or if the stream was restored from a backup and its sequences are used again.
 """
 
 from collections import OrderedDict
@@ -19,10 +19,10 @@ from rebaser_core.commit import CheckpointRef, TailRow
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.record import record
 
-ROWS_FACTOR = 12  # ratio of the memory of decoded rows to that of their encoded form
+ROWS_FACTOR = 12  # the memory of decoded rows, divided by the memory of their encoded form
 ADDRESS = 200  # bytes of memory that the address of a blob takes
 OVERHEAD = 2000  # bytes of memory that a tail takes in addition to its parts
-MAX_MADE = 64  # checkpoints
+MAX_MADE = 64  # maximum number of made checkpoints that are kept
 # Seconds to wait for another task that reads the same tail. After that, the caller reads the tail itself, so that no
 # task waits for a long time in an outage.
 PATIENCE = 1.0
@@ -47,17 +47,17 @@ class Tail:
 
     @property
     def memory(self) -> int:
-        """Bytes of memory, estimated."""
+        """The estimated memory of this tail in bytes."""
         factor = 1 if self.rows is None else 1 + ROWS_FACTOR
         return len(self.data) * factor + len(self.newest.data) + ADDRESS * len(self.needed) + OVERHEAD
 
 
 @record
 class MadeCheckpoint:
-    """A checkpoint of a parent up to the message `newest`, which was made because the tail was too large to be copied.
+    """A checkpoint of a parent up to the message `newest`. It was made because there were too many commits to copy.
 
-    `instead_of` is the parent's own checkpoint at that time, whose tail can only have grown since. `needed` are the
-    addresses of the blobs that the checkpoint needs.
+    `instead_of` is the checkpoint that the parent itself had at that time; the log after it is still too long to copy.
+    `needed` are the addresses of the blobs that `checkpoint` needs.
     """
 
     newest: StoredMessage
@@ -67,9 +67,10 @@ class MadeCheckpoint:
 
 
 class TailCache:
-    """The most recently used tails, up to `tail_cache_max_bytes` of memory, and the most recently made checkpoints.
+    """A cache of the most recently used tails, up to `tail_cache_max_bytes` of memory, and of the checkpoints that were
+    made most recently.
 
-    `making` is a lock: one checkpoint is made at a time, because making one needs as much memory as a whole state.
+    A caller holds the lock `making` while it makes a checkpoint, because that takes as much memory as a whole state.
     """
 
     def __init__(self) -> None:
@@ -81,10 +82,10 @@ class TailCache:
 
     @asynccontextmanager
     async def reading(self, parent: ChangeSetKey, newest: StoredMessage) -> AsyncIterator[Tail | None]:
-        """Let only one caller at a time read the tail up to `newest`; the others wait for that caller.
+        """Enter a context in which the caller may read the tail up to `newest`. If another caller is in this context,
+        wait for it, for `PATIENCE` seconds at most.
 
-        Yield the tail if it is now in the cache; None if the caller has to read it. No caller waits longer than
-        `PATIENCE`, or more than once.
+        Yield the tail if it is now in the cache, and None if the caller has to read it.
         """
         position = parent, newest.sequence
         read_by_other = self._reading.get(position)
@@ -101,9 +102,9 @@ class TailCache:
             done.set()
 
     def made(self, parent: ChangeSetKey, with_changes: bool, instead_of: CheckpointRef | None) -> MadeCheckpoint | None:
-        """Return the checkpoint of `parent` that was made for a new change set; None if there is none.
+        """Return the checkpoint of `parent` that was made when the parent's own checkpoint was `instead_of`, or None.
 
-        `with_changes` tells whether the checkpoint also contains the changes of `parent`, which is itself a branch.
+        `with_changes` tells whether the checkpoint also contains the changes of `parent` as a branch.
         """
         found = self._made.get((parent, with_changes))
         return found if found is not None and found.instead_of == instead_of else None
@@ -115,7 +116,7 @@ class TailCache:
             self._made.popitem(last=False)
 
     def get(self, parent: ChangeSetKey, newest: StoredMessage) -> Tail | None:
-        """Return the tail up to the message `newest` of the log of `parent`, or None."""
+        """Return the tail that ends with the message `newest` in the log of `parent`; None if it is not cached."""
         tail = self._tails.get((parent, newest.sequence))
         if tail is None or not same_message(tail.newest, newest):
             return None
@@ -123,7 +124,8 @@ class TailCache:
         return tail
 
     def before(self, parent: ChangeSetKey, sequence: int, after: int) -> Tail | None:
-        """Return the longest tail of `parent` that begins after `after` and ends before `sequence`, or None."""
+        """Return the longest cached tail of `parent` that begins after log sequence `after` and ends before `sequence`;
+        None if there is none."""
         found = [
             tail
             for (key, until), tail in self._tails.items()
@@ -132,7 +134,7 @@ class TailCache:
         return max(found, key=lambda tail: tail.newest.sequence, default=None)
 
     def add(self, parent: ChangeSetKey, tail: Tail) -> None:
-        """Keep `tail`. If all tails take too much memory, drop those that were used least recently."""
+        """Add `tail` to the cache. If all tails take too much memory, drop the least recently used ones."""
         self.drop(parent, tail.newest.sequence)
         self._tails[parent, tail.newest.sequence] = tail
         self.memory += tail.memory
@@ -147,5 +149,5 @@ class TailCache:
 
 
 def same_message(one: StoredMessage, other: StoredMessage) -> bool:
-    """Return whether both are the same message of one log."""
+    """Return whether `one` and `other` are the same message of the same log."""
     return one.sequence == other.sequence and one.data == other.data and one.headers == other.headers

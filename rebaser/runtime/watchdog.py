@@ -1,6 +1,7 @@
-"""Reports code that blocks the event loop: a thread watches the loop, and logs its stack if the loop is stuck.
+"""Reports code that blocks the event loop: a thread watches the loop, and logs the stack of the loop if it is blocked.
 
-Invariant: the thread only watches. It shares one number with the loop, and ends before `watched_loop` exits.
+Invariant: the thread never acts on the loop. It reads one number that the loop sets. It ends before `watched_loop`
+exits.
 """
 
 import asyncio
@@ -17,12 +18,13 @@ from rebaser.telemetry.feeds import loop_was_late
 
 log = structlog.get_logger(__name__)
 
-MIN_PAUSE = 30.0  # seconds between reports: code that blocks repeatedly is a single bug
-MAX_FRAMES = 30  # innermost frames of a stack
+MIN_PAUSE = 30.0  # minimum seconds between reports, because code that blocks repeatedly is a single bug
+MAX_FRAMES = 30  # maximum number of frames in a logged stack, the innermost ones
 
 
 class _Watch(threading.Thread):
-    """Watches `beat`, which the loop sets to the current time (monotonic seconds), until `done` is set."""
+    """A thread that watches `beat`, which the loop regularly sets to the current time (monotonic seconds), until `done`
+    is set."""
 
     def __init__(self, thread_id: int, threshold: float) -> None:
         super().__init__(name="loop-watchdog", daemon=True)
@@ -33,13 +35,13 @@ class _Watch(threading.Thread):
 
     def run(self) -> None:
         pause = self._threshold / 4
-        blocked_at: float | None = None  # the last beat before a block that was reported and still lasts
+        blocked_at: float | None = None  # the last beat before the loop was blocked, if that is reported and not over
         quiet_until = checked_at = time.monotonic()
         used = time.process_time()
         while not self.done.wait(pause):
             beat, now, used_before, used = self.beat, time.monotonic(), used, time.process_time()
-            # This thread may also have been delayed: by the loop, which holds the interpreter lock while it computes,
-            # or because the whole process was paused or got no CPU time. In the second case, the loop is not at fault.
+            # This thread may itself be late: because the loop held the interpreter lock while it computed, or because
+            # the whole process was paused or got no CPU time. In the second case, the loop is not at fault.
             gap, checked_at = now - checked_at, now
             paused = gap > self._threshold and used - used_before < gap / 2
             if blocked_at is not None and beat != blocked_at:
@@ -59,8 +61,8 @@ class _Watch(threading.Thread):
 
 @contextmanager
 def watched_loop(threshold: float) -> Iterator[None]:
-    """Log `loop_blocked`, with the stack of the event loop, when a callback blocks the loop for `threshold` seconds
-    within this context."""
+    """Within this context, log `loop_blocked` with the stack of the event loop whenever a callback blocks the loop for
+    `threshold` seconds."""
     loop = asyncio.get_running_loop()
     watch = _Watch(threading.get_ident(), threshold)
 

@@ -1,6 +1,6 @@
-"""The sweeper finds work that no server owns. It runs on one server of the fleet.
+"""The sweeper, which runs on one server of the fleet and finds change sets that need an owner but have no task.
 
-`sweeper` publishes missing tasks, `debts` finds change sets that owe an update, `unroutable` moves requests whose
+`sweeper` publishes missing tasks, `debts` finds change sets whose update is due, `unroutable` moves requests whose
 subject names no change set to the dead letters, `old_history` purges logs that no owner purges, and `closed` sends
 requests to delete change sets that were closed long ago. `starting` creates the sweeper of a server.
 

@@ -1,6 +1,6 @@
 """Sends requests to delete change sets that were closed long ago.
 
-Such a request is the same as a client would send. So the owner decides it in order, like all other requests.
+A client could send the same requests. The owners decide them in order, like all other requests.
 
 Invariant: a change set is deleted only if its log has no commit after the one that the sweeper saw. So a change set
 that is reopened in time is kept.
@@ -25,13 +25,13 @@ from rebaser_core.streams.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 
-CONCURRENT = 8  # requests sent at once
-ASK_AGAIN = 3600.0  # seconds until a deletion is requested again: the first request may be lost with its stream
+CONCURRENT = 8  # number of requests that are sent concurrently
+ASK_AGAIN = 3600.0  # seconds until a deletion is requested again, because the first request may have been lost
 AUTHOR = "rebaser"
 
 
 class ClosedChangeSets:
-    """Sends the requests. `closed_for`: seconds after the newest commit of a closed change set; 0: never."""
+    """Sends a request to delete a closed change set `closed_for` seconds after its newest commit; 0: never."""
 
     def __init__(self, js: JetStream, subjects: Subjects, closed_for: float) -> None:
         self._js = js
@@ -40,10 +40,10 @@ class ClosedChangeSets:
         self._asked: dict[str, tuple[int, float]] = {}  # by name: the newest commit at the last request, and its time
 
     async def delete(self, closed: Mapping[str, ClosedSince], now_ns: int) -> int:
-        """Request the deletion of those of `closed` that are old enough at `now_ns`; returns their number.
+        """Request the deletion of each of `closed` that is old enough at `now_ns` (Unix ns); return their number.
 
-        If NATS refuses a request, because the queue is full or servers may not send requests, the next sweep retries.
-        Raises `TransientError`.
+        NATS may refuse a request because the queue is full, or because servers may not send requests. The next sweep
+        then tries again. Raises `TransientError` if NATS does not answer.
         """
         if not self._closed_for:
             return 0
@@ -63,11 +63,12 @@ class ClosedChangeSets:
         return len(names)
 
     async def _ask(self, name: str, sequence: int) -> bool:
-        """Return whether the request was stored; False if there is no room for the request, or no permission."""
+        """Send a request to delete the change set `name` if `sequence` is still its newest commit. Return False if NATS
+        refused the request for lack of room or permission."""
         try:
             key = ChangeSetKey.of(*name.split("."))
         except UnprocessableError:
-            return True  # no server could own it
+            return True  # the name is not valid, so no server can own the change set
         request = EnqueueUpdatesRequest(
             RequestId(f"closed-{sequence}"),
             key.workspace,

@@ -16,13 +16,13 @@ from rebaser_core.record import record
 from rebaser_core.streams.subjects import Subjects
 
 EXPIRING = (BranchStatus.APPLIED, BranchStatus.ABANDONED)
-CHUNK = 512  # commits whose headers are read before other tasks run
+CHUNK = 512  # number of commits whose headers are read before other tasks may run
 SILENCE = 1.0  # seconds without a header until the tracker asks NATS whether there are more
 
 
 @record
 class ClosedSince:
-    """The newest commit of a closed change set, and when it was stored (Unix time)."""
+    """The log sequence of the newest commit of a closed change set, and the time at which it was stored (Unix ns)."""
 
     sequence: int
     stored_ns: int
@@ -31,9 +31,9 @@ class ClosedSince:
 class DebtTracker:
     """Tracks the change sets that need an owner because of their newest commit.
 
-    `closed`: by name (`ws.cs`), the newest commit of each change set that is closed, unless it is protected, or was
-    closed when it was created. `newest_ns` is the time at which the newest commit of all change sets was stored (Unix
-    time).
+    `closed` maps the name (`ws.cs`) of each closed change set to its newest commit. It omits change sets that are
+    protected or that were closed when they were created. `newest_ns` is the time at which the newest commit of all
+    change sets was stored (Unix ns).
     """
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
@@ -49,8 +49,8 @@ class DebtTracker:
     async def read(self) -> set[str]:
         """Return the change sets that need an owner, as `ws.cs`.
 
-        The first call reads one header per change set, later calls only the headers added since. Raises
-        `TransientError`.
+        The first call reads the headers of one commit per change set. Later calls read only the headers of newer
+        commits. Raises `TransientError` if NATS does not answer.
         """
         info = await self._js.stream_info(self._subjects.commits_stream)
         if info.created != self._created or info.last_sequence < self._read:
@@ -89,7 +89,7 @@ class DebtTracker:
         try:
             _, debt = read_sweep_headers(headers)
         except UnprocessableError:
-            return  # not a commit; loading the state also skips it
+            return  # the message is not a commit, and is also skipped when a state is loaded
         name = message.subject[len(self._all) - len("*.*") :]
         if read_status_after(headers) in EXPIRING and not read_protected(headers):
             self.closed[name] = ClosedSince(message.stream_sequence, message.timestamp_ns)

@@ -35,10 +35,10 @@ from rebaser_core.streams.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 
-ROUNDS = 64  # the sweeper makes this many rounds within the time for which history is kept
-MAX_INTERVAL = timedelta(hours=1)  # maximum seconds between rounds
-CONCURRENT = 8  # logs that are examined concurrently
-CHUNKS, CROWDED_CHUNKS = 16, 128  # chunks of `CONCURRENT` logs in one sweep: normally, and while crowded
+ROUNDS = 64  # number of rounds that the sweeper makes within the time for which history is kept
+MAX_INTERVAL = timedelta(hours=1)  # maximum time between rounds
+CONCURRENT = 8  # number of logs that are examined concurrently
+CHUNKS, CROWDED_CHUNKS = 16, 128  # chunks of `CONCURRENT` logs that one sweep examines: normally, and while crowded
 
 
 class OldHistory:
@@ -54,14 +54,16 @@ class OldHistory:
         self._created = ""
         self._crowded = False  # whether the current round is for a crowded stream
         self._warned = False  # whether a log event has reported that the stream is crowded and no history is left
-        self._queue: deque[tuple[str, int]] = deque()  # logs that this round has yet to examine: `ws.cs`, messages
+        # The logs that this round has yet to examine: the name `ws.cs` and the number of messages of each.
+        self._queue: deque[tuple[str, int]] = deque()
         self._next_round: datetime | None = None
-        self._settled: dict[str, int] = {}  # logs without history to purge, until they grow: `ws.cs`, messages
+        # The logs that have nothing to purge until they grow: the number of messages of each, by its name `ws.cs`.
+        self._settled: dict[str, int] = {}
 
     async def purge(self) -> int:
         """Continue the current round, or begin one that is due. Return the number of purged messages.
 
-        The cost of a call is bounded, even if there are many logs. Raises `TransientError`.
+        The cost of a call is bounded, even if there are many logs. Raises `TransientError` if NATS does not answer.
         """
         info = await self._info()
         if not info.last_time:
@@ -107,7 +109,7 @@ class OldHistory:
         self._queue, self._crowded, self._next_round = deque(logs), crowded, now + self._interval
 
     async def _purge_logs(self, logs: Sequence[tuple[str, int]], begin: datetime | None) -> int:
-        """Purge messages of `logs` that the history since `begin` does not need (None: no history is kept)."""
+        """Purge the messages of `logs` that are not needed for the history since `begin`. None: keep no history."""
         purged = 0
 
         async def purge(one: tuple[str, int]) -> None:
@@ -116,7 +118,7 @@ class OldHistory:
             try:
                 key = ChangeSetKey.of(*name.split("."))
             except UnprocessableError:
-                return  # no server could own it
+                return  # the name is not valid, so no server can own the change set
             removed, settled = await self._purge_log(key, begin)
             purged += removed
             if settled:
@@ -126,7 +128,8 @@ class OldHistory:
         return purged
 
     async def _purge_log(self, key: ChangeSetKey, begin: datetime | None) -> tuple[int, bool]:
-        """Return how many messages were purged, and whether no more can be purged until the log grows."""
+        """Purge messages of the log of `key`; see `_purge_logs`. Return the number of purged messages, and whether
+        nothing is left to purge until the log grows."""
         stream, subject = self._subjects.commits_stream, self._subjects.commits(key)
         at_most = through = await self._unneeded(key, await self._js.last(stream, subject))
         if begin is not None and through:
@@ -139,10 +142,10 @@ class OldHistory:
 
     async def _unneeded(self, key: ChangeSetKey, message: StoredMessage | None) -> int:
         """Return the log sequence up to which no message is needed if no history is kept. `message` is the newest
-        message.
+        message of the log.
 
-        The checkpoint before the newest one remains, for readers that started from it. If a commit created or deleted
-        the change set, no reader needs messages older than that commit.
+        The log after the checkpoint before the newest one is still needed, for readers that started from it. If a
+        commit created or deleted the change set, no reader needs messages that are older than that commit.
         """
         newest = self._commit(key, message)
         if newest is None or message is None:
@@ -150,7 +153,7 @@ class OldHistory:
         after = read_after(newest.checkpoint, newest.created_by)
         if newest.created_by or is_deleted(message.headers):
             return after
-        # The newest checkpoint has the state after one commit. That commit names the checkpoint before the newest.
+        # The newest checkpoint contains the state after the commit at `after`, which names the previous checkpoint.
         covered = self._commit(key, await self._js.get(self._subjects.commits_stream, after)) if after else None
         return 0 if covered is None else read_after(covered.checkpoint, covered.created_by)
 
@@ -171,7 +174,7 @@ class OldHistory:
         return 0 if commit is None else read_after(commit.checkpoint, commit.created_by)
 
     def _commit(self, key: ChangeSetKey, message: StoredMessage | None) -> Commit | None:
-        """Return the commit in `message`; None if it is not a readable commit of `key`, so that nothing is purged."""
+        """Return the commit in `message`; None if `message` is not a readable commit of `key`."""
         if message is None or message.subject != self._subjects.commits(key):
             return None
         try:

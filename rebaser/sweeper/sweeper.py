@@ -7,7 +7,7 @@ requests, or its newest commit records debt, but it has no task.
 One server of the fleet sweeps. The sweep stream holds one message that is never acknowledged. NATS delivers it to the
 client that JetStream has pinned (ADR-42). The pinned server gives the message back with a delay, and the redelivery
 starts its next sweep. If the pinned server dies, it loses the pin, and the message goes to another server. If several
-servers sweep nevertheless, no harm is done, because NATS refuses a second task for a change set.
+servers sweep at the same time, no harm is done, because NATS refuses a second task for a change set.
 
 The sweeper also moves messages whose subject names no change set to the dead letters (see `unroutable`), purges history
 that owners leave in the log (see `old_history`), and sends requests to delete change sets that were closed long ago
@@ -39,18 +39,18 @@ from rebaser_core.streams.topology import MIN_SWEEP_LEASE, SWEEP_CONSUMER, SWEEP
 
 log = structlog.get_logger(__name__)
 
-MAX_CONCURRENT = 32  # tasks published at once
-GIVE_BACK_TIMEOUT = 2.0  # seconds for giving the message or the pin back
+MAX_CONCURRENT = 32  # number of tasks that are published concurrently
+GIVE_BACK_TIMEOUT = 2.0  # seconds that giving back the sweep message or the pin may take
 
 
 class Sweeper:
-    """Sweeps every `interval` (seconds) while this server is pinned; call `run` in a task group.
+    """Sweeps every `interval` seconds while this server is pinned; call `run` in a task group.
 
-    Change sets that were closed for `closed_for` seconds are deleted; 0: none.
+    A sweep requests the deletion of change sets that have been closed for `closed_for` seconds; 0: of none.
 
-    `seen` are the numbers of the last sweep; None unless this server is pinned.
+    `seen` is the result of the last sweep; None if this server is not pinned, or has not swept yet.
 
-    `on_stream_error` is called when a call fails and a missing stream may be the cause.
+    `on_stream_error` is called after an error that a missing stream may have caused.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Sweeper:
     async def run(self) -> None:
         """Sweep whenever this server is pinned, until cancelled.
 
-        On cancellation, it gives up the pin, so that another server is pinned at once.
+        After a cancellation, this server gives up the pin, so that NATS pins another server at once.
         """
         consumer = PullConsumer(
             self._js,
@@ -107,9 +107,9 @@ class Sweeper:
                         await self._unpin()
 
     async def sweep(self) -> int:
-        """Publish the missing tasks; returns their number. Raises `TransientError`."""
+        """Publish the missing tasks; return their number. Raises `TransientError` if NATS does not answer."""
         subjects = self._subjects
-        # Requests are read before tasks, so that no task is published for a change set that gets a task in between.
+        # Requests are read before tasks: a task that a client publishes in between is then not published again.
         waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")
         has_unroutable = not all(map(is_key, waiting))
         owing = await self._debts.read()
@@ -118,7 +118,7 @@ class Sweeper:
             return 0
         tasks = await self._names(subjects.tasks_stream, f"{subjects.root}.tasks.", ".process")
         waiting -= tasks
-        if waiting:  # read again, because a change set whose requests have been decided meanwhile needs no owner
+        if waiting:  # read the queues again, because a change set needs no owner if its requests were decided meanwhile
             waiting &= await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")
         waiting |= owing - tasks
         published = await self._publish(waiting)
@@ -129,7 +129,8 @@ class Sweeper:
         return published
 
     async def _names(self, stream: str, head: str, tail: str) -> set[str]:
-        """Return `ws.cs` of all subjects `<head>ws.cs<tail>` in `stream`; not parsed, because there may be 100,000."""
+        """Return the name `ws.cs` of each subject `<head>ws.cs<tail>` in `stream`. The names may be invalid: there may
+        be 100,000 of them, so they are not parsed."""
         counts = await self._js.subject_counts(stream, f"{head}*.*{tail}")
         await lowlevel.checkpoint()
         return {subject[len(head) : len(subject) - len(tail)] for subject in counts}
@@ -142,7 +143,7 @@ class Sweeper:
             try:
                 key = ChangeSetKey.of(*name.split("."))
             except UnprocessableError:
-                return  # no server could own it
+                return  # the name is not valid, so no server can own the change set
             had_none = await publish_task(self._js, self._subjects, key)
             published += had_none
 
@@ -179,7 +180,7 @@ class Sweeper:
     async def _retire_old(self) -> None:
         try:
             self._old_sweep_retired = self._old_sweep_retired or await retire_old_sweep(self._js, self._subjects)
-        except RebaserError as error:  # the old message does no harm, so the sweep continues without another attempt
+        except RebaserError as error:  # the old message does no harm, so there is no second attempt
             self._old_sweep_retired = True
             log.warning("old_sweep_not_removed", stream=self._subjects.tasks_stream, reason=error.message)
 

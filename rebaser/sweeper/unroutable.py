@@ -1,11 +1,11 @@
-"""Moves unroutable messages to the dead letters: requests whose subject names no change set, so no owner reads them.
+"""Moves unroutable messages to the dead letters. These are requests whose subject names no change set: no owner would
+read them.
 
 NATS stores every message that matches the subjects of the stream, even if its tokens are wildcards, too long, or not
 text. The sweeper moves such a message to the dead letters of the change set `UNROUTABLE_KEY`, with the reason why the
 subject names no change set, and deletes it.
 
-Invariant: the copy is confirmed before the message is deleted. Each message is examined once, or again if moving it
-failed.
+Invariant: the copy is confirmed before the message is deleted. A message is examined again only if moving it failed.
 """
 
 from collections.abc import Callable
@@ -25,9 +25,9 @@ from rebaser_core.streams.subjects import Subjects
 log = structlog.get_logger(__name__)
 
 UNROUTABLE_KEY = ChangeSetKey("-", "-")
-MAX_MOVED = 256  # messages per sweep (a few more, to complete a chunk); moving more would delay stranded change sets
-MAX_CONCURRENT = 32  # messages moved at once
-CHUNK = 256  # subjects that are examined before other tasks run
+MAX_MOVED = 256  # messages after which a sweep stops moving, at the end of a chunk, so that it does not take too long
+MAX_CONCURRENT = 32  # number of messages that are moved concurrently
+CHUNK = 256  # number of subjects that are examined before other tasks may run
 SILENCE = 1.0  # seconds without a message until the sweeper asks NATS whether there are more
 
 
@@ -45,17 +45,17 @@ class UnroutableMessages:
         self._examined = 0  # request sequence up to which no unroutable messages remain
 
     async def move(self) -> int:
-        """Move unroutable messages in the stream, at most about `MAX_MOVED`; returns their number.
+        """Move unroutable messages out of the stream of requests, about `MAX_MOVED` at most; return their number.
 
-        Raises `TransientError`.
+        Raises `TransientError` if NATS does not answer.
         """
         stream = self._subjects.requests_stream
         info = await self._js.stream_info(stream)
         if info.created != self._created or info.last_sequence < self._examined:
             self._created, self._examined = info.created, 0
         moved = 0
-        # These messages cannot be requested by subject, because a subject may contain bytes that are not text, or a
-        # wildcard. Only the pattern `>` matches a subject that ends in `>`.
+        # The consumer has to read the whole stream. A subject may contain a wildcard, or bytes that are not text, and
+        # only the pattern `>` matches a subject that ends in `>`.
         pattern, first = ">", max(self._examined + 1, info.first_sequence)
         async with OrderedConsumer(self._js, stream, pattern, start=first, headers_only=True) as consumer:
             while self._examined < info.last_sequence and moved < MAX_MOVED:
@@ -74,7 +74,7 @@ class UnroutableMessages:
         return moved
 
     def _problem(self, message: Message) -> UnprocessableError | None:
-        """Return the problem with the subject of `message`; None if there is none."""
+        """Return the reason why the subject of `message` names no change set; None if it names one."""
         try:
             self._subjects.parse(message.subject)
         except UnprocessableError as error:
