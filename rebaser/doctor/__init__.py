@@ -18,21 +18,22 @@ How the repaired state is built, and why:
   parts that still decode may be wrong. The doctor lists the values that the commit changed as far as it can read them.
 - If a `create` commit is damaged and no later checkpoint contains it, all values that the change set took over from its
   parent are lost.
-- Commits after the damage are carried over. An edit is complete in itself (a value, a definition, or a removal) and
-  succeeds on any state, so omitting later acknowledged edits would only lose more. Two kinds of commits are omitted, so
-  that nothing is applied twice: copies of earlier commits, and commits that apply requests which were decided before.
+- Commits after the damage are carried over. An edit sets a value, sets a definition, or removes a value, which succeeds
+  on any state. So omitting these later edits would only lose more. Two kinds of commits are omitted, so that nothing is
+  applied twice: copies of earlier commits, and commits that apply requests which were decided before.
 - Derived values may depend on edits that were lost, so all of them are computed again.
 - The header `X-Applied` of an unreadable commit, or the commit after it, shows whether it decided any request: if the
   highest decided request is the same before and after, it decided none.
 
-Exactly once: `applied`, the highest sequence of a decided request, never decreases. However, the outcomes recorded in a
-lost commit are forgotten, except outcomes of requests for which nothing was applied. If a request that the lost commit
-decided is still in the queue, the next owner moves it to the dead letters with the code `skipped`: it is neither
-dropped nor applied out of order, and it can be redriven. If a client sends such a request again, it is applied once.
+What remains of "exactly once": `applied`, the highest sequence of a decided request, never decreases. However, the
+outcomes recorded in a lost commit are forgotten, except outcomes of requests for which nothing was applied. If a
+request that the lost commit decided is still in the queue, the next owner moves it to the dead letters with the code
+`skipped`: it is neither dropped nor applied out of order, and it can be redriven. If a client sends such a request
+again, it is applied once.
 
-The fence: the repair commit is appended by compare-and-set on the last message of the log. If another writer appended
-meanwhile, the repair is refused and nothing has changed. An owner that holds the change set is fenced at its next
-append and loads the repaired log.
+How other writers are fenced: the repair commit is appended by compare-and-set on the last message of the log. If
+another writer appended meanwhile, the repair is refused and changes nothing. An owner that holds the change set is
+fenced at its next append and loads the repaired log.
 
 A commit, checkpoint or delta of a newer version is not damage, because a newer server reads it. Such a log is not
 repaired.

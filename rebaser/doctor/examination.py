@@ -1,7 +1,7 @@
 """Reads the log of a change set, even if it is damaged, and reports its defects.
 
-Invariant: this module writes nothing. An outage is never reported as damage: an unreachable store raises an error, and
-a blob counts as missing only after several attempts.
+Invariant: this module writes nothing. An outage is never reported as damage: if a store cannot be reached, an error is
+raised, and a blob counts as missing only after several attempts.
 """
 
 from collections.abc import Awaitable, Callable
@@ -27,10 +27,11 @@ from rebaser_core.messages.dead_letter import claimed_id
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
 from rebaser_core.streams.subjects import Subjects
 
-READ_ATTEMPTS = 5  # to read a log while servers purge it
-BLOB_ATTEMPTS, BLOB_PAUSE = 3, 0.5  # the pause in seconds; a blob store may lag behind its writer
+READ_ATTEMPTS = 5  # maximum number of attempts to read a log while servers purge it
+BLOB_ATTEMPTS = 3  # maximum number of attempts to read a blob
+BLOB_PAUSE = 0.5  # seconds between these attempts, because a blob store may return a new blob only after a delay
 SILENCE = 1.0  # seconds without a message until the reader asks NATS whether there are more
-MAX_QUEUED = 1000  # requests listed in `Examination.queued`
+MAX_QUEUED = 1000  # maximum number of requests that `Examination.queued` lists
 UNKNOWN_SEQUENCE = -1  # the sequence of a checkpoint whose commit cannot be read
 
 T = TypeVar("T")
@@ -55,8 +56,10 @@ class UnrecordedRequest:
 
 @dataclass(slots=True)
 class Examination:
-    """What was found when the log of `key` was read up to its message `last` (0: the log is empty).
+    """The result of reading the log of `key` from the message at sequence `first` to the one at `last`, which are 0 if
+    the log is empty.
 
+    - `findings`: the defects of the log, in log order.
     - `newer`: the reason why only a newer version can read the log. If it is set, there are no findings.
     - `notes`: irregularities that do no harm.
     - `base`: the log sequence of the checkpoint from which `state` was built, 0 for none.
@@ -91,7 +94,8 @@ class Examination:
 
 
 async def examine(stores: Stores, key: ChangeSetKey) -> Examination:
-    """Read the log of `key`. Raises `TransientError` if NATS or the blob store cannot be reached."""
+    """Read the log of `key`, and return what is wrong with it. Raises `TransientError` if NATS or the blob store cannot
+    be reached."""
     return await _Examiner(stores, key).run()
 
 
@@ -136,8 +140,7 @@ class _Examiner:
         return examination
 
     async def _read(self) -> list[LogMessage]:
-        """Return all messages of the log at one moment. If a message is purged during the read, the read starts
-        again."""
+        """Return all messages that the log has at one moment. If one is purged meanwhile, start again."""
         for _ in range(READ_ATTEMPTS):
             first = await self._js.next(self._stream, self._subject, 1)
             last = await self._js.last(self._stream, self._subject)
@@ -192,7 +195,8 @@ class _Examiner:
         return ChangeSetState()
 
     async def _origin(self, message: LogMessage) -> ChangeSetState:
-        """Return the state of the parent from which `message` created the change set; an empty state if it is lost."""
+        """Return the state of the parent from which the commit in `message` created the change set. If that state
+        cannot be read, report a finding and return an empty state."""
         created = message.decode_full()
         try:
             return (await _retry_missing_blob(partial(self._reader.origin_state, created)))[0]
@@ -208,7 +212,7 @@ class _Examiner:
         return state
 
     async def _fold(self, messages: list[LogMessage], queue: Applied, contained: int) -> None:
-        """Fold the messages after log sequence `contained`, which the state contains already."""
+        """Fold the messages after log sequence `contained`: the state already contains the messages up to there."""
         examination = self._examination
         known = {
             commit_identity(message.commit): message.sequence
@@ -251,7 +255,7 @@ class _Examiner:
             return commit, f"has a delta that cannot be read: {reason}"
 
     def _check_newest_headers(self, message: LogMessage) -> None:
-        """Check that the headers of the newest message tell the sweeper whether an update is due."""
+        """Report a finding if the headers of the newest message do not tell the sweeper whether an update is due."""
         commit = message.commit
         if (
             commit is None
@@ -292,7 +296,7 @@ class _Examiner:
             notes.append(text)
 
     async def _cross_check(self) -> None:
-        """Load the log as all other readers do. This must succeed if the examination has found nothing wrong."""
+        """Load the log as all other readers do, and report a finding if that fails. Call this if there are none yet."""
         try:
             await self._reader.load(self._examination.key)
         except TransientError as error:
@@ -322,11 +326,8 @@ class _Examiner:
 
 
 def _checkpoints(messages: list[LogMessage]) -> list[tuple[CheckpointRef, int]]:
-    """Return every checkpoint that a message in the log names, in the order of the log. Each is paired with the
-    sequence of the first message that names it.
-
-    A checkpoint is returned even if the only message that names it is damaged.
-    """
+    """Return every checkpoint that a message in the log names, even if the message is damaged, in log order. Each is
+    paired with the sequence of the first message that names it."""
     named: dict[str, tuple[CheckpointRef, int]] = {}
     for message in messages:
         commit = message.commit
@@ -345,7 +346,8 @@ def _checkpoints(messages: list[LogMessage]) -> list[tuple[CheckpointRef, int]]:
 
 
 def _mismatch(checkpoint: int, named_by: int, messages: list[LogMessage]) -> str:
-    """Return why a checkpoint of commit `checkpoint` cannot belong to this log; empty if the checkpoint can."""
+    """Return the reason why a checkpoint of the state after commit `checkpoint`, which message `named_by` names, cannot
+    belong to this log; empty if it can belong to the log."""
     if checkpoint >= named_by:
         return f"names a checkpoint of commit {checkpoint}, which is not before it"
     behind = next((message for message in messages if message.sequence > checkpoint), None)
@@ -356,7 +358,8 @@ def _mismatch(checkpoint: int, named_by: int, messages: list[LogMessage]) -> str
 
 
 async def _retry_missing_blob(read: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of `read`. Retry while a blob is missing or corrupt, because the store may lag or fail once."""
+    """Return the result of `read`. If a blob is missing or corrupt, retry: the blob may be new, or the store may have
+    failed once."""
     for _ in range(BLOB_ATTEMPTS - 1):
         try:
             return await read()

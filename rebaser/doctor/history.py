@@ -1,4 +1,4 @@
-"""Folds a partly damaged log, and reports the losses of a repair. This module does no I/O.
+"""Folds a partly damaged log, and reports what a repair would lose. This module does no I/O.
 
 Invariant: an undamaged log folds exactly as every other reader folds it. Each defect is one finding. No request is
 applied twice, even if parts of the log are missing or repeated.
@@ -25,12 +25,12 @@ MAY_DECIDE = (
 
 
 def commit_identity(commit: Commit) -> CommitIdentity:
-    """Return the id of a commit, and the sequence of the commit before it. No two commits share both."""
+    """Return the id of a commit, and the sequence of the commit before it. Together, they identify the commit."""
     return commit.id, commit.previous
 
 
 class Cost(Enum):
-    """The loss that a finding causes in a repair."""
+    """What a repair loses because of a finding."""
 
     NOTHING = "nothing"
     EDITS = "edits"
@@ -39,7 +39,8 @@ class Cost(Enum):
 
 @dataclass(slots=True)
 class Finding:
-    """A defect at log `sequence` and its cost. `summary` are the readable parts of the commit there, if there is one.
+    """A defect of the log at `sequence`. `cost` is what a repair loses because of it. `summary` has the readable parts
+    of the commit at that sequence, if there is one. `time_ns` is the time at which it was stored (Unix ns).
 
     `problem` is the predicate of a sentence about the message, such as "is damaged: …".
     """
@@ -54,9 +55,9 @@ class Finding:
 class History:
     """Folds a log, message by message, into `state`, which it changes.
 
-    `queue`: creation time and last sequence of the stream of requests, so that later requests in a commit are
-    recognized as wrong. `known`: log sequences of the commits that `state` already contains, as far as they can be
-    read.
+    `queue` has the creation time and the last sequence of the stream of requests: a commit that claims to decide later
+    requests is damaged. `known` maps the commits that `state` already contains to their log sequences, as far as these
+    commits can be read.
 
     `findings` are in log order. `intact_until` is the log sequence up to which the log is intact. `carried` is the
     number of commits folded after `intact_until`.
@@ -69,8 +70,8 @@ class History:
         self.carried = 0
         self._queue = queue
         self._known_commits = dict(known)
-        # Findings of unknown cost, each with the value of `applied` before it. The next readable commit shows their
-        # cost.
+        # The findings whose cost is unknown, each with the value of `applied` before it. The next readable commit shows
+        # what they cost.
         self._unsettled: list[tuple[Finding, Applied | None]] = []
 
     def foreign(self, message: LogMessage) -> None:
@@ -99,8 +100,7 @@ class History:
         self._skip_damaged(message, applied if trusted else None)
 
     def commit(self, message: LogMessage, commit: Commit, problem: str = "") -> None:
-        """Fold a commit with its delta. `problem` is the reason why the delta could not be loaded. It is empty if the
-        delta was loaded."""
+        """Fold `commit`, which `message` contains. If its delta could not be loaded, `problem` says why."""
         state, sequence = self.state, message.sequence
         identity = commit_identity(commit)
         if commit.follows != state.last:
@@ -119,8 +119,9 @@ class History:
         if problem:
             edits = commit.kind in (Kind.REBASE, Kind.REPLAY)
             self._report(message, problem, Cost.EDITS if edits else Cost.NOTHING, summarize_commit(commit))
-            # Without the delta, the edits are lost. So the outcomes of applied requests are also dropped, and an
-            # applied branch can be applied again. A branch that took over edits of its target has to do so again.
+            # Without the delta, the edits are lost. The outcomes of the requests that made them are dropped too, so
+            # that these requests can be sent again, an applied branch can be applied again, and a branch takes over the
+            # edits of its target again.
             without_edits = tuple(decision for decision in commit.requests if not decision.performed)
             kind = Kind.REBASE if edits else commit.kind
             lost: dict[str, Any] = {"delta": (), "delta_blob": None, "source": None, "replay": None, "settled": ()}
@@ -138,7 +139,7 @@ class History:
             self.intact_until = sequence
 
     def finish(self) -> ChangeSetState:
-        """Return the folded state. If there are findings, all its derived values are marked to be computed again."""
+        """Return the folded state. If there are findings, mark all its derived values to be computed again."""
         state = self.state
         if self.findings:
             derives = next(state.cells.derived(), None) is not None
@@ -152,7 +153,7 @@ class History:
     # -- commits out of order --------------------------------------------------------------------------------------
 
     def _accept_out_of_order(self, message: LogMessage, commit: Commit) -> bool:
-        """Report a commit that does not follow the last one. Return whether to fold it nevertheless."""
+        """Report that `commit` does not follow the last folded commit. Return whether to fold it nevertheless."""
         state, summary = self.state, summarize_commit(commit)
         copy_of = self._known_commits.get(commit_identity(commit))
         if copy_of is not None:
@@ -180,7 +181,7 @@ class History:
         return True
 
     def _applies_again(self, commit: Commit) -> bool:
-        """Return whether the commit decides requests that the state already contains."""
+        """Return whether the commit applies requests that were applied before."""
         before, after = self.state.applied, commit.applied
         same_stream = before is not None and (after is None or after.stream == before.stream)
         decided_through = before.sequence if before is not None and same_stream else 0
@@ -194,8 +195,8 @@ class History:
         return False
 
     def _settle_costs(self, kind: Kind | None, applied: Applied | None) -> None:
-        """Set the unknown costs. `applied` of the next commit shows whether the unreadable commits decided any
-        request."""
+        """Set the costs that were unknown. `kind` and `applied` are those of the next commit: they show whether the
+        unreadable commits before it decided any request."""
         for finding, before in self._unsettled:
             if applied == before:
                 finding.cost = Cost.NOTHING
@@ -204,8 +205,8 @@ class History:
         self._unsettled.clear()
 
     def _plausible(self, applied: Applied | None) -> bool:
-        """Return whether `applied` of a damaged commit can be right. A wrong value would cause undecided requests to be
-        skipped."""
+        """Return whether `applied`, read from a damaged commit, can be right. With a wrong value, requests that were
+        never decided would be skipped."""
         before, queue = self.state.applied, self._queue
         if applied is None or applied == before:
             return applied == before
@@ -232,5 +233,5 @@ class History:
             self.state.fold(message.sequence, stand_in)
 
     def _synthetic_commit(self, kind: Kind, **fields: Any) -> Commit:
-        """Return a commit that was never on the log, to be folded in place of a lost one."""
+        """Return a commit that is not in the log. It is folded in place of a lost commit, or to complete a repair."""
         return Commit("", self.state.last, kind, 0, "", **({"applied": self.state.applied} | fields))

@@ -1,7 +1,8 @@
 """Classifies the messages of a log, and extracts the readable parts of damaged messages. This module does no I/O.
 
-Invariant: `classify_message` accepts any bytes and headers and never raises. People see the fields extracted from a
-damaged commit, and may have to redo lost edits by hand. Of these fields, only `applied` ever enters a state.
+Invariant: `classify_message` accepts any bytes and headers and never raises. The fields that are extracted from a
+damaged commit are shown to people, who may have to repeat lost edits by hand. Only one of these fields, `applied`, is
+ever used in a repaired state.
 """
 
 from collections.abc import Mapping
@@ -20,25 +21,25 @@ from rebaser_core.messages import decode_commit, read_sweep_headers
 from rebaser_core.messages.commit import COMMIT
 from rebaser_core.messages.commit_fields.decision import read_decision
 
-MAX_LISTED = 10_000  # maximum requests, and ids, that are kept for one damaged commit
+MAX_LISTED = 10_000  # maximum number of requests, and of ids, that are kept for one damaged commit
 
 
 class Classification(Enum):
     """The kinds of messages in a log."""
 
     COMMIT = "commit"
-    FOREIGN = "foreign"  # does not claim to be a commit; readers skip it
+    FOREIGN = "foreign"  # a message that does not claim to be a commit; readers skip it
     DAMAGED = "damaged"
-    NEWER = "newer"  # written by a newer version, which may be able to read it
+    NEWER = "newer"  # a message of a newer version, which may be able to read it
 
 
 @dataclass(frozen=True, slots=True)
 class CommitSummary:
     """The readable parts of a commit. Fields that cannot be read are None or empty.
 
-    `applied_known` tells whether `applied` could be read, even if it is None. `changes` is the number of values the
-    commit changed. `ids`: their ids, at most `MAX_LISTED`. `checkpoint` is the address of the checkpoint the commit
-    names.
+    `applied_known` tells whether `applied` could be read: it may have been read as None. `changes` is the number of
+    values that the commit changed, and `ids` are their ids, `MAX_LISTED` at most. `checkpoint` is the address of the
+    checkpoint that the commit names.
     """
 
     kind: Kind | None = None
@@ -55,12 +56,12 @@ class CommitSummary:
 
 @dataclass(frozen=True, slots=True)
 class LogMessage:
-    """A message of a log, stored at `time_ns` (Unix time).
+    """A message of a log. `time_ns` is the time at which it was stored (Unix ns).
 
-    `commit` is the decoded commit without its delta (`decode_full` includes it). It is None if the message is not a
-    readable commit. `reason` is the reason why the message is not readable, or the problem with its headers.
-    `decode_headers` are the headers with which the payload can be decoded. `unlabelled` tells whether the payload is a
-    commit, but the headers do not say so; readers skip such a message.
+    `commit` is the decoded commit without its delta, which `decode_full` includes. `commit` is None if the message is
+    not a readable commit. `reason` is the reason why the message is not readable, or the problem with its headers.
+    `decode_headers` are headers with which the payload can be decoded. `unlabelled` is true if the payload is a commit
+    but the headers do not say so; readers skip such a message.
     """
 
     sequence: int
@@ -78,7 +79,7 @@ class LogMessage:
         return replace(decode_commit(self.decode_headers, self.data), sequence=self.sequence)
 
     def summary(self) -> CommitSummary:
-        """Return the readable parts of the message. The headers take precedence over the payload for `applied`."""
+        """Return the readable parts of the message. `applied` comes from the headers if they can be read."""
         summary = _summarize_damaged(self.data)
         try:
             applied, _ = read_sweep_headers({DEBT: "0", **self.headers})
@@ -88,7 +89,7 @@ class LogMessage:
 
 
 def classify_message(sequence: int, time_ns: int, headers: Mapping[str, str], data: bytes) -> LogMessage:
-    """Classify one message of a log."""
+    """Return the message of a log with these contents, classified, and decoded as far as it can be read."""
     message = LogMessage(sequence, time_ns, headers, data, Classification.COMMIT, decode_headers=headers)
     try:
         return replace(message, commit=_without_delta(decode_commit(headers, data)))
@@ -112,7 +113,7 @@ def classify_message(sequence: int, time_ns: int, headers: Mapping[str, str], da
 
 
 def summarize_commit(commit: Commit) -> CommitSummary:
-    """Return the summary of a commit that was decoded."""
+    """Return the summary of a decoded commit."""
     ids = tuple(item.id for item, _ in zip(commit.delta, range(MAX_LISTED), strict=False))
     changes = None if commit.delta_blob is not None and not commit.delta else len(commit.delta)
     return CommitSummary(
@@ -134,7 +135,8 @@ def _without_delta(commit: Commit) -> Commit:
 
 
 def _decode_by_payload(data: bytes) -> tuple[dict[str, str], Commit] | None:
-    """Decode a commit from its payload, without its headers. Return the headers that it should have, and the commit."""
+    """Decode a commit from its payload alone. Return the headers that it should have, and the commit; None if the
+    payload is not a commit."""
     for content_type in ContentType:
         for version in range(1, COMMIT.current + 1):
             headers = {CONTENT_TYPE: content_type.value, MESSAGE_TYPE: COMMIT.name, MESSAGE_VERSION: str(version)}
@@ -199,7 +201,7 @@ def _json_fields(data: bytes) -> dict[str, Any]:
 
 
 def _cbor_fields(data: bytes) -> dict[str, Any]:
-    """Return the fields of a commit, up to the first one that cannot be decoded."""
+    """Return the fields of a commit in CBOR, up to the first one that cannot be decoded."""
     source = BytesIO(data)
     fields: dict[str, Any] = {}
     with suppress(UnprocessableError):

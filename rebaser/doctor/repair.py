@@ -1,4 +1,4 @@
-"""Repairs a damaged log by appending one commit that names a checkpoint of everything still readable.
+"""Repairs a damaged log by appending one commit that names a checkpoint of everything that can still be read.
 
 Invariant: all parts of the checkpoint are stored before the commit names it. The commit is refused if the log has
 changed since the examination. Nothing else is changed, and nothing is deleted.
@@ -14,13 +14,13 @@ from rebaser_client.log.reader import LoadedState, StateLoader
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.ids import ulid
 
-FOREVER = 1e12  # seconds; a repair keeps all outcomes, regardless of the servers' retry window
+FOREVER = 1e12  # seconds; with this retry window, a repair keeps all recorded outcomes
 
 
 async def repair(stores: Stores, examination: Examination, owner: str, *, history: bool = True) -> int:
-    """Append the repair commit and return its log sequence. `history` is as in `CommitLog`.
+    """Append the repair commit and return its log sequence. For `history`, see `CommitLog`.
 
-    Raises `FencedError`, with nothing changed, if another writer appended to the log since it was examined.
+    Raises `FencedError` if another writer has appended to the log since it was examined; nothing has changed then.
     """
     key = examination.key
     commits = CommitLog(
@@ -38,6 +38,6 @@ async def repair(stores: Stores, examination: Examination, owner: str, *, histor
     )
     await checkpointer.store(stores.blobs, commits)
     await publish_task(stores.js, stores.subjects, key)
-    # Read the log as any reader does: a failure should occur here, not in the next owner.
+    # Load the repaired log as any reader does, so that a failure shows here rather than in the next owner.
     await StateLoader(stores.js, stores.subjects, stores.blobs).load(key)
     return commits.state.last

@@ -17,7 +17,7 @@ from rebaser_client.jetstream import Connection, JetStream, NoAnswerError, NoRes
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import SWEEP_CONSUMER, TASKS_CONSUMER
 
-ABSENT = "rebaser-doctor"  # name of a consumer, a stream, a workspace and a change set that do not exist
+ABSENT = "rebaser-doctor"  # the name of a consumer, a stream, a workspace and a change set, none of which exists
 REFUSED = {"Nats-Expected-Stream": ABSENT}
 TIMEOUT = 2.0  # seconds for each answer
 MAX_CONCURRENT = 16
@@ -27,7 +27,7 @@ MAX_CONCURRENT = 16
 class Probe:
     """An attempt to publish `body` to `subject` or, if `listen` is set, to subscribe to it.
 
-    `refused` tells whether the message carries a header that makes its stream refuse it.
+    `refused` tells whether the message has a header that makes its stream refuse it.
     """
 
     subject: str
@@ -37,7 +37,7 @@ class Probe:
 
 
 def client_probes(subjects: Subjects) -> Iterator[Probe]:
-    """Yield the operations of clients, as far as they can be probed."""
+    """Yield a probe for each operation of clients that can be probed."""
     yield Probe(f"{subjects.root}.requests.{ABSENT}.{ABSENT}", refused=True)
     yield Probe(subjects.ping)
     yield from _common_probes(subjects)
@@ -51,7 +51,7 @@ def client_probes(subjects: Subjects) -> Iterator[Probe]:
 
 
 def server_probes(subjects: Subjects, reply_prefix: str = "_INBOX", *, create: bool = True) -> Iterator[Probe]:
-    """Yield the operations of servers, as far as they can be probed. `create` tells whether they create streams."""
+    """Yield a probe for each operation of servers that can be probed. `create` tells whether servers create streams."""
     yield Probe(f"{reply_prefix}.{ABSENT}")
     for kind in ("requests", "commits", "dlq"):
         yield Probe(f"{subjects.root}.{kind}.{ABSENT}.{ABSENT}", refused=True)
@@ -100,7 +100,7 @@ def _blobs(subjects: Subjects) -> str:
 
 
 async def missing_rights(connection: Connection, probes: Iterator[Probe]) -> list[str]:
-    """Return the operations among `probes` that NATS denies this user: `publish to …`, `subscribe to …`.
+    """Return the operations of `probes` that NATS denies to this user, as `publish to …` or `subscribe to …`.
 
     Raises `TransientError` if NATS cannot be reached.
     """
@@ -131,7 +131,7 @@ async def _publish(connection: Connection, probe: Probe) -> None:
 
 async def _listen(connection: Connection, probe: Probe) -> None:
     async with connection.subscribe(probe.subject) as messages:
-        # A round trip: if NATS denies the subscription, its error arrives before the answer to this message.
+        # If NATS denies the subscription, the error arrives before the answer to this message.
         with suppress(NotAllowed):
             await _publish(connection, Probe(connection.new_inbox()))
         with anyio.move_on_after(0.05):
