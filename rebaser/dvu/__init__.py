@@ -4,6 +4,5 @@
 `compiled`, `cel` and `functions` run on Spark's executors (planning also uses the last three); `wire` defines the
 messages between them. This package may import `rebaser_core`, `rebaser_client` and `rebaser.embedded`.
 
-Invariant: a value that cannot be computed gets the state `error`. A failure of the whole update is raised as
-`DvuError`.
+Invariant: a value that cannot be computed gets the state `error`. If the whole update fails, `DvuError` is raised.
 """

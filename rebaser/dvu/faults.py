@@ -1,7 +1,7 @@
-"""Code and message of every fault that a derived value can have.
+"""Defines the code and the message of every fault that a derived value can have.
 
-Invariant: a fault depends only on the graph and its values, never on roots, packets or waves. So a value has the same
-fault after many small updates as after a full recompute.
+Invariant: a fault depends only on the graph and its values, and never on how an update was divided. So a value has the
+same fault after many small updates as after a full recompute.
 """
 
 import re
@@ -19,7 +19,7 @@ OVERFLOW = "overflow"
 TOO_LARGE = "too_large"
 CRASHED = "crashed"
 
-# Faults whose message names other values. The message of any other fault concerns only the value itself.
+# The codes of the faults whose messages name other values. The messages of all other faults name only the value itself.
 FROM_INPUTS = frozenset({CYCLE, MISSING_INPUT, FAILED_INPUT})
 
 _NAMED_MEMBERS = 32
@@ -29,12 +29,12 @@ _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 
 
 def quote(id_: str) -> str:
-    """Return an id for a message: quoted, and truncated to a bounded length."""
+    """Return the id `id_` as messages show it: in quotes, and truncated if it is long."""
     return f"'{id_}'" if len(id_) <= _SHOWN_ID else f"'{id_[: _SHOWN_ID - 1]}…'"
 
 
 def cycle(members: Iterable[str]) -> Fault:
-    """Return the one fault that all members of a cycle share; its origin is the smallest of their ids."""
+    """Return the fault that all `members` of a cycle get. Its origin is the smallest of their ids."""
     names = sorted(members)
     if len(names) == 1:
         return Fault(CYCLE, f"{quote(names[0])} depends on itself", names[0])
@@ -57,8 +57,8 @@ def failed_input(input_id: str, fault: Fault) -> Fault:
 
 
 def _cause(fault: Fault) -> str:
-    """Return the code of the fault at the origin of `fault`. A `failed_input` has that code only in its message, right
-    before the id of the origin."""
+    """Return the code of the fault with which the failure began. A `failed_input` contains that code only in its
+    message, right before the id of the origin."""
     if fault.code != FAILED_INPUT:
         return fault.code
     return fault.message.removesuffix(f" in {quote(fault.origin)}").rpartition(" ")[2]
@@ -75,14 +75,14 @@ def crashed(function: str, how: str) -> tuple[str, str]:
 
 
 def too_many_inputs(limit: int) -> tuple[str, str]:
-    """Return the code and the message for a value that has more than `limit` inputs, counting all that its patterns
-    match."""
+    """Return the code and the message for a value that has more than `limit` inputs. Each value that a pattern matches
+    counts as an input."""
     return TOO_LARGE, f"the value has more than {limit} inputs, counting all that its patterns match"
 
 
 def ids_too_large(limit: int) -> tuple[str, str]:
-    """Return the code and the message for a value whose inputs' ids, which would be its keys, take more than `limit`
-    bytes."""
+    """Return the code and the message for a map whose keys are the ids of its inputs, if these ids take more than
+    `limit` bytes."""
     return TOO_LARGE, f"the ids of its inputs take more than {limit} bytes"
 
 
@@ -92,12 +92,12 @@ def inputs_too_large(limit: int) -> tuple[str, str]:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the type and the message of an exception, with addresses masked."""
+    """Return the type and the message of an exception. Memory addresses are masked, because they differ in each run."""
     return _ADDRESS.sub("0x…", f"{type(error).__name__}: {words_of(error)}")
 
 
 def words_of(error: BaseException) -> str:
-    """Return the message of an exception, truncated to a bounded length, in characters that can be stored and shown."""
+    """Return the message of an exception, truncated if it is long. Characters that are not printable become spaces."""
     try:
         text = str(error)[:_SHOWN_TEXT]
     except BaseException:  # noqa: BLE001 - making the text of a foreign exception runs foreign code

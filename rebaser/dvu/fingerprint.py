@@ -1,8 +1,8 @@
-"""Identifies the code that computes values.
+"""Computes a fingerprint of the code that computes values.
 
-Planner and workers must run the same code, or results would depend on the machine.
+Planner and workers must run the same code. Otherwise, a result could depend on the machine that computed it.
 
-Invariant: the fingerprint changes with every source file that decides a value, and with the versions of Python and of
+Invariant: the fingerprint changes with every source file that affects a result, and with the versions of Python and of
 the CEL library.
 """
 
@@ -21,7 +21,8 @@ _ROOMS = (_CORE, *(_DVU / room for room in ("cel", "compiled", "functions", "wir
 
 
 def digest(*parts: bytes) -> str:
-    """Return a short hash of `parts` that also depends on where each part ends."""
+    """Return a short hash of `parts`. It also depends on where each part ends, so moving a byte from one part to the
+    next changes it."""
     state = hashlib.blake2b(digest_size=12)
     for part in parts:
         state.update(len(part).to_bytes(8, "big"))
@@ -39,6 +40,6 @@ def code() -> str:
 
 
 def _relative_name(file: Path) -> str:
-    """Return the path of `file` relative to the folder that contains the packages. It is the same on every machine."""
+    """Return the path of `file` relative to the folder of its package, because the absolute path differs by machine."""
     root = _CORE if file.is_relative_to(_CORE) else _DVU.parent
     return file.relative_to(root.parent).as_posix()

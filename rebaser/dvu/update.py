@@ -1,9 +1,9 @@
 """Runs one dependent values update, from a view of the state to the values that changed.
 
-Invariant: the event loop is never held for long. A small update is planned, and its results are read, on the event
-loop, after other waiting tasks have run, because switching threads would cost more than the work. For a larger update,
-a thread does both; it only reads the view. Spark computes the values, unless there are none to compute. If a caller
-cancels an update, it does not wait for the thread, whose further work changes nothing.
+Invariant: the event loop is never blocked for long. A small update is planned on the event loop, and its results are
+read there, because switching threads would take longer than the work. For a larger update, a thread does both. Spark
+computes the values, unless there are none to compute. A caller that cancels an update does not wait for the thread,
+which only reads the view.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,12 +34,12 @@ from rebaser_core.thresholds import NEVER, Thresholds
 
 T = TypeVar("T")
 
-# One lock per change set, because the thread of a cancelled update may still be refreshing the indexes.
+# Each change set has a lock, because the thread of a cancelled update may still be refreshing the indexes.
 _refreshing: Final["WeakKeyDictionary[Columns, Lock]"] = WeakKeyDictionary()
 
 
 class PacketEngine(Protocol):
-    """Computes packets: `rebaser.dvu.spark.engine.Engine`, or a stand-in for tests."""
+    """An engine that computes packets: `rebaser.dvu.spark.engine.Engine`, or a replacement in tests."""
 
     async def evaluate(
         self,
@@ -51,16 +51,17 @@ class PacketEngine(Protocol):
     ) -> Sequence[Sequence[Encoded]]:
         """Return the results of each packet, in the order of the packets. Raises `DvuError`.
 
-        Unless all results come at once, `arrived` is called with the number of packets whose results have arrived, and
-        with the number of nodes that workers have visited so far in the other packets (0 if unknown).
+        If the results arrive one after another, `arrived` is called repeatedly. Its arguments are the number of packets
+        whose results have arrived, and the number of nodes that workers have visited so far in the other packets (0 if
+        unknown).
         """
         ...
 
     async def share(self, structure: Structure) -> str | None:
-        """Put a structure where workers find it.
+        """Store a structure in a place from which workers can read it.
 
-        Returns the URL of the blob store from which workers read the structure; empty if they find it without a URL;
-        None if there is no such place, so that the structure has to be sent with its packet.
+        Return the URL of the blob store that contains it, or an empty text if workers find it without a URL. Return
+        None if there is no such place: the structure then has to be sent with its packet.
         """
         ...
 
@@ -70,10 +71,10 @@ async def update(
 ) -> ComputedTable:
     """Compute all derived values of `view` that are not up to date, and return those that changed.
 
-    The caller must keep `view` open during the call. Meanwhile, commits may be folded into the change set. `label`
-    names the work for operators. If no function has to be called, Spark is not used: no value is affected, or all
-    affected values are members of cycles. `progress` is called with the number of values that are done and the number
-    of values to compute. Raises `DvuError`.
+    The caller must keep `view` open during the call. Meanwhile, commits may be folded into the change set. `label` is
+    the name of the update that Spark shows to operators. Spark is not used if no function has to be called: if no value
+    is affected, or if all affected values are members of cycles. `progress` is called with the number of values that
+    are done and the number of values to compute. Raises `DvuError` if the update fails.
     """
     small, stages, stage = _is_small(view), StageClock(), "plan"
     made, wave = await _run(view, small, _start, view)
@@ -98,16 +99,17 @@ async def update(
 
 
 class _Wave(NamedTuple):
-    """The packets of a wave or, if no packets are left, the result of the update."""
+    """The packets of one wave. If there are none, the update is done, and `computed` is its result."""
 
     packets: list[bytes]
     computed: ComputedTable | None
 
 
 def _start(view: View, limits: Thresholds | None = None) -> tuple[PacketPlan | FullGraphPlan, _Wave | None]:
-    """Return a plan, and its first wave if it is a plan of packets.
+    """Plan the update. Return the plan and its first wave.
 
-    None stands for the wave of a full plan: the caller has to share its structure with the workers first.
+    For a `FullGraphPlan`, the wave is None: the caller has to share the structure with the workers before it takes the
+    wave from the plan.
     """
     with _refreshing.setdefault(view.columns, Lock()):
         subgraph.refresh_indexes(view.columns)
@@ -116,7 +118,8 @@ def _start(view: View, limits: Thresholds | None = None) -> tuple[PacketPlan | F
 
 
 def _absorb(made: PacketPlan | FullGraphPlan, results: Sequence[Encoded]) -> _Wave | None:
-    """Absorb the results of the last wave. Return the next wave, or None for a full plan, as `_start` does."""
+    """Let the plan absorb the results of the last wave. Return the next wave; None for a `FullGraphPlan` (see
+    `_start`)."""
     made.absorb(results)
     return _next_wave(made) if isinstance(made, PacketPlan) else None
 
@@ -127,10 +130,10 @@ def _next_wave(made: PacketPlan | FullGraphPlan) -> _Wave:
 
 
 async def share_structure(made: PacketPlan | FullGraphPlan, engine: PacketEngine) -> bool:
-    """Put a structure that workers may lack in a place where they can find it.
+    """Store the structure of a plan where workers can read it, if they may not have it yet.
 
-    Return whether the plan can be carried out. If not, there is no such place, and the structure is too large to be
-    sent with its packet, so the caller has to plan with packets of the affected subgraph.
+    Return whether the plan can be carried out. It cannot if there is no such place and the structure is too large to be
+    sent with its packet. The caller then has to plan with packets of the affected subgraph.
     """
     if not isinstance(made, FullGraphPlan):
         return True
@@ -142,7 +145,11 @@ async def share_structure(made: PacketPlan | FullGraphPlan, engine: PacketEngine
 def _report(
     progress: Callable[[int, int], None], done_after: Sequence[int], size: int, packets: int, more: int
 ) -> None:
-    """Report that the values of `packets` packets are done, and `more` values of the other packets."""
+    """Call `progress` with the number of values that are done and the number of values to compute.
+
+    The values of the first `packets` packets are done, and `more` values of the other packets. `size` is the number of
+    values to compute; for `done_after`, see `PacketPlan`.
+    """
     progress(min(done_after[packets] + more, done_after[-1]), size)
 
 
@@ -168,10 +175,10 @@ async def _run(view: View, on_loop: bool, function: Callable[..., T], *args: Any
 def still_valid(state: ChangeSetState, computed: ComputedTable, planned_at: int) -> ComputedTable:
     """Return the part of an update planned at log sequence `planned_at` that may still be committed to `state`.
 
-    A value that an edit has touched after `planned_at` (set, derived again, unset, removed) is dropped. It is a root of
-    the next update, which computes all values that depend on it. Values that the edit only made stale are kept: the
-    next update starts from them. Call this while the view of the plan is open; later, a row may belong to another id or
-    to none.
+    The results of values that an edit has set, derived, unset or removed after `planned_at` are dropped. Such a value
+    is a root of the next update, which computes all values that depend on it. Results of values that the edit only made
+    stale are kept: the next update starts from them. Call this while the view of the plan is open; later, a row may
+    belong to another id or to none.
     """
     if state.last == planned_at:
         return computed

@@ -80,7 +80,7 @@ async def test_all_that_workers_lack_is_named_at_once(url: str, down: Down, monk
     monkeypatch.setattr(requirements, "required", lambda **_: (lacking, []))
     reason = await down(url)
     assert reason.startswith("Spark's workers lack packages (")
-    assert ": no-such-package>=2, numpy>=99 (there is " in reason
+    assert ": no-such-package>=2, numpy>=99 (installed: " in reason
     assert "cbor2" not in reason
     assert "PYSPARK_PYTHON" in reason
 

@@ -152,7 +152,7 @@ def test_an_odd_number_of_results_is_asked_for_again_one_by_one(given: Any) -> N
 
 def test_and_a_fault_where_there_is_no_other_form() -> None:
     results = run(Function(name="f", vector=lambda *_: [1, 2]), ALL)  # type: ignore[arg-type]
-    assert results.faults == [("failed", "WrongResultCount: gave 2 results for 1 values")] * COUNT
+    assert results.faults == [("failed", "WrongResultCount: the function returned 2 results, expected 1")] * COUNT
 
 
 def test_inputs_that_may_be_too_large_together_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,7 @@ def test_all_that_workers_lack_is_named_at_once_by_host() -> None:
     found = [WorkerPackages("b", bare), WorkerPackages("a", bare), WorkerPackages("c", there)]
     lacks = requirements.missing(found, needed)
     assert lacks.startswith("a, b: cbor2>=6.2, cel-expr-python==")
-    assert "(there is 0.0.1), numpy>=2.0 (there is 1.26.4)" in lacks
+    assert "(installed: 0.0.1), numpy>=2.0 (installed: 1.26.4)" in lacks
     assert "pyarrow" not in lacks
     assert requirements.missing([WorkerPackages("c", {})], useful).startswith("c: numba>=")
     assert "obstore>=" in requirements.missing([WorkerPackages("c", {})], useful)

@@ -1,6 +1,6 @@
-"""Evaluates formulas in the Common Expression Language.
+"""Evaluates formulas in the Common Expression Language (CEL).
 
-The function `cel` uses this package, and so does `rebaser.dvu.compiled`, which translates formulas to its own
-instructions. This package imports `rebaser_core.cel`, which parses and checks formulas, and `rebaser.dvu.wire`, which
+The function `cel` uses this package. `rebaser.dvu.compiled`, which translates formulas into its own instructions, uses
+it too. This package imports `rebaser_core.cel`, which parses and checks formulas, and `rebaser.dvu.wire`, which
 estimates the sizes of values.
 """

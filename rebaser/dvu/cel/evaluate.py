@@ -1,10 +1,10 @@
-"""Formulas in the Common Expression Language (github.com/google/cel-spec), evaluated by `cel-expr-python`.
+"""Evaluates formulas in the Common Expression Language (github.com/google/cel-spec) with `cel-expr-python`.
 
-Invariant: operators on two integers or two doubles work as in CEL. If only one operand is a double, the other becomes a
-double. So `a * b` works with 3 and 3.5, and no formula fails because `a` is 3 instead of 3.0. `/` on two integers gives
-an integer if there is no remainder, otherwise a double: 6 / 2 is 3, 7 / 2 is 3.5.
+Invariant: operators on two integers or two doubles work as in CEL, except `/`. If only one operand is a double, the
+other one is converted to a double. So `a * b` works with 3 and 3.5, and no formula fails because `a` is 3 instead of
+3.0. `/` on two integers gives an integer if there is no remainder, otherwise a double: 6 / 2 is 3, 7 / 2 is 3.5.
 
-How it works: this module adds overloads for mixed numbers to those of CEL. It renames division in the syntax tree,
+How it works: this module adds overloads for mixed numbers to CEL's operators. It renames division in the syntax tree,
 because CEL's own overloads cannot be replaced. Types are not checked before evaluation, so names need no declared
 types.
 """
@@ -27,19 +27,19 @@ from rebaser_core.cel.formulas import ParsedFormula
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import INT64_MAX, INT64_MIN, Json
 
-_MAX_BYTES = 1 << 30  # upper bound for the values that a formula may build, see `_check_growth`
+_MAX_BYTES = 1 << 30  # maximum bytes of the values that a formula may build; see `_check_growth`
 # Each of these names is as long as the name that it replaces, so that it fits into the serialized tree. No formula can
-# contain one.
+# contain them, because they are not valid identifiers.
 _DIVIDE, _REPLACE = "#/#", "#eplace"
 _NAMES = {cel_syntax.DIVIDE: _DIVIDE, cel_syntax.REPLACE: _REPLACE}
-_REPLACED_MAX = 32 * 1024  # total characters of all results of `replace` in one evaluation
+_REPLACED_MAX = 32 * 1024  # maximum total characters of all results of `replace` in one evaluation
 
 _INT, _DOUBLE, _DYN = cel.Type.INT, cel.Type.DOUBLE, cel.Type.DYN
 _MIXED = ((_INT, _DOUBLE), (_DOUBLE, _INT))
 
 
 class FormulaError(Exception):
-    """A formula has no value. `code` and the message become those of the fault."""
+    """A formula cannot be evaluated. The value gets a fault with this `code` and message."""
 
     def __init__(self, message: str, code: str = faults.FAILED) -> None:
         super().__init__(message)
@@ -53,7 +53,8 @@ class _Program:
 
 
 def evaluate(inputs: Mapping[str, Json], expression: object) -> Json:
-    """Return the value of the formula `expression`, whose names are those of `inputs`. Raises `FormulaError`."""
+    """Return the value of the formula `expression`, in which the names of `inputs` stand for their values. Raises
+    `FormulaError` if the formula cannot be evaluated."""
     if not isinstance(expression, str):
         raise FormulaError(formulas.NO_FORMULA)
     program = _compile(expression)
@@ -81,7 +82,7 @@ def parsed(expression: str, names: tuple[str, ...]) -> bytes | None:
 
 @lru_cache(formulas.CACHED)
 def _compile(expression: str) -> _Program | str:
-    """Return the compiled formula, or the reason why it cannot be compiled."""
+    """Return the compiled formula; if it cannot be compiled, return the reason as text."""
     formula = formulas.read(expression)
     if isinstance(formula, str):
         return formula
@@ -96,11 +97,11 @@ def _compile(expression: str) -> _Program | str:
 
 
 def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length: int) -> None:
-    """Refuse a formula that could build gigabytes, for instance by doubling a text in macro after macro.
+    """Raise `FormulaError` if a formula could build gigabytes, for instance by doubling a text in nested macros.
 
-    The library bounds iterations but not sizes. Each operator or literal that copies its arguments may add the size of
-    the inputs once; inside a macro, once for each element. `length` is the approximate length of the formula. Raises
-    `FormulaError`.
+    The CEL library bounds the number of iterations, but not the sizes of values. Each operator or literal that copies
+    its arguments may add the size of the inputs; inside a macro, it may do so for each element. `length` is the
+    approximate length of the formula.
     """
     given_size = sum([estimated_size(value) for value in inputs.values()]) + length
     size = given_size + (_REPLACED_MAX if syntax.replaces else 0)
@@ -115,9 +116,9 @@ def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length:
 
 
 def _plain(result: Any) -> Json:
-    """Return the JSON value of a CEL value. In cel-expr-python 0.1.3, `value()` of a null drops a reference that the
-    library does not own, and after a few thousand calls `None` is freed. So the type is checked first, and lists and
-    maps are converted item by item."""
+    """Return the JSON value of a CEL value. `value()` must not be called on a null: in cel-expr-python 0.1.3, that
+    drops a reference that the library does not own, so `None` would be freed after a few thousand calls. So the type is
+    checked first, and lists and maps are converted item by item."""
     return _convert(result, [DEFAULT_LIMITS.max_value_bytes])
 
 
@@ -148,7 +149,7 @@ def _convert(item: Any, room: list[int]) -> Json:
 def _error(item: Any) -> FormulaError:
     try:
         return _failure(item.value())
-    except TypeError:  # the library has neither a name nor a Python value for the type
+    except TypeError:  # the library cannot convert a value of this type to Python
         return FormulaError("the result is optional, which JSON does not have; end the formula with .orValue(...)")
 
 
@@ -169,10 +170,8 @@ def _failure(text: str) -> FormulaError:
 
 
 def _divide(left: float, right: float) -> int | float:
-    if not right:
-        raise ZeroDivisionError(
-            "divide by zero"
-        )  # also for doubles, because an infinity would fail later with a less specific message
+    if not right:  # doubles are refused too, because an infinity would fail later with a less specific message
+        raise ZeroDivisionError("divide by zero")
     if isinstance(left, int) and isinstance(right, int) and not left % right:
         quotient = left // right
         if quotient > INT64_MAX:
@@ -198,7 +197,7 @@ def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
     count = text.count(old) if limit < 0 else min(limit, text.count(old))
     _room.left -= max(len(text), len(text) + count * (len(new) - len(old)))
     if _room.left < 0:
-        raise ValueError(f"all calls of replace together would give more than {_REPLACED_MAX} characters")
+        raise ValueError(f"the results of all calls of replace together have more than {_REPLACED_MAX} characters")
     return text.replace(old, new, limit)
 
 
@@ -211,7 +210,8 @@ def _binary(name: str, call: Callable[[Any, Any], Any], pairs: tuple[tuple[Any, 
 
 
 def _unary(name: str, call: Callable[[float], float]) -> Any:
-    """Apply `math.ceil` or a similar function. A double gives a double; an integer needs no rounding."""
+    """Return the declaration of `math.ceil` or a similar function. The result for a double is a double. An integer is
+    not rounded; `math.abs` gives its absolute value."""
     for_integers = _magnitude if name == "math.abs" else int
     return cel.FunctionDecl(
         name,
@@ -229,7 +229,7 @@ def _magnitude(value: int) -> int:
 
 
 def _round(value: float) -> float:
-    """Round halves away from zero, as spreadsheets do."""
+    """Round to the nearest integer. A half is rounded away from zero, as in spreadsheets."""
     if not math.isfinite(value):
         return value
     whole = math.trunc(value)

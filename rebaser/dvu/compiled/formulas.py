@@ -1,8 +1,8 @@
 """Translates parsed formulas over numbers into programs: arithmetic, comparison, choice and logic.
 
-Invariant: an expression is compiled only if the program gives the result of CEL to the last bit. A program stops where
-CEL would raise an error, and Python computes the node. So `a && b` may evaluate `a` first, although in CEL a false `b`
-takes precedence over an error in `a`.
+Invariant: an expression is compiled only if the program gives the same result as CEL, to the last bit. A program stops
+where CEL would raise an error, and Python then computes the node. So a program may evaluate the `a` of `a && b` first,
+although in CEL, `a && b` is false if `b` is false and `a` raises an error.
 """
 
 import struct
@@ -14,7 +14,7 @@ from rebaser.dvu.compiled.instructions import NotCompiled, Program
 from rebaser_core.cel import syntax
 from rebaser_core.values import Json
 
-# Field numbers of syntax.proto.
+# These are the field numbers of syntax.proto, in which CEL defines its syntax tree.
 _CONSTANT, _IDENT, _CALL = 3, 4, 6
 _TARGET, _FUNCTION, _ARGS = 1, 2, 3
 _NULL, _BOOL, _INT, _DOUBLE = 1, 2, 3, 5
@@ -48,8 +48,8 @@ _Span = tuple[int, int]
 
 
 def compile_formula(tree: bytes, inputs: Mapping[str, int]) -> Program:
-    """Return the program of a formula, given its serialized tree and the register of each input. Raises
-    `NotCompiled`."""
+    """Return the program of a formula. `tree` is its serialized syntax tree. `inputs` maps the name of each input to
+    its register. Raises `NotCompiled` if the formula cannot be translated."""
     compiler = _Compiler(tree, inputs)
     parsed = syntax.only(tree, *syntax.only(tree, 0, len(tree), syntax.ANY_VALUE), syntax.PARSED_EXPR)
     compiler.program.add(instructions.RETURN, compiler.operand(parsed), to=0)
@@ -68,8 +68,8 @@ class _Compiler:
         }
 
     def operand(self, span: _Span) -> int:
-        """Add the instructions of the expression at `span`, whose depth the parser has bounded. Returns the operand
-        that holds its value."""
+        """Add the instructions of the expression at `span`, and return the operand that contains its value. The
+        recursion is bounded, because the parser bounds the depth of expressions."""
         tree = self._tree
         for number, start, end in syntax.fields(tree, *span):
             if number == _CONSTANT:

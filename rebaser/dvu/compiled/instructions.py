@@ -1,7 +1,7 @@
-"""The instruction set of compiled code, and programs made of instructions.
+"""Defines the instructions of compiled code, and programs made of instructions.
 
-Invariant: translators, tests and kernel use the same number for an instruction. These numbers never leave a process, so
-a release may change them.
+Invariant: translators, tests and the kernel use the same number for an instruction. These numbers never leave a
+process, so a release may change them.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from rebaser_core.values import Json
 
 # An instruction is (op, to, left, right): apply `op` to the operands `left` and `right`, and write the result into the
-# register `to`. A program stops at an operand of a kind that its operator does not take.
+# register `to`. A program stops if an operand has a kind that the operator does not accept.
 (
     RETURN,  # the program ends, and its result is `left`
     MOVE,  # the result is `left`
@@ -53,13 +53,13 @@ from rebaser_core.values import Json
     REDUCE_COALESCE,  # the first input that is not null, or `left`
 ) = range(37)
 
-INPUTS = 64  # registers for inputs; only a program that is a single REDUCE_ instruction can take more inputs
-FIRST_CONSTANT = 512  # first register of constants; the registers from INPUTS to here are for intermediate results
+INPUTS = 64  # number of registers for inputs; only a program that is a single REDUCE_ instruction takes more inputs
+FIRST_CONSTANT = 512  # the first register of constants; the registers before it, from INPUTS on, are for other results
 
 Instruction: TypeAlias = tuple[int, int, int, int]
 
 
-class NotCompiled(Exception):  # noqa: N818 - not an error: Python computes it
+class NotCompiled(Exception):  # noqa: N818 - not an error, because Python then computes the value
     """A definition cannot be translated into instructions."""
 
 
@@ -73,27 +73,27 @@ class Program:
     _next: int = INPUTS
 
     def constant(self, value: Json) -> int:
-        """Add a constant: null, a boolean or a number. Returns its operand. Raises `NotCompiled` for anything else."""
+        """Add a constant: null, a boolean or a number. Return its operand. Raises `NotCompiled` for any other value."""
         if not (value is None or isinstance(value, (bool, int, float))):
             raise NotCompiled
         self.constants.append(value)
         return -len(self.constants)
 
     def register(self) -> int:
-        """Reserve a register that nothing else uses. Raises `NotCompiled` if there is none left."""
+        """Return an unused register, and reserve it. Raises `NotCompiled` if all registers are in use."""
         if self._next == FIRST_CONSTANT:
             raise NotCompiled
         self._next += 1
         return self._next - 1
 
     def add(self, op: int, left: int, right: int = 0, *, to: int | None = None) -> int:
-        """Add an instruction. Returns the register that it writes."""
+        """Add an instruction. Return the register into which it writes its result."""
         target = self.register() if to is None else to
         self.instructions.append((op, target, left, right))
         return target
 
     def jump(self, op: int, left: int = 0) -> int:
-        """Add a jump, whose target is set by a later call of `land`. Returns the index of the jump."""
+        """Add a jump, and return its index. Call `land` later to set its target."""
         self.instructions.append((op, 0, left, 0))
         return len(self.instructions) - 1
 
@@ -103,8 +103,8 @@ class Program:
         self.instructions[jump] = (op, to, left, len(self.instructions))
 
     def placed(self, first: int, constants: int) -> list[Instruction]:
-        """Return the instructions for a program that begins at index `first` of a longer array of instructions, and
-        whose constants are in the registers from `constants` on."""
+        """Return the instructions with the addresses that they have in a longer array of instructions. There, this
+        program begins at index `first`, and its constants are in the registers from `constants` on."""
         placed = []
         for op, to, left, right in self.instructions:
             target = right + first if JUMP <= op <= JUMP_IF_NOTHING else right
@@ -119,15 +119,15 @@ _ARITHMETIC = frozenset({ADD, SUBTRACT, MULTIPLY, DIVIDE})
 _KEEPS_INTEGER = frozenset({RETURN, NEGATE, MAGNITUDE, CEIL, FLOOR, ROUND, TO_INT})
 _OVER_INTEGERS = frozenset({REDUCE_SUM, REDUCE_PRODUCT, REDUCE_MIN, REDUCE_MAX, REDUCE_COUNT})
 _OVER_DOUBLES = frozenset({REDUCE_SUM, REDUCE_PRODUCT, REDUCE_MEAN, REDUCE_MIN, REDUCE_MAX, REDUCE_ABS})
-_EXACT = 2**53  # a double represents every integer up to here exactly
+_EXACT = 2**53  # a double represents every integer up to this one exactly
 
 
 def for_doubles(program: Program) -> Program | None:
-    """Return a form of `program` for inputs that are all doubles. It needs no checks of kinds, and its constants are
-    doubles.
+    """Return a form of `program` for inputs that are all doubles. This form needs no checks of kinds, and its constants
+    are doubles.
 
-    Return None if `program` might compute something other than doubles and booleans from such inputs, or if the form
-    might give another result.
+    Return None if `program` might compute something other than doubles and booleans from such inputs, or if this form
+    might give another result than `program`.
     """
     if program.instructions[0][0] >= REDUCE_SUM:
         return program if program.instructions[0][0] in _OVER_DOUBLES else None
@@ -139,8 +139,8 @@ def for_doubles(program: Program) -> Program | None:
 
 
 def for_integers(program: Program) -> Program | None:
-    """Return a form of `program` for inputs that are all integers. It needs no checks of kinds; its constants are
-    integers.
+    """Return a form of `program` for inputs that are all integers. This form needs no checks of kinds, and its
+    constants are integers.
 
     Return None if `program` might compute something other than integers and booleans from such inputs.
     """
@@ -158,8 +158,8 @@ def _typed(
     type_of_result: Callable[[int, int | None, int | None], int | None],
     convert: Callable[[Any], int | float],
 ) -> Program | None:
-    """Return `program` with its constants converted by `convert`; None unless `type_of_result` knows the type of every
-    result, and every register always has the same type.
+    """Return `program` with its constants converted by `convert`. Return None if `type_of_result` cannot determine the
+    type of a result, or if a register may contain values of different types.
 
     `types` maps operands to their types; this function adds the registers that the program writes.
     """
@@ -175,8 +175,8 @@ def _typed(
 
 
 def _type_of_integers(op: int, left: int | None, right: int | None) -> int | None:
-    """Return the type of an instruction's result, given the types of its operands, if inputs are integers. Return None
-    if the types do not determine it."""
+    """Return the type of an instruction's result from the types of its operands, in the form for integers. Return None
+    if the types of the operands do not determine it."""
     if ADD <= op <= REMAINDER or op in (GREATEST, LEAST):
         return _INTEGER if left == right == _INTEGER else None
     if EQUAL <= op <= GREATER_EQUAL:
@@ -189,8 +189,8 @@ def _type_of_integers(op: int, left: int | None, right: int | None) -> int | Non
 
 
 def _type_of_doubles(op: int, left: int | None, right: int | None) -> int | None:
-    """Return the type of an instruction's result, given the types of its operands, if inputs are doubles. Return None
-    if the types do not determine it."""
+    """Return the type of an instruction's result from the types of its operands, in the form for doubles. Return None
+    if the types of the operands do not determine it."""
     if op in _ARITHMETIC or EQUAL <= op <= GREATER_EQUAL:
         if _TRUTH in (left, right) or None in (left, right) or _DOUBLE not in (left, right):
             return None

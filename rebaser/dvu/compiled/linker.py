@@ -19,7 +19,7 @@ from rebaser_core.values import Json
 
 
 class SweepArrays(Protocol):
-    """The arrays of a packet on which compiled code works. `rebaser.dvu.worker.evaluator.Evaluator` contains them."""
+    """The arrays of a packet that compiled code reads and writes. `rebaser.dvu.worker.evaluator.Evaluator` has them."""
 
     packet: Packet
     base: int
@@ -31,7 +31,7 @@ class SweepArrays(Protocol):
 
 
 def link(packet: Packet, functions: FunctionRegistry, max_inputs: int) -> "LinkedPrograms | None":
-    """Return the programs of a packet, ready to run; None if Python should compute all of it.
+    """Return the programs of a packet, ready to run; None if Python should compute the whole packet.
 
     A node with more than `max_inputs` inputs is left to Python.
     """
@@ -56,7 +56,7 @@ def link(packet: Packet, functions: FunctionRegistry, max_inputs: int) -> "Linke
 class LinkedPrograms:
     """The programs of a packet in one array of instructions, and their registers.
 
-    `covers`: for each template of the packet, whether it has a program.
+    `covers` tells, for each template of the packet, whether it has a program.
     """
 
     def __init__(self, programs: list[Program | None], max_inputs: int) -> None:
@@ -78,9 +78,9 @@ class LinkedPrograms:
         self._scratch = loader.kernel().scratch()
 
     def sweep(self, arrays: SweepArrays, order: Any, start: int, end: int) -> int:
-        """Compute nodes from index `start` to before `end` in `order`; an empty `order` means the order of the packet.
+        """Compute the nodes `order[start:end]`, in this order; an empty `order` means the order of the packet.
 
-        Returns the index of the first node that is left to Python, or `end`.
+        Return the index of the first node that Python has to compute, or `end`.
         """
         packet = arrays.packet
         stopped: int = loader.kernel().sweep(
@@ -94,8 +94,8 @@ class LinkedPrograms:
 
 
 def _forms(program: Program | None) -> tuple[Program | None, ...]:
-    """Return the forms of `program`: for inputs of any kind, for doubles only, and for integers only. The tuple is
-    empty without a program."""
+    """Return three forms of `program`: for inputs of any kind, for doubles only, and for integers only. Return an empty
+    tuple if `program` is None."""
     if program is None:
         return ()
     return program, instructions.for_doubles(program), instructions.for_integers(program)
@@ -103,7 +103,7 @@ def _forms(program: Program | None) -> tuple[Program | None, ...]:
 
 def phase_order(arrays: SweepArrays, flags: Any) -> tuple[Any, Any]:
     """Return the nodes of a packet in the order of `rebaser.dvu.compiled.phases`, and the index at which each phase
-    begins, followed by the end of the last phase. `flags` are BY_PYTHON and TEXT of each template."""
+    begins, followed by the end of the last phase. `flags` has the flags BY_PYTHON and TEXT of each template."""
     refs, count = arrays.packet.refs, len(arrays.packet.template)
     given = (arrays.packet.template, arrays.starts, refs.view(np.uint32), arrays.kinds, flags)
     begin, order = np.zeros(2 * count + 2, np.int32), np.empty(count, np.int32)

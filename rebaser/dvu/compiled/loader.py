@@ -1,8 +1,8 @@
 """Loads compiled code, compiles missing code, and keeps it on disk for later processes.
 
 Invariant: compiled code and Python give the same results, to the bit. So compiled code is loaded only if that saves
-time: importing Numba takes a second, and compiling takes longer, once for each machine and release. It is not an error
-if a machine cannot load it.
+time: importing Numba takes a second, and compiling takes longer, once for each machine and release. If a machine cannot
+load compiled code, Python computes everything.
 """
 
 import contextlib
@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from rebaser.dvu import fingerprint
 
-_FOLDER = "NUMBA_CACHE_DIR"  # Numba's own variable for the folder of compiled code
-_UNUSED_MAX = 14 * 24 * 3600.0  # seconds after which compiled code that no process has loaded is removed
+_FOLDER = "NUMBA_CACHE_DIR"  # the environment variable with which Numba's users set the folder of compiled code
+_UNUSED_MAX = 14 * 24 * 3600.0  # seconds after which unused compiled code of another release is removed
 
 _folder_lock: Final = Lock()
 _kernel: Any = None
@@ -28,7 +28,7 @@ _unavailable = False
 
 
 def load() -> bool:
-    """Load the kernel, and compile it first if this machine does not have it yet. Returns whether it is available."""
+    """Load the kernel, and compile it first if it is not on this machine yet. Return whether it is available."""
     global _kernel, _unavailable  # noqa: PLW0603 - once per process
     if _kernel is None and not _unavailable:
         try:
@@ -38,31 +38,32 @@ def load() -> bool:
                 _kernel = importlib.import_module("rebaser.dvu.compiled.kernel")
             if folder and not was_cached:
                 _prune(Path(folder))
-        except Exception as error:  # noqa: BLE001 - no Numba for this Python or machine: Python computes everything
+        except Exception as error:  # noqa: BLE001 - without Numba, Python computes everything
             _unavailable = True
-            import structlog  # noqa: PLC0415 - executors import this module, and rarely log
+            import structlog  # noqa: PLC0415 - slow to import, and rarely needed by workers, which import this module
 
             structlog.get_logger(__name__).warning("no_compiled_code", reason=f"{type(error).__name__}: {error}"[:300])
     return _kernel is not None
 
 
 def kernel() -> Any:
-    """Return the module `rebaser.dvu.compiled.kernel`; None unless it has been loaded."""
+    """Return the module `rebaser.dvu.compiled.kernel`; None if `load` has not loaded it."""
     return _kernel
 
 
 def is_cached() -> bool:
-    """Return whether this machine has the compiled kernel of this release."""
+    """Return whether the compiled kernel of this release is in the cache of this machine."""
     folder = _cache_folder()
     # Files of other modules do not count: the folder may contain only the loops of planning.
     return bool(folder) and any(Path(folder).rglob("*sweep*.nbc"))
 
 
 def compile_module(functions: Any) -> Any:
-    """Return the functions of a module, compiled if Numba is installed. They do not hold the interpreter lock.
+    """Return the functions of a module, compiled if Numba is installed. Compiled functions do not hold the interpreter
+    lock.
 
-    A function may call functions defined above it. A function whose name begins with an underscore is inlined into its
-    callers.
+    A function may call functions that are defined above it. A function whose name begins with an underscore is inlined
+    into its callers.
     """
     try:
         import numba  # noqa: PLC0415 - takes a second to load
@@ -79,10 +80,10 @@ def compile_module(functions: Any) -> Any:
 
 
 def _prune(own: Path) -> None:
-    """Remove the compiled code of other releases that has not been used for two weeks.
+    """Remove the compiled code of other releases that was not used for two weeks.
 
-    This does not harm a process that still runs such a release: Numba treats a removed file as one that never existed,
-    and creates its folder again. Each folder is renamed first, so that no other process finds a partly removed folder.
+    This does not harm a process that still runs such a release: Numba treats a removed file like one that never
+    existed, and creates its folder again. Each folder is renamed first, so that no process reads a partly removed one.
     """
     oldest = time.time() - _UNUSED_MAX
     for other in own.parent.glob("kernel-*"):
@@ -94,8 +95,8 @@ def _prune(own: Path) -> None:
 
 
 def _cache_folder() -> str:
-    """Return the folder for compiled code of this release, with its time of last use set to now; empty if no folder can
-    be written."""
+    """Return the folder for compiled code of this release; empty if it cannot be written. Set its time of last use to
+    now."""
     caches = os.environ.get("XDG_CACHE_HOME") or ("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
     root = Path(os.environ[_FOLDER]) if os.environ.get(_FOLDER) else Path(caches, "rebaser")
     with contextlib.suppress(OSError, RuntimeError):
@@ -109,8 +110,8 @@ def _cache_folder() -> str:
 
 @contextlib.contextmanager
 def _caching_in(folder: str) -> Iterator[None]:
-    """Make Numba store compiled code in `folder` within this context. Numba has one folder for all threads, so threads
-    take turns."""
+    """Within this context, make Numba store compiled code in `folder`. Only one thread at a time can be in this
+    context, because Numba has one folder for all threads."""
     from numba import config  # noqa: PLC0415 - takes a second to load
 
     with _folder_lock:

@@ -1,21 +1,21 @@
 """Reorders a packet into phases: long stretches of numbers for compiled code, and batches of everything else.
 
-A *Python node* is one that compiled code cannot compute: it has no program, or it has text among its inputs. Odd phases
-contain the Python nodes, even phases all other nodes. Phase 0 contains the nodes that depend on no Python node, phase 1
-the Python nodes that depend on no other Python node, phase 2 the other nodes that depend on phase 1, and so on. So even
-a long chain of numbers is one stretch, and the strings that are computed from the values of that chain are one batch.
-Nodes of the same odd phase do not depend on each other.
+A "Python node" is a node that compiled code cannot compute: it has no program, or it has text among its inputs. Odd
+phases contain the Python nodes, even phases all other nodes. Phase 0 contains the nodes that depend on no Python node,
+phase 1 the Python nodes that depend on no other Python node, phase 2 the other nodes that depend on phase 1, and so on.
+So even a long chain of numbers is one phase, and all texts that are computed from the values of that chain are one
+batch. Nodes of the same odd phase do not depend on each other.
 
 Invariant: inputs come before dependents, as in the order of the packet. So the results do not change by a byte.
 """
 
-# ruff: noqa: PLR0917, PLR1714, SIM109 - compiled code: arrays one by one, and no tuples
+# ruff: noqa: PLR0917, PLR1714, SIM109 - compiled code takes each array as a parameter, and does not use tuples
 
 from typing import Any
 
 from rebaser.dvu.wire.column import DIGEST, OTHER, UNKNOWN
 
-BY_PYTHON, TEXT = 1, 2  # flags of a template: Python computes its nodes; its results are text
+BY_PYTHON, TEXT = 1, 2  # flags of a template: Python computes its nodes, or its results are text
 
 
 def sort_into_phases(
@@ -30,14 +30,15 @@ def sort_into_phases(
     begin: Any,
     order: Any,
 ) -> int:
-    """Write the nodes into `order`, phase after phase; within a phase, they keep the order of the packet. Returns how
-    many phases there are. Phase `i` is `order[begin[i]:begin[i + 1]]`.
+    """Write the nodes into `order`, phase after phase; within a phase, they keep the order of the packet. Return the
+    number of phases. Phase `i` is `order[begin[i]:begin[i + 1]]`.
 
-    `template` is the template of each node, and `flags` the flags of each template. `base`, `starts`, `refs` and
-    `kinds` are as in `rebaser.dvu.worker.evaluator.Evaluator`. `phase` and `text` are scratch by node. Before the call,
-    `begin` is all 0; it has two more items than twice the number of nodes.
+    `template` has the template of each node, and `flags` the flags of each template. `base`, `starts`, `refs` and
+    `kinds` have the same meaning as in `rebaser.dvu.worker.evaluator.Evaluator`. `phase` and `text` are temporary
+    storage, with an item for each node. Before the call, `begin` is all 0; it has two more items than twice the number
+    of nodes.
 
-    For a node that was never computed, the function guesses whether it is text. A wrong guess costs only time.
+    If a node was never computed, the function guesses whether its value is text. A wrong guess only costs time.
     """
     last = 0
     count = len(template)

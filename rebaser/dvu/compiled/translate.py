@@ -1,8 +1,8 @@
 """Translates definitions over numbers into programs that compiled code can run.
 
-Invariant: a program either gives the result of the function, with the same type and bits, or stops
-(`rebaser.dvu.compiled.kernel`). A program never gives a fault. A definition that is not translated only takes longer to
-compute.
+Invariant: a program either gives the same result as the function, with the same type and bits, or stops, so that Python
+computes the value (see `rebaser.dvu.compiled.kernel`). A program never gives a fault. A definition that cannot be
+translated only takes longer to compute.
 """
 
 from collections.abc import Callable, Mapping
@@ -79,7 +79,7 @@ def _if(inputs: _Inputs, params: Params) -> Program:
         return registers[name] if name in registers else program.constant(params.get(name))
 
     if any(name in ("condition", "then", "else") and name not in registers for name, _ in inputs):
-        raise NotCompiled  # the input is a list
+        raise NotCompiled  # one of these inputs is a list of values
     condition = registers["condition"] if "condition" in registers else program.constant(None)
     otherwise = program.jump(instructions.JUMP_IF_NOTHING, condition)
     program.add(instructions.RETURN, operand("then"), to=0)
@@ -97,8 +97,8 @@ def _cel(inputs: _Inputs, params: Params) -> Program:
 
 
 def _registers(inputs: _Inputs) -> Mapping[str, int]:
-    """Return the register of each input that is a single value, not a list. Raises `NotCompiled` if there are too many
-    inputs."""
+    """Return the register of each input that is a single value, not a list, by name. Raises `NotCompiled` if there are
+    too many inputs."""
     registers: dict[str, int] = {}
     register = 0
     for name, count in inputs:

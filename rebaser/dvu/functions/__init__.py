@@ -1,5 +1,5 @@
-"""The functions that derive values: the definition of a function, the built-in functions, and the functions of
-plug-ins.
+"""Defines the functions that compute derived values: the interface of functions, the built-in functions, and the
+functions of plug-ins.
 
 A plug-in declares its functions under the entry point group `rebaser.functions`, and imports `Function` and
 `FunctionError` from here. The owner reads the registry to plan and to list functions; workers and compiled code call

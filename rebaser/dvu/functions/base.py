@@ -1,7 +1,8 @@
 """Defines the interface of functions.
 
 Invariant: a function is pure: the same inputs and params give the same result, on any machine and in any order of
-calls. Built-in functions never modify their inputs, which other values share. Plug-ins get copies (`plugin_calls`).
+calls. Built-in functions never modify their inputs, because other values share them. Plug-ins get copies
+(`plugin_calls`).
 """
 
 import inspect
@@ -14,13 +15,14 @@ from rebaser.dvu.functions.vectorized import VectorForm
 from rebaser_core.definitions import BUILTINS
 from rebaser_core.values import Json
 
-Inputs: TypeAlias = Mapping[str, Json]  # an input declared as a list of ids is a list of values
+Inputs: TypeAlias = Mapping[str, Json]  # inputs by name; an input that is defined as a list of ids is a list of values
 Params: TypeAlias = Mapping[str, Json]
 ScalarForm: TypeAlias = Callable[[Any, Params], Any]
 
 
 class FunctionError(Exception):
-    """A function has no result. Its message becomes the message of the fault, so it must not name machines or times."""
+    """A function cannot compute a result. The value gets a fault with this code and message, so the message must not
+    name machines or times, which differ in each run."""
 
     def __init__(self, message: str, code: str = faults.FAILED) -> None:
         super().__init__(message)
@@ -31,25 +33,27 @@ class FunctionError(Exception):
 class Function:
     """A named function over JSON values.
 
-    `call(inputs, params)` gets its inputs by name (`takes="names"`), or all input values as one list in declared order,
-    with lists of ids flattened (`takes="values"`). An unset input is None. It returns a JSON value. If it raises, the
-    derived value is in error: `failed`, or the code and text of a `FunctionError`.
+    `call(inputs, params)` computes one value. With `takes="names"`, it gets its inputs by name. With `takes="values"`,
+    it gets all input values as one list in the order of the definition, with lists of ids flattened. An unset input is
+    None. It returns a JSON value. If it raises an exception, the derived value is in error, with the code and message
+    of a `FunctionError`, or with the code `failed`.
 
-    `vector(inputs, params)`, if given, computes many values of one definition (same function, params and names of
-    inputs) in one call, if there are enough such values. It gets `inputs` as `call` does, but each value is a column
-    with one item for each value to compute: a NumPy array if all items are doubles, all integers or all booleans,
-    otherwise a list. With `takes="names"`, an input that is a list of ids is a tuple of columns. It returns one result
-    for each value, in order: an array (NumPy's or Arrow's), or a list, in which an exception makes its value fail. If
-    it raises, or returns anything else, Rebaser computes the values one by one: with `call`, or with columns of one
-    item if there is no `call`. The number of values in a call is not guaranteed, so a result must not depend on the
-    other values of the call, and `call` must give exactly the same results. For example, a plug-in may define
+    `vector(inputs, params)` is optional. It computes many values of one definition (same function, params and names of
+    inputs) in one call, if there are enough such values. Its `inputs` have the same form as those of `call`, but each
+    input is a column with one item for each value to compute: a NumPy array if all items are doubles, all are integers
+    or all are booleans, otherwise a list. With `takes="names"`, an input that is a list of ids is a tuple of columns.
+    `vector` returns one result for each value, in order, as an array (NumPy's or Arrow's) or a list. An exception in
+    the list makes its value fail. If `vector` raises an exception, or returns anything else, Rebaser computes the
+    values one by one: with `call` or, if there is no `call`, with columns of one item. Rebaser decides how many values
+    a call computes. So a result must not depend on the other values of the call, and `call` must give exactly the same
+    results. For example, a plug-in may define
 
         def _discounted(inputs, params):
             return np.asarray(inputs["price"], np.float64) * (1 - params["discount"])
 
         discounted = Function(name="discounted", vector=_discounted, doc="The price less a discount.")
 
-    `inputs` and `params` list the names that the function knows; None means that it takes any. `text` declares that the
+    `inputs` and `params` list the names that the function accepts; None means any names. `text` declares that the
     function returns text if an input is text; this only saves time. `doc` is shown to users. `fingerprint` identifies
     the code of a plug-in, and is empty for a built-in function.
 
@@ -68,7 +72,7 @@ class Function:
 
     def __post_init__(self) -> None:
         if self.call is None and self.vector is None:
-            raise TypeError(f"function {self.name!r} has neither call nor vector")
+            raise TypeError(f"function {self.name!r} has neither call nor vector: define at least one of them")
 
 
 def builtin(
@@ -78,11 +82,11 @@ def builtin(
     *,
     text: bool = False,
 ) -> Callable[[ScalarForm], Function]:
-    """Make the decorated function a built-in function. Users see the docstring of the decorated function as
-    documentation.
+    """Return a decorator that makes a built-in function of the decorated Python function. Its docstring is shown to
+    users.
 
-    The names of inputs and params are in `rebaser_core.definitions`, where clients that send definitions also find
-    them.
+    The names of inputs and params come from `rebaser_core.definitions`, because clients check definitions with them
+    too.
     """
     signature = BUILTINS[name]
 
@@ -103,7 +107,7 @@ def builtin(
 
 
 def flatten(values: Sequence[Json]) -> list[Json]:
-    """Flatten `values` by one level: lists become their items, maps their values. Nulls are left out, as in SQL."""
+    """Return `values` without nulls, flattened by one level: a list is replaced by its items, a map by its values."""
     flat: list[Json] = []
     for value in values:
         if type(value) is list:
@@ -116,14 +120,14 @@ def flatten(values: Sequence[Json]) -> list[Json]:
 
 
 def single_input(values: Sequence[Json]) -> Json:
-    """Return the input of a function that takes exactly one. Raises `FunctionError` if there are more or none."""
+    """Return the only item of `values`. Raises `FunctionError` if there are none or several."""
     if len(values) != 1:
         raise FunctionError(f"the function takes one input, not {len(values)}")
     return values[0]
 
 
 def type_name(value: Json) -> str:
-    """Return the type of `value` in the words of a user, with an article."""
+    """Return the type of `value` as messages to users name it, with an article: `a number`."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,7 +1,7 @@
-"""Built-in functions over lists and maps, and functions that choose between values.
+"""Defines the built-in functions over lists and maps, and those that choose between values.
 
-Invariant: the order of every result follows from the declared order of the inputs or from sorted keys, never from the
-order in which a map was built.
+Invariant: the order of every result follows from the order of the inputs in the definition or from sorted keys, never
+from the order in which a map was built.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,9 +33,9 @@ def _if(inputs: Mapping[str, Any], params: Params) -> list[Json]:
 
 @builtin("if", "names", vector=_if, text=True)
 def if_(inputs: Inputs, params: Params) -> Json:
-    """`then` if the input `condition` is true, `else` if it is false or null.
+    """Return `then` if the input `condition` is true, and `else` if it is false or null.
 
-    `then` and `else` are inputs or params; if one is not given, it is null.
+    `then` and `else` are inputs or params. If one of them is missing, it counts as null.
     """
     condition = inputs.get("condition")
     if condition is not None and not isinstance(condition, bool):
@@ -55,33 +55,35 @@ def _coalesce(columns: list[InputColumn], params: Params) -> list[Json]:
 
 @builtin("coalesce", vector=_coalesce, text=True)
 def coalesce(values: list[Json], params: Params) -> Json:
-    """The first input that is not null, or the param `default`."""
+    """Return the first input that is not null; if all are null, the param `default`."""
     return next((value for value in values if value is not None), params.get("default"))
 
 
 @builtin("object", "names")
 def object_(inputs: Inputs, params: Params) -> Json:
-    """A map of all inputs by name, added to the params; an input wins over a param of the same name."""
+    """Return a map of all params and inputs by name. An input takes precedence over a param of the same name."""
     return {**params, **inputs}
 
 
 @builtin(BY_ID, "names")
 def by_id(_: Inputs, __: Params) -> Json:
-    """A map of all inputs by their ids. At least one must be a pattern, which stands for all values that it matches."""
-    raise FunctionError(NO_PATTERN)  # with a pattern, this is not called: `planning.patterns` calls `object` instead
+    """Return a map of all inputs by their ids. At least one must be a pattern, which stands for all values that it
+    matches."""
+    raise FunctionError(NO_PATTERN)  # called only without a pattern: otherwise, `planning.patterns` uses `object`
 
 
 @builtin("list")
 def list_(values: list[Json], _: Params) -> Json:
-    """A list of all inputs in declared order, nulls included."""
+    """Return a list of all inputs in the order of the definition, nulls included."""
     return values
 
 
 @builtin("lookup", "names")
 def lookup(inputs: Inputs, params: Params) -> Json:
-    """The item of the input `in`, a map or a list, at `key` (an input or a param), else the param `default`.
+    """Return the item at `key` of the input `in`, which is a map or a list. `key` is an input or a param.
 
-    The first item of a list is at 0. Without a `default`, a missing key is an error.
+    The first item of a list is at 0. If there is no such item, return the param `default`; without it, the function
+    fails.
     """
     container = inputs.get("in")
     key = inputs["key"] if "key" in inputs else params.get("key")
@@ -100,7 +102,8 @@ def lookup(inputs: Inputs, params: Params) -> Json:
 
 @builtin("merge")
 def merge(values: list[Json], _: Params) -> Json:
-    """All inputs, which must be maps, merged into one map. Later inputs win over earlier ones. Nulls are skipped."""
+    """Return all inputs, which must be maps, merged into one map. A later input takes precedence over an earlier one.
+    Nulls are skipped."""
     result: dict[str, Json] = {}
     for value in values:
         if isinstance(value, dict):
@@ -112,7 +115,8 @@ def merge(values: list[Json], _: Params) -> Json:
 
 @builtin("union")
 def union(values: list[Json], _: Params) -> Json:
-    """Every distinct value once, in order of first appearance. Lists are replaced by their items. Nulls are skipped."""
+    """Return a list that contains each distinct value once, in order of first appearance. Lists are replaced by their
+    items. Nulls are skipped."""
     result: dict[object, Json] = {}
     for value in values:
         for item in value if isinstance(value, list) else (value,):
@@ -123,14 +127,14 @@ def union(values: list[Json], _: Params) -> Json:
 
 @builtin("keys")
 def keys(values: list[Json], _: Params) -> Json:
-    """The sorted keys of one map; null stays null."""
+    """Return the sorted keys of one map; null stays null."""
     value = single_input(values)
     return sorted(_map(value)) if value is not None else None  # type: ignore[return-value]
 
 
 @builtin("values")
 def values_(values: list[Json], _: Params) -> Json:
-    """The values of one map, in the order of its sorted keys; null stays null."""
+    """Return the values of one map, in the order of its sorted keys; null stays null."""
     value = single_input(values)
     return [item for _key, item in sorted(_map(value).items())] if value is not None else None
 
@@ -147,7 +151,7 @@ def _length(columns: list[InputColumn], _: Params) -> Any:
 
 @builtin("length", vector=_length)
 def length(values: list[Json], _: Params) -> Json:
-    """The number of characters of a text, of items of a list, or of entries of a map; null stays null."""
+    """Return the number of characters of a text, of items of a list, or of entries of a map; null stays null."""
     value = single_input(values)
     if value is None:
         return None

@@ -1,6 +1,6 @@
-"""The function `cel`: a formula over the inputs.
+"""Defines the function `cel`, which evaluates a formula over its inputs.
 
-Invariant: `rebaser.dvu.cel.evaluate` decides what a formula may do; this module only wraps it as a function.
+Invariant: `rebaser.dvu.cel.evaluate` decides what a formula may do. This module only makes it available as a function.
 """
 
 from rebaser.dvu.cel import evaluate
@@ -10,9 +10,9 @@ from rebaser_core.values import Json
 
 @builtin("cel", "names")
 def cel_(inputs: Inputs, params: Params) -> Json:
-    """The value of the formula in the param `expr` (Common Expression Language), in which inputs are used by name.
+    """Return the value of the formula in the param `expr` (Common Expression Language), which uses inputs by name.
 
-    Integers and doubles mix freely. `/` gives an integer if there is no remainder: 6 / 2 is 3, 7 / 2 is 3.5.
+    Integers and doubles may be mixed. `/` gives an integer if there is no remainder: 6 / 2 is 3, 7 / 2 is 3.5.
     """
     try:
         return evaluate.evaluate(inputs, params.get("expr"))

@@ -1,7 +1,7 @@
 """Wraps the functions of plug-ins, so that they can be called safely.
 
-Invariant: if a plug-in modifies its inputs, or later its results, no other value changes. Whatever a plug-in raises
-reaches the caller as an `Exception`.
+Invariant: if a plug-in modifies its inputs, or modifies its results later, no other value changes. Any exception of a
+plug-in, even `SystemExit`, reaches the caller as an `Exception`.
 """
 
 import functools
@@ -16,7 +16,8 @@ from rebaser_core.values import check_json
 
 
 def contained(function: Function) -> Function:
-    """Change `function`, so that it gets copies of lists and maps, and either returns or raises an `Exception`."""
+    """Return a form of `function` that passes copies of lists and maps to it, and turns any exception that it raises
+    into an `Exception`."""
     call, vector = function.call, function.vector
     return replace(
         function,
@@ -34,7 +35,7 @@ def _wrap(form: ScalarForm, copy_result: Callable[[Any], Any]) -> ScalarForm:
         try:
             try:
                 return once(inputs, params)
-            except KeyboardInterrupt:  # the first may be a signal; a second one comes from the function
+            except KeyboardInterrupt:  # this may come from a signal; a second one comes from the function
                 return once(inputs, params)
         except BaseException as error:  # noqa: BLE001 - else it would end the worker and the jobs of other change sets
             raise _storable_error(error) from None
@@ -63,8 +64,8 @@ def _copy(given: Any) -> Any:
 
 
 def _copied_result(result: Any) -> Any:
-    """Return a copy of a result, so that the plug-in cannot change it later. Raises `UnprocessableError` for a list or
-    map that cannot be stored."""
+    """Return a copy of `result`, so that the plug-in cannot change it later. Raises `UnprocessableError` if a list or
+    map cannot be stored."""
     return _plain(check_json(result)) if isinstance(result, (list, dict)) else result
 
 
@@ -76,7 +77,7 @@ def _plain(value: Any) -> Any:
 
 
 def _copied_results(results: Any) -> Any:
-    """Copy the results of a vector form. Each result that cannot be stored is replaced by an exception."""
+    """Return copies of the results of a vector form. A result that cannot be stored is replaced by an exception."""
     results = results.to_pylist() if hasattr(results, "to_pylist") else results
     return [_result_or_error(result) for result in results] if isinstance(results, (list, tuple)) else results
 
@@ -86,5 +87,5 @@ def _result_or_error(result: Any) -> Any:
         return _storable_error(result)
     try:
         return _copied_result(result)
-    except UnprocessableError as error:  # only this value gets the error
+    except UnprocessableError as error:  # returned, so that only this value fails
         return error

@@ -1,7 +1,7 @@
-"""All functions by name: the built-in ones and those of installed plug-ins.
+"""Collects all functions by name: the built-in functions, and the functions of installed plug-ins.
 
-Invariant: a plug-in can neither replace a built-in function nor stop the server. A plug-in that cannot be loaded is
-reported, and its function does not exist.
+Invariant: a plug-in can neither replace a built-in function nor stop the server. If a plug-in cannot be loaded, a
+warning is logged, and its function does not exist.
 """
 
 import importlib.metadata
@@ -23,14 +23,15 @@ ENTRY_POINT_GROUP = "rebaser.functions"
 
 @dataclass(frozen=True)
 class FunctionRegistry:
-    """The functions that a process has, by name. `broken` maps the name of each plug-in that did not load to the
+    """The functions that a process has, by name. `broken` maps the name of each plug-in that could not be loaded to the
     reason."""
 
     functions: Mapping[str, Function]
     broken: Mapping[str, str]
 
     def fingerprints(self, names: Iterable[str]) -> dict[str, str | None]:
-        """Return the fingerprint of each function: empty for a built-in, None for a function that is not installed."""
+        """Return the fingerprint of each function in `names`: empty for a built-in function, None for a function that
+        is not installed."""
         functions = {name: self.functions.get(name) for name in names}
         return {name: function.fingerprint if function else None for name, function in functions.items()}
 
@@ -42,7 +43,7 @@ def builtins() -> dict[str, Function]:
 
 @cache
 def registry() -> FunctionRegistry:
-    """Return the functions of this process. Plug-ins are loaded once."""
+    """Return the functions of this process. The first call loads the plug-ins."""
     return load(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
 
 
@@ -54,15 +55,15 @@ def plugins() -> list[importlib.metadata.EntryPoint]:
 
 @cache
 def identity() -> str:
-    """Return the fingerprint of all code that decides a value in this process, plug-ins included."""
+    """Return the fingerprint of all code that computes values in this process, plug-ins included."""
     functions = registry().functions
     lines = (f"{name} {functions[name].fingerprint}".encode() for name in sorted(functions))
     return fingerprint.digest(fingerprint.code().encode(), *lines)
 
 
 def load(entries: Iterable[importlib.metadata.EntryPoint]) -> FunctionRegistry:
-    """Return the built-in functions and those of `entries`. An entry point is a `Function`, or a callable `(inputs,
-    params)`, which is registered under the name of the entry point."""
+    """Return the built-in functions and the functions of the entry points `entries`. An entry point refers to a
+    `Function`, or to a callable `(inputs, params)`, which gets the name of the entry point."""
     functions = builtins()
     broken: dict[str, str] = {}
     for entry in sorted(entries, key=lambda entry: (entry.name, entry.value)):
@@ -71,7 +72,7 @@ def load(entries: Iterable[importlib.metadata.EntryPoint]) -> FunctionRegistry:
             functions[function.name] = function
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may fail in any way
             broken[entry.name] = f"{type(error).__name__}: {error}"[:300]
-            import structlog  # noqa: PLC0415 - slow to import, and every worker imports this module
+            import structlog  # noqa: PLC0415 - slow to import, and rarely needed by workers, which import this module
 
             log = structlog.get_logger(__name__)
             log.warning("plugin_not_loaded", plugin=entry.name, value=entry.value, reason=broken[entry.name])
@@ -82,16 +83,16 @@ def _load_one(entry: importlib.metadata.EntryPoint, taken: Container[str]) -> Fu
     loaded = entry.load()
     if not isinstance(loaded, Function):
         if not callable(loaded):
-            raise TypeError(f"{entry.value} is neither a Function nor callable")
+            raise TypeError(f"{entry.value} is neither a Function nor callable: export one of these")
         loaded = Function(name=entry.name, call=loaded, doc=inspect.getdoc(loaded) or "")
     if loaded.name in taken:
-        raise ValueError(f"there is already a function {loaded.name!r}")
+        raise ValueError(f"there is already a function {loaded.name!r}: use another name")
     return replace(contained(loaded), fingerprint=_fingerprint(entry, loaded))
 
 
 def _fingerprint(entry: importlib.metadata.EntryPoint, function: Function) -> str:
-    """Return a hash of the entry point, the version of its distribution, and the source files that define the entry
-    point and the function. So the hash also changes when a source is edited without a new version."""
+    """Return a hash of the entry point, the version of its distribution, and the source files of the entry point and
+    the function. So the hash also changes when a source file is edited without a new version."""
     version = f"{entry.dist.name} {entry.dist.version}" if entry.dist else ""
     names = [entry.module, *(getattr(form, "__module__", None) for form in (function.call, function.vector) if form)]
     files = [getattr(sys.modules.get(name or ""), "__file__", None) for name in dict.fromkeys(names)]

@@ -1,6 +1,6 @@
-"""Built-in functions over text.
+"""Defines the built-in functions over text.
 
-Invariant: a result is built only after its size is known to be within bounds.
+Invariant: the size of a result is checked before the result is built.
 """
 
 import re
@@ -14,15 +14,16 @@ from rebaser.dvu.functions.vectorized import InputColumn, to_list
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import Json
 
-# Alignment, sign, width of up to three digits, thousands, precision of up to two digits, type. So no format can ask for
-# megabytes.
+# The allowed formats: alignment, sign, width of up to three digits, comma for thousands, precision of up to two digits,
+# type. The bounds on the digits prevent results of megabytes.
 _SPEC = re.compile(r"[<>^]?[+ ]?0?[0-9]{0,3},?(\.[0-9]{1,2})?[defgxs%]?")
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _FORMATTER = string.Formatter()
 
 
 def _text(value: Json) -> str:
-    """Return a scalar as text: numbers as in JSON, booleans as true and false, null as empty text."""
+    """Return a scalar as text: a number as in JSON, a boolean as `true` or `false`, null as empty text. Raises
+    `FunctionError` for a list or map."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -42,7 +43,8 @@ def _joined(parts: list[str], separator: str = "") -> str:
 
 
 def _texts(column: Any, spec: str = "") -> list[str | None]:
-    """Return a column of scalars as text, formatted by `spec`. Without `spec`, null stays null."""
+    """Return a column of scalars as texts, formatted with `spec`. If `spec` is empty, null stays null. Raises
+    `FunctionError` if the column contains a list or map."""
     if isinstance(column, tuple):
         raise FunctionError("a list is not text")
     values = to_list(column)
@@ -59,12 +61,12 @@ def _texts(column: Any, spec: str = "") -> list[str | None]:
 
 
 def _joined_all(parts: list[list[str]], separator: str = "") -> list[str]:
-    """Join the parts of many values: `parts[i]` holds part i of each value. Raises `FunctionError` if a result may be
-    too large."""
+    """Return the texts of many values, joined from their parts: `parts[i]` has part `i` of each value. Raises
+    `FunctionError` if a result may be too large."""
     size = sum([max(map(len, part)) for part in parts]) + len(separator) * (len(parts) - 1)
     if size > DEFAULT_LIMITS.max_value_bytes:
         raise FunctionError(f"a result could exceed the limit of {DEFAULT_LIMITS.max_value_bytes} bytes")
-    if len(parts) == 2:  # takes a third of the time of the line below
+    if len(parts) == 2:  # this line takes a third of the time of the general form
         return [f"{left}{separator}{right}" for left, right in zip(*parts, strict=True)]
     return list(map(separator.join, zip(*parts, strict=True)))
 
@@ -90,13 +92,13 @@ def _join(columns: list[InputColumn], params: Params) -> list[str]:
 
 @builtin("concat", vector=_concat, text=True)
 def concat(values: list[Json], _: Params) -> Json:
-    """All inputs as one text. Lists are replaced by their items, maps by their values. Nulls are skipped."""
+    """Return all inputs as one text. Lists are replaced by their items, maps by their values. Nulls are skipped."""
     return _joined([_text(value) for value in flatten(values)])
 
 
 @builtin("join", vector=_join, text=True)
 def join(values: list[Json], params: Params) -> Json:
-    """All inputs as one text with `separator` (default ", ") between them, flattened as in `concat`."""
+    """Return all inputs, flattened as in `concat`, as one text with `separator` (default ", ") between them."""
     separator = params.get("separator", ", ")
     if not isinstance(separator, str):
         raise FunctionError("separator must be text")
@@ -104,8 +106,8 @@ def join(values: list[Json], params: Params) -> Json:
 
 
 def _template(params: Params) -> list[tuple[str, str | None, str, str | None]]:
-    """Return the literals of the template, each with name, format and conversion of the field that follows it,
-    if any."""
+    """Return the literal texts of the param `template`, each with the name, format and conversion of the field that
+    follows it. The name is None if no field follows."""
     template = params.get("template")
     if not isinstance(template, str):
         raise FunctionError("the param template is missing or not text")
@@ -133,10 +135,11 @@ def _format(inputs: Mapping[str, Any], params: Params) -> list[str]:
 
 @builtin("format", "names", vector=_format, text=True)
 def format_(inputs: Inputs, params: Params) -> Json:
-    """The param `template` with each {name} replaced by the input of that name, as in "{count:>5} of {total:.2f}".
+    """Return the param `template` with each {name} replaced by the input of that name, as in "{count:>5} of
+    {total:.2f}".
 
-    After a colon: alignment, sign, width up to 999, a comma for thousands, precision up to 99, and a type (one of
-    d e f g x s %).
+    A colon may follow the name, and then: alignment, sign, width up to 999, a comma for thousands, precision up to 99,
+    and a type (one of d e f g x s %).
     """
     parts: list[str] = []
     for literal, name, spec, conversion in _template(params):

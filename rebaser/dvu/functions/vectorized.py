@@ -1,7 +1,7 @@
-"""The arguments and the results of the vector form of a function.
+"""Makes the arguments and checks the results of the vector form of a function.
 
 Invariant: a result does not depend on whether values were computed together or one by one. So the results of a vector
-form are accepted only if there is one storable result (or exception) for each value; otherwise the values are computed
+form are accepted only if there is one storable result (or exception) for each value. Otherwise, the values are computed
 one by one.
 """
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rebaser_core.values import Json
 
-# One input of many values: an array if all items are doubles, integers or booleans; otherwise a list of JSON values.
+# One input of many values: an array if all items are doubles, all are integers or all are booleans, otherwise a list.
 InputColumn: TypeAlias = NDArray[Any] | list[Json]
 VectorForm: TypeAlias = Callable[[Any, Mapping[str, Json]], Any]
 
@@ -45,12 +45,12 @@ def checked_results(returned: Any, count: int) -> NDArray[Any] | list[Any]:
                 return returned.astype(np.int64, copy=False)
             results: NDArray[Any] | list[Any] = returned if kind == "b" else returned.tolist()
             return results
-        raise WrongResultCount(f"gave an array of shape {returned.shape} for {count} values")
+        raise WrongResultCount(f"the function returned an array of shape {returned.shape}, expected ({count},)")
     returned = returned.to_pylist() if hasattr(returned, "to_pylist") else returned
     if not isinstance(returned, (list, tuple)):
-        raise WrongResultCount(f"gave {type(returned).__name__}, not a list or an array")
+        raise WrongResultCount(f"the function returned {type(returned).__name__}, expected a list or an array")
     if len(returned) != count:
-        raise WrongResultCount(f"gave {len(returned)} results for {count} values")
+        raise WrongResultCount(f"the function returned {len(returned)} results, expected {count}")
     return list(returned)
 
 

@@ -1,8 +1,8 @@
-"""Plans an update that reaches much of a large graph, as one packet that refers to a structure.
+"""Plans an update that affects much of a large graph, as one packet that refers to a structure.
 
 A structure (`rebaser.dvu.wire.structure`) is the whole graph without ids and values; workers keep it between updates.
-Slots are numbered: first the `base` input values, then the nodes (the derived values). Edges are sent only once, as
-part of the structure. The stored values of the nodes to compute are never sent, because the owner compares the
+Its slots are numbered: first the `base` input values, then the nodes, which are the derived values. Edges are sent only
+once, as part of the structure. The stored values of the nodes to compute are not sent, because the owner compares the
 results with them, column by column.
 
 Invariant: the plan gives the results that `rebaser.dvu.planning.packet_plan.PacketPlan` would give.
@@ -33,12 +33,12 @@ from rebaser_core.state.kinds import ABSENT, ERROR, OK
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Fault, same
 
-# How workers get the structure. `_CACHED`: they have it from an earlier update. `_UNSENT`: they may not have it, so it
-# is sent with the packet unless `mark_shared` is called first. `_SHARED`: they read it from a folder or a blob store.
-# `_ATTACHED`: they did not find it there, so it is sent with the packet.
+# These constants say how workers get the structure. `_CACHED`: they have it from an earlier update. `_UNSENT`: they may
+# not have it, so it is sent with the packet unless `mark_shared` is called first. `_SHARED`: they read it from a folder
+# or a blob store. `_ATTACHED`: they did not find it there, so it is sent with the packet.
 _CACHED, _UNSENT, _SHARED, _ATTACHED = range(4)
 _PACKET_NUMBER = 1
-_REACHED, _READ = 1, 2  # marks of a slot: it is computed, or it is only read by slots that are computed
+_REACHED, _READ = 1, 2  # marks of slots: to be computed, or only read as an input of a slot that is computed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +46,7 @@ class _Changes:
     """The rows that changed, and their new values.
 
     `rows[i]` has a new value of kind `kinds[i]`, with `bits[i]` if it is a number and `others[i]` if it is a text, list
-    or map. The arrays have room for all results of the packet; they are filled from the start.
+    or map. The arrays have room for all results of the packet, but only their first items are in use.
     """
 
     rows: subgraph.Ints
@@ -58,10 +58,10 @@ class _Changes:
 def plan_full_graph(
     view: View, layout: GraphLayout, roots: subgraph.Ints, functions: FunctionRegistry, limits: Thresholds
 ) -> "FullGraphPlan | None":
-    """Return the plan of everything that the rows `roots` reach; None if a `PacketPlan` is better.
+    """Return a plan to compute all values that depend on the rows `roots`; None if a `PacketPlan` is better.
 
-    A `PacketPlan` is better if the graph has no structure (it has a cycle, or its patterns stand for too many inputs),
-    if the roots reach only a small part of the graph, or if `FullGraphPlan.is_suitable` is False for that part.
+    A `PacketPlan` is better if the graph has no structure (it has a cycle, or its patterns match too many values), if
+    only a small part of the graph depends on the roots, or if `FullGraphPlan.is_suitable` is False for that part.
     """
     structure = layout.structure
     if structure is None:
@@ -82,15 +82,16 @@ def plan_full_graph(
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a read-only view. Numba compiles a function once for writable arrays and once more for read-only ones."""
+    """Return a read-only view of `array`. If a compiled loop got a writable array in one call and a read-only array in
+    another, Numba would compile the loop twice."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def _with_pattern_dependents(columns: Columns, roots: subgraph.Ints) -> subgraph.Ints:
-    """Return `roots`, followed by the dependents of those roots that are patterns. A pattern has no slot, so its
-    dependents stand for it."""
+    """Return `roots`, followed by the dependents of all roots that are patterns. A pattern has no slot, so the search
+    has to start from its dependents."""
     if not columns.patterns:
         return roots
     patterns = roots[columns.patterns.links().first_link[roots] < 0].tolist()
@@ -98,10 +99,11 @@ def _with_pattern_dependents(columns: Columns, roots: subgraph.Ints) -> subgraph
 
 
 class FullGraphPlan:
-    """The plan of an update that is computed as one packet. It is used like a `PacketPlan`.
+    """The plan of an update that is computed as one packet. It has the same methods as a `PacketPlan`.
 
-    If a worker reports that it does not have the structure, `next_wave` returns the packet again, with the structure or
-    the place where it is stored. `mark` is `_REACHED`, `_READ` or 0 for each slot of `layout`.
+    If a worker reports that it does not have the structure, `next_wave` returns the packet again. It then contains the
+    structure, or names the place where the structure is stored. `mark` is `_REACHED`, `_READ` or 0 for each slot of
+    `layout`.
     """
 
     def __init__(
@@ -118,9 +120,9 @@ class FullGraphPlan:
         self.size = int(reached.sum())
         known = functions.functions
         self._by_python = [translate(used, known.get(used.function)) is None for used in structure.templates]
-        # `_nodes` are the nodes to compute (None: all). `_value_slots` are the slots whose values are sent (None: the
-        # slots of the input values). If most nodes are reached and compiled code computes them, selecting the reached
-        # nodes takes longer than computing all nodes.
+        # `_nodes` are the nodes to compute; None: all. `_value_slots` are the slots whose values are sent; None: the
+        # slots of the input values. All nodes are computed if compiled code computes them and most of them are marked,
+        # because selecting the marked nodes would take longer.
         self._nodes: subgraph.Mask | None = None
         self._value_slots: subgraph.Mask | None = None
         self._rows = layout.rows[:base]
@@ -135,14 +137,14 @@ class FullGraphPlan:
         self._done = False
         self._in_flight = False
         self._changes = _Changes(np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0, np.int64))
-        self._changed = 0  # how many rows of `_changes` are filled
+        self._changed = 0  # the number of items of `_changes` that are in use
         self._changed_faults: dict[int, Fault] = {}  # by row
         self._faults: dict[int, Fault] = {}  # by slot, changed or not
 
     @property
     def unsent_structure(self) -> Structure | None:
-        """The structure if workers may not have it; None if they have it. It is sent with the packet unless
-        `mark_shared` is called first."""
+        """The structure, if workers may not have it; None if they have it. The packet contains the structure unless
+        `mark_shared` is called before `next_wave`."""
         return self._structure if self._delivery == _UNSENT else None
 
     @property
@@ -161,8 +163,8 @@ class FullGraphPlan:
         self._delivery = _SHARED
 
     def is_suitable(self) -> bool:
-        """Return whether compiled code can compute enough of the nodes, and the strings, lists and maps among the input
-        values are small enough for one packet."""
+        """Return whether compiled code can compute enough of the nodes, and whether the texts, lists and maps among the
+        input values are small enough for one packet."""
         slow = self._limits.full_plan_max_python_share
         columns, structure = self._columns, self._structure
         by_python = np.array(self._by_python, np.bool_)
@@ -178,8 +180,8 @@ class FullGraphPlan:
         return sum(estimated_size(columns.other[row]) for row in texts) <= self._limits.full_plan_max_text_bytes
 
     def next_wave(self) -> list[bytes]:
-        """Return the packet, in a list; an empty list once its results are absorbed. Raises `DvuError` before the
-        results are absorbed."""
+        """Return the packet in a list, or an empty list once its results are absorbed. Raises `DvuError` if the packet
+        was returned before and its results are not absorbed yet."""
         if self._in_flight:
             raise DvuError("the results of the last wave are not absorbed yet")
         if self._done:
@@ -204,7 +206,8 @@ class FullGraphPlan:
         return [packet.encode()]
 
     def absorb(self, results: Sequence[Encoded]) -> None:
-        """Absorb the results, in any order. Raises `DvuError` if they are incomplete or do not match the packet."""
+        """Absorb the results of the packet; the parts may be in any order. Raises `DvuError` if the results are
+        incomplete or do not match the packet."""
         nodes = len(self._structure.template)
         parts = sorted([Results.decode(data, nodes) for data in results], key=lambda part: part.part)
         self._in_flight = False
@@ -220,8 +223,8 @@ class FullGraphPlan:
         self._delivery = _CACHED
 
     def _prepare_resend(self) -> None:
-        """Make the next packet contain the structure, or name its place, because a worker did not find it. Raises
-        `DvuError` if the last packet contained it."""
+        """Prepare to send the packet again, because a worker lacked the structure: the next packet contains the
+        structure, or names its place. Raises `DvuError` if the last packet already contained it."""
         self._layout.sent = False
         if self._attaches_structure:
             raise DvuError(
@@ -230,7 +233,7 @@ class FullGraphPlan:
         self._delivery = _UNSENT if self._delivery == _CACHED else _ATTACHED
 
     def _check(self, parts: list[Results]) -> None:
-        """Raise `DvuError` unless `parts` contain each result of the packet exactly once, in order."""
+        """Raise `DvuError` unless `parts` contain the result of each node of the packet exactly once, in order."""
         if [part.part for part in parts] != list(range(len(parts))) or not parts or not parts[-1].last:
             raise DvuError("the results of a packet are incomplete")
         if any(part.number != _PACKET_NUMBER for part in parts):
@@ -268,8 +271,8 @@ class FullGraphPlan:
         self._changed += found
 
     def _differs(self, row: int, index: int, part: Results, node_faults: Iterator[NodeFault]) -> bool:
-        """Return whether the text, list, map or fault at `index` of `part` differs from the stored one in `row`. A
-        fault is the next item of `node_faults`, which iterates over the faults of the part."""
+        """Return whether the result at `index` of `part`, which is a text, list, map or fault, differs from what is
+        stored for `row`. If it is a fault, it is the next item of `node_faults`."""
         columns = self._columns
         if part.values.kinds[index] == OTHER:
             comparable = columns.state[row] == OK and columns.kind[row] == OTHER
@@ -282,8 +285,8 @@ class FullGraphPlan:
         return True
 
     def _fault(self, row: int, node_fault: NodeFault) -> Fault:
-        """Return the fault of the value in `row`. A worker reported `node_fault`: the code and message of a fault of
-        the value itself, or the slot of an input that failed or does not exist."""
+        """Return the fault of the value in `row`. A worker reported `node_fault`: either the code and message of the
+        fault, or the slot of the input that failed or does not exist."""
         columns = self._columns
         id_ = columns.ids[row]
         if not isinstance(node_fault, int):
@@ -300,7 +303,7 @@ class FullGraphPlan:
 
     @property
     def done_after(self) -> list[int]:
-        """Two numbers: how many values are done before the packet is computed, and how many afterwards."""
+        """Two numbers: how many values are done before the packet is computed, and how many are done afterwards."""
         return [0, self.size]
 
     def computed(self) -> ComputedTable:

@@ -1,8 +1,8 @@
 """Reads the values that a packet needs: its constants, and the baselines (the stored values with which a worker
 compares its results).
 
-Invariant: the data read here (rows of a view, and results of earlier waves) does not change while Spark computes a
-packet.
+Invariant: the data that this module reads, rows of a view and results of earlier waves, does not change while Spark
+computes a packet.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from rebaser_core.state.kinds import ABSENT, ERROR, STALE, UNSET
 from rebaser_core.values import Fault, Json
 
 _NUMBER_BYTES = estimated_size(0)
-_NO_VALUE_BYTES = 1  # for a constant that is in error or does not exist
+_NO_VALUE_BYTES = 1  # bytes of a constant that is in error or does not exist
 
 
 @dataclass(slots=True)
@@ -40,13 +40,13 @@ class NewValues:
 
     @classmethod
     def none(cls, count: int) -> "NewValues":
-        """Return an object without results for any of `count` positions."""
+        """Return an object for `count` positions that has no results yet."""
         return cls(np.zeros(count, np.bool_), np.zeros(count, np.uint8), np.zeros(count, np.int64))
 
 
 def row_kinds(columns: Columns, rows: Ints) -> npt.NDArray[np.uint8]:
-    """Return the kinds of the values in `rows` as inputs: an unset value is `NULL`, a value in error `FAULT`, and a
-    value that does not exist `MISSING`."""
+    """Return the kinds that the values in `rows` have as inputs: `NULL` for an unset value, `FAULT` for a value in
+    error, and `MISSING` for a value that does not exist."""
     state, kinds = columns.state[rows], columns.kind[rows]
     kinds[state == UNSET] = NULL
     kinds[state == ERROR] = FAULT
@@ -65,10 +65,10 @@ def row_sizes(columns: Columns, rows: Ints) -> npt.NDArray[np.int64]:
 
 
 def constant_column(codes: Ints, columns: Columns, graph: Subgraph, new: NewValues) -> Column:
-    """Return a column of the inputs that `codes` name, in the same order.
+    """Return a column of the values that `codes` name, in the same order.
 
-    The code `-k - 1` names constant `k` of `graph`. Any other code is a position of `graph` whose value is known: the
-    new result in `new` if it changed, otherwise the stored value.
+    The code `-k - 1` names constant `k` of `graph`. Any other code is a position of `graph` that is computed already:
+    its value is the new result in `new` if that changed, otherwise the stored value.
     """
     positions = np.maximum(codes, 0)
     inside = codes >= 0
@@ -92,9 +92,9 @@ def input_item(column: Column, index: int) -> Item:
 def baseline_column(rows: Ints, columns: Columns) -> Column:
     """Return the stored values and faults of `rows`, in the form in which a worker compares them with its results.
 
-    The column contains small values as they are, and the digests of large values. It contains the digest of a fault
-    that names no other value. For a fault that names another value, the column contains only `FAULT`, and for a stale
-    value only `UNKNOWN`.
+    The column contains a small value as it is, and a large value as a digest. A fault whose message names no other
+    value is also a digest. A fault whose message names another value is only the kind `FAULT`, and a stale value is
+    only the kind `UNKNOWN`.
     """
     state, kinds, bits = columns.state[rows], columns.kind[rows], columns.bits[rows]
     kinds[state == STALE] = UNKNOWN

@@ -1,6 +1,6 @@
 """Sorts the whole graph of a change set topologically, and keeps that order until a definition changes.
 
-Invariant: a cached layout is returned only if it fits the current definitions and the values that their patterns match.
+Invariant: a cached layout is used only if it was built from the current definitions and pattern matches.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class GraphLayout:
     """The whole graph of a change set in topological order, as a structure, and the row of each of its slots.
 
     `generation` identifies the definitions and pattern matches for which the layout was built. `structure` is None if
-    the graph has a cycle, or if its patterns stand for too many inputs.
+    the graph has a cycle, or if its patterns match too many values.
 
     `rows[s]` is the row of slot `s`. `slot[row]` is the slot of a row, or -1 if the row is neither a derived value nor
     an input of one. `sent` is True once workers have received the structure. `id_text` has the ids of the nodes once a
@@ -41,20 +41,20 @@ class GraphLayout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IdText:
-    """Ids in one UTF-8 text, each followed by a line break. `ends[i]` is the offset right after the line break of id
-    `i`."""
+    """A UTF-8 text of ids, each followed by a line break. `ends[i]` is the offset of the byte after the line break that
+    follows id `i`."""
 
     text: npt.NDArray[np.uint8]
     ends: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, ids: Sequence[str]) -> "IdText":
-        """Return the text of `ids`, none of which has a line break in it."""
+        """Return the text of `ids`. No id may contain a line break."""
         text = np.frombuffer("".join([f"{id_}\n" for id_ in ids]).encode(), np.uint8)
         return cls(text, np.flatnonzero(text == ord("\n")) + 1)
 
     def lines(self, nodes: subgraph.Ints, interpreted_max: int) -> bytes:
-        """Return the ids with the numbers `nodes`, of which there is at least one, separated by line breaks."""
+        """Return the ids with the numbers `nodes`, separated by line breaks. `nodes` must not be empty."""
         first, last = int(nodes[0]), int(nodes[-1])
         if last - first == len(nodes) - 1 and bool((np.diff(nodes) == 1).all()):  # `nodes` are usually consecutive
             return self.text[self.ends[first - 1] if first else 0 : self.ends[last] - 1].tobytes()
@@ -66,7 +66,7 @@ class IdText:
 
 @dataclass(frozen=True, slots=True)
 class TextRowIds(RowIds):
-    """The ids of `nodes`, which `lines` copies from a text instead of joining them one by one."""
+    """The ids of `nodes`. `lines` copies them from `id_text`, which is faster than joining them one by one."""
 
     id_text: IdText
     nodes: subgraph.Ints
@@ -80,7 +80,7 @@ _layouts: "WeakKeyDictionary[Columns, GraphLayout]" = WeakKeyDictionary()
 
 
 def cached_layout(columns: Columns) -> GraphLayout | None:
-    """Return the cached layout if it fits the current definitions and pattern matches, otherwise None."""
+    """Return the cached layout of `columns`; None if there is none for the current definitions and pattern matches."""
     layout = _layouts.get(columns)
     return layout if layout is not None and layout.generation == _generation(columns) else None
 
@@ -134,7 +134,7 @@ def _layout_of(columns: Columns, interpreted_max: int) -> GraphLayout:
 
 
 def _topological_order(loops: Any, ptr: subgraph.Ints, idx: subgraph.Ints) -> subgraph.Ints:
-    """Return the positions in topological order. Positions in a cycle, and those that depend on one, are left out."""
+    """Return the positions in topological order, without those that are in a cycle or depend on one."""
     count = len(ptr) - 1
     waiting, sptr, sidx = np.zeros(count, np.int32), np.zeros(count + 1, np.int32), np.empty(len(idx), np.int32)
     loops.reverse_edges(ptr, idx, waiting, sptr, sidx)

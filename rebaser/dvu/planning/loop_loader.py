@@ -1,7 +1,7 @@
 """Chooses between interpreted and compiled loops for planning.
 
-Loading compiled loops takes a second, and longer if they have never been compiled on this machine. Small graphs are
-therefore planned by the same functions, run by the Python interpreter.
+Loading compiled loops takes a second, and longer if they have never been compiled on this machine. For small graphs,
+the Python interpreter therefore runs the same functions.
 
 Invariant: both forms of a loop give the same result.
 """
@@ -21,7 +21,8 @@ from rebaser_core import thresholds
 
 @dataclass(slots=True)
 class _Deferral:
-    """Whether `load` is deferred in this process, and whether a graph was interpreted for that reason."""
+    """Records whether `load` is deferred in this process (`active`), and whether interpreted loops were used for that
+    reason (`missed`)."""
 
     active: bool = False
     missed: bool = False
@@ -52,9 +53,9 @@ def load() -> Any:
 
 @contextmanager
 def deferred_loading() -> Iterator[Callable[[], bool]]:
-    """Let only graphs above `interpreted_max_during_start` load the compiled loops within this context.
+    """Within this context, load the compiled loops only for graphs above `interpreted_max_during_start`.
 
-    The context yields a function that returns whether it has kept a smaller graph from loading them.
+    Yield a function that returns whether interpreted loops were used because of this context.
     """
     _deferral.active, _deferral.missed = True, False
     try:
@@ -70,8 +71,8 @@ def _interpreted() -> Any:
 
 
 def _on_memoryviews(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function`, changed so that it gets each array as a memoryview. Python reads the items of a memoryview
-    several times as fast."""
+    """Return a function that calls `function` with a memoryview in place of each array, because Python reads the items
+    of a memoryview several times as fast."""
     return lambda *args: function(*map(_view, args))
 
 

@@ -1,12 +1,12 @@
-"""Loops over arrays for planning. Numba compiles them; Python can also run them as they are.
+"""Contains the loops over arrays with which planning runs. Numba compiles them; Python can also run them as they are.
 
 A row is the number of an id in a change set. A graph consists of some of these rows, numbered from 0 by position. The
 inputs of position `i` are `idx[ptr[i]:ptr[i + 1]]`, as in a compressed sparse row matrix. An input is a position or, if
 it is outside the graph, `-k - 1` for constant `k`. The dependents of position `i` are `sidx[sptr[i]:sptr[i + 1]]`.
 
-Invariant: every function takes only numbers, arrays and tuples of these. It calls only functions that are defined above
-it and whose names begin with an underscore; they are compiled into it. The arrays that a function fills, and scratch,
-are its last parameters.
+Invariant: every function takes only numbers, arrays, and tuples of numbers and arrays. It calls only functions that are
+defined above it and whose names begin with an underscore; these are compiled into it. Its last parameters are the
+arrays that it fills, and arrays that it uses as temporary storage ("scratch").
 """
 
 # ruff: noqa: PLR0912, PLR0917, C901, SIM110 - smaller functions would make the compiled loops slower
@@ -23,8 +23,8 @@ def _is_input(row, dependent, template, first_input, arity, refs):
 
 
 def _next_pattern(link, link_pattern, next_link, pattern_row, mark):
-    """Follow links from `link` to the next pattern whose row is not marked, and mark that row. Returns the row, and the
-    link at which to continue. The row is -1 if no such pattern is left."""
+    """Follow links from `link` to the next pattern whose row is not marked, and mark that row. Return the row and the
+    link at which to continue. The row is -1 if all remaining patterns are marked."""
     while link > 0:
         row = pattern_row[link_pattern[link]]
         link = next_link[link]
@@ -35,20 +35,20 @@ def _next_pattern(link, link_pattern, next_link, pattern_row, mark):
 
 
 def reach(roots, given, columns, edges, links, checked, limit, mark, out):
-    """Find the derived rows that are roots, and all rows that depend on `roots` or on given rows, breadth-first.
+    """Find all derived rows that are among `roots`, or that depend on `roots` or on rows that the caller has found.
 
-    The rows are written into `out`, and `mark` is set to 1 for each. The caller has already written and marked the
-    first `given` rows of `out`. After them come the derived roots, the direct dependents of roots, and all other rows.
-    Returns how many rows there are up to the last direct dependent of a root, and how many in all. If there are more
-    than `limit` rows, the search stops and the first number is -1.
+    The search is breadth-first. It writes the rows into `out`, and sets `mark` to 1 for each. The caller has already
+    written and marked the first `given` rows of `out`. After them come the derived roots, the direct dependents of
+    roots, and all other rows. Return the number of rows up to the last direct dependent of a root, and the number of
+    all rows. If there are more than `limit` rows, the search stops, and the first number is -1.
 
     `columns` are `state, template, first_input, arity, refs`. `edges` are arrays of `rebaser_core.state.dependents`:
     `offsets` and `targets` of the sorted edges; `head`, `next` and `appended` of the edges that were added later. An
-    edge is dead if its target no longer has its source as an input. The function checks this for targets with at most
-    `checked` inputs, and does not follow dead edges to them. `links` are arrays of
+    edge is dead if its target no longer has its source as an input. The function recognizes dead edges to targets with
+    at most `checked` inputs, and does not follow them. `links` are arrays of
     `rebaser_core.state.patterns.links.PatternLinks`: `first_link` (empty if there are no patterns), `link_pattern`,
-    `next_link` and `pattern_row`. The dependents of a pattern depend on each row that it matches. The row of each
-    pattern that was followed is marked, but not written into `out`.
+    `next_link` and `pattern_row`. The dependents of a pattern depend on each row that the pattern matches. The row of
+    each pattern that was followed is marked, but not written into `out`.
     """
     state, template, first_input, arity, refs = columns
     offsets, targets, first_appended, next_appended, appended_targets = edges
@@ -120,13 +120,13 @@ def local_edges(rows, columns, expanded, mark, position, constant, ptr, idx, out
     """Write the inputs of `rows` into `ptr` and `idx`, as a graph in which `rows[i]` has position `i`.
 
     A pattern among the inputs is replaced by the rows that it matches. An input that is not one of `rows` becomes a
-    constant; the row of constant `k` is written into `outside[k]`. Returns how many constants there are.
+    constant; the row of constant `k` is written into `outside[k]`. Return the number of constants.
 
     `columns` are `template, first_input, arity, refs`. `expanded` are the arrays of
     `rebaser.dvu.planning.patterns.Expansion`: `pattern_of, begin, size, members, input_counts`. Pattern `n` matches
     the rows `members[begin[n]:begin[n] + size[n]]`. If there are patterns, a position with 0 in `input_counts` gets no
-    inputs, even if its definition names some. `mark` is 1 for `rows`. `position` and `constant` are scratch by row.
-    Before the call, `ptr` and `constant` are all zero.
+    inputs, even if its definition names some. `mark` is 1 for `rows`. `position` and `constant` are scratch, with an
+    item for each row. Before the call, `ptr` and `constant` are all zero.
     """
     template, first_input, arity, refs = columns
     pattern_of, begin, size, members, count = expanded
@@ -162,8 +162,8 @@ def local_edges(rows, columns, expanded, mark, position, constant, ptr, idx, out
 
 
 def reverse_edges(ptr, idx, waiting, sptr, sidx):
-    """Write the dependents of each position into `sptr` and `sidx`, and into `waiting` how many of its inputs are
-    positions. Before the call, `waiting` and `sptr` are all zero."""
+    """Write the dependents of each position into `sptr` and `sidx`. Write the number of its inputs that are not
+    constants into `waiting`. Before the call, `waiting` and `sptr` are all zero."""
     count = len(ptr) - 1
     for position in range(count):
         for edge in range(ptr[position], ptr[position + 1]):
@@ -185,11 +185,11 @@ def reverse_edges(ptr, idx, waiting, sptr, sidx):
 
 
 def append_ready(start, filled, sptr, sidx, waiting, order):
-    """Extend the topological order in `order`, level by level (Kahn's algorithm). Returns its new length.
+    """Extend the topological order in `order`, level by level (Kahn's algorithm). Return its new length.
 
-    `order` has `filled` positions so far; the dependents of those from index `start` on have not been visited.
-    `waiting` is the number of inputs of each position that have not been visited. For each visited position, the counts
-    of its dependents are reduced, and a dependent is appended to `order` when its count is 0.
+    `order` has `filled` positions so far. The positions from index `start` on have not been visited. `waiting` is the
+    number of inputs of each position that have not been visited. Visiting a position reduces this number for each of
+    its dependents. A dependent is appended to `order` when the number becomes 0.
     """
     entry = start
     while entry < filled:
@@ -204,7 +204,7 @@ def append_ready(start, filled, sptr, sidx, waiting, order):
 
 
 def islands(order, ptr, idx, alive, parent, label, begin, parts):
-    """Divide the positions in `order` into islands, which have no edges between them. Returns how many there are.
+    """Divide the positions in `order` into islands, which have no edges between them. Return the number of islands.
 
     Island `i` is written to `parts[begin[i]:begin[i + 1]]`; its positions are in the same order as in `order`. Edges
     from positions that are not `alive` are ignored. `parent` and `label` are scratch. Before the call, `parent[i]` is
@@ -247,14 +247,14 @@ def islands(order, ptr, idx, alive, parent, label, begin, parts):
 
 
 def mark_dependents(changed, sptr, sidx, dirty):
-    """Set `dirty` to 1 for all dependents of the positions `changed`."""
+    """Set `dirty` to 1 for each direct dependent of the positions `changed`."""
     for position in changed:
         for edge in range(sptr[position], sptr[position + 1]):
             dirty[sidx[edge]] = 1
 
 
 def is_topological(ptr, idx):
-    """Return whether all inputs of each position are constants or lower positions."""
+    """Return whether the positions are in topological order: each input is a constant or a lower position."""
     for position in range(len(ptr) - 1):
         for edge in range(ptr[position], ptr[position + 1]):
             if idx[edge] >= position:
@@ -263,8 +263,8 @@ def is_topological(ptr, idx):
 
 
 def depth_first(sptr, sidx, waiting, stack, order):
-    """Write the positions into `order`, in topological order. Returns how many were written: positions in a cycle, and
-    those that depend on one, are left out.
+    """Write the positions into `order`, in topological order, without those that are in a cycle or depend on one.
+    Return the number of written positions.
 
     The order is depth-first: a position is followed by the dependents for which it was the last missing input. So
     values that depend on each other are close together. `waiting` is the number of inputs of each position that are not
@@ -293,8 +293,8 @@ def depth_first(sptr, sidx, waiting, stack, order):
 
 
 def input_slots(order, rank, ptr, idx, base, refs):
-    """Write the inputs of the positions in `order` into `refs`, one position after another, as slots. Constant `k` has
-    slot `k`, and position `i` has slot `base + rank[i]`; `base` is the number of constants."""
+    """Write the inputs of the positions in `order` into `refs` as slots: first all inputs of the first position, and so
+    on. Constant `k` has slot `k`, and position `i` has slot `base + rank[i]`. `base` is the number of constants."""
     filled = 0
     for position in order:
         for edge in range(ptr[position], ptr[position + 1]):
@@ -304,11 +304,10 @@ def input_slots(order, rank, ptr, idx, base, refs):
 
 
 def mark_reached(base, starts, refs, mark):
-    """Mark with 1 all nodes that depend on a slot marked with 1, directly or through other nodes. Returns the number of
-    nodes marked with 1, those marked before the call included.
+    """Mark with 1 all nodes that depend on a slot marked with 1, directly or through other nodes. Mark all other slots
+    that these nodes read with 2. Return the number of nodes that are marked with 1 after the call.
 
-    All other slots that these nodes read are marked with 2. Node `i` is slot `base + i`; it reads the slots
-    `refs[starts[i]:starts[i + 1]]`, all of which come before its own.
+    Node `i` is slot `base + i`. It reads the slots `refs[starts[i]:starts[i + 1]]`, which are all lower than its own.
     """
     reached = 0
     for node in range(len(starts) - 1):
@@ -329,7 +328,7 @@ def mark_reached(base, starts, refs, mark):
 
 
 def concatenate(text, ends, pieces, out):
-    """Copy pieces of `text` into `out`, one after another. Returns the number of bytes copied.
+    """Copy pieces of `text` into `out`, one after another. Return the number of copied bytes.
 
     `pieces` are numbers: piece `i` is `text[ends[i - 1]:ends[i]]`, and piece 0 begins at the start of the text.
     """
@@ -342,13 +341,11 @@ def concatenate(text, ends, pieces, out):
 
 
 def changed_results(results, stored, constants, indexes, rows, new_kinds, new_bits):
-    """Find the results that differ from the stored values, and those that the caller has to compare. For each of these
-    results, write its index, its row, its kind and its bits. Returns how many results were found, and how many of them
-    the caller has to compare.
+    """Find the results that differ from the stored values, and the results that the caller has to compare itself. Write
+    the index, row, kind and bits of each. Return the number of these results, and the number of those to be compared.
 
-    The caller has to compare strings, lists, maps and faults: all kinds from OTHER on. A number, boolean or null
-    differs if the stored value has another kind or other bits (kinds below INT have no bits), or if its state is not
-    OK.
+    The caller has to compare texts, lists, maps and faults: all kinds from OTHER on. A number, boolean or null differs
+    if the stored value has another kind or other bits (kinds below INT have no bits), or if its state is not OK.
 
     `results` are `nodes, base, row_of, kinds, bits`: result `i` belongs to slot `base + nodes[i]`, whose row is
     `row_of[slot]`. `stored` are `state, kind, bits` by row. `constants` are the state OK and the kinds OTHER and INT.

@@ -4,12 +4,12 @@ A wave is a set of packets that can be computed at the same time. Usually there 
 (a part of the subgraph with no edge to any other part) does not fit into one packet, it is divided over several
 packets, level by level. Nodes that have to wait for a packet of this wave go into a later wave.
 
-The values of the subgraph are numbered by position. A position is settled once its value is known. A code is a
-position, or `-k - 1` for constant `k` of the subgraph.
+The values of the subgraph are numbered by position. A position is settled once its value is known. A code is a number
+that names a value: a position, or `-k - 1` for constant `k` of the subgraph.
 
-Invariants: a plan reads one `View` and does no I/O, and its cost grows with the affected part. A packet needs nothing
-from another packet of its wave; the results that it needs from earlier waves are among its constants. `computed()` has
-only values that differ from the stored ones, and does not depend on how the work was divided.
+Invariants: a plan reads one `View` and does no I/O, and its cost grows with the number of affected values. A packet
+does not depend on another packet of its wave; the results that it needs from earlier waves are among its constants.
+`computed()` has only values that differ from the stored ones. Its result does not depend on how the work was divided.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ _TEMPLATE_BYTES = 64
 
 @dataclass(slots=True)
 class _InFlight:
-    """A packet whose results have not arrived: `nodes` are the positions that it computes, in order, and `codes` the
+    """A packet whose results have not arrived. `nodes` are the positions that it computes, in order. `codes` are the
     codes of its constants."""
 
     nodes: subgraph.Ints
@@ -67,7 +67,7 @@ class PacketPlan:
         self._loops = loops_for(count + len(graph.idx), limits.interpreted_max)
         self._where = np.full(count, _WAITING, np.int32)  # by position: its packet, `_SETTLED` or `_WAITING`
         self._index_in_packet = np.zeros(count, np.int32)  # by position
-        # The last packet in which each position and each constant was counted.
+        # For each position and each constant: the number of the last packet whose size includes it.
         self._seen = np.zeros(count, np.int32)
         self._constant_seen = np.zeros(constants, np.int32)
         self._sizes: Any = None
@@ -94,7 +94,8 @@ class PacketPlan:
 
     @property
     def done_after(self) -> list[int]:
-        """Item `n` is the number of values that are done once the first `n` packets of this wave are computed."""
+        """A list whose item `n` is the number of values that are done once the first `n` packets of this wave are
+        computed."""
         sizes = [len(sent.nodes) for sent in self._in_flight.values()]
         return list(accumulate(sizes, initial=self.size - len(self._remaining) - sum(sizes)))
 
@@ -114,7 +115,7 @@ class PacketPlan:
         """Return the packets of the next wave, which can be computed in any order and on any executor. Return an empty
         list when all values are done.
 
-        Raises `DvuError` before the results of the last wave are absorbed.
+        Raises `DvuError` if the results of the last wave are not absorbed yet.
         """
         if self._in_flight:
             raise DvuError("the results of the last wave are not absorbed yet")
@@ -127,8 +128,8 @@ class PacketPlan:
     # -- filling packets -------------------------------------------------------------------------------------------
 
     def _fill_wave(self) -> list[bytes]:
-        """Fill the packets of one wave with all positions that can be computed now. Those that have to wait for one of
-        these packets stay in `_remaining`."""
+        """Return the packets of one wave, which contain all positions that can be computed now. Positions that have to
+        wait for one of these packets stay in `_remaining`."""
         limits = self._limits
         work = self._work_left()
         if not self._are_islands and work < 2 * limits.task_min_elements:
@@ -142,17 +143,17 @@ class PacketPlan:
         return self._fill(work, enough, one_only=False) or []
 
     def _work_left(self) -> int:
-        """Return the number of positions that are left, plus the number of their inputs."""
+        """Return the number of positions that are in no packet yet, plus the number of their inputs."""
         ptr, remaining = self._graph.ptr, self._remaining
         if len(remaining) == self.size:
             return len(remaining) + len(self._graph.idx)
         return len(remaining) + int((ptr[remaining + 1] - ptr[remaining]).sum())
 
     def _fill(self, work: int, enough: int, *, one_only: bool) -> list[bytes] | None:
-        """Return the packets of a wave. A packet is full once it has `enough` of the `work` nodes and edges that are
-        left.
+        """Return the packets of a wave. A packet is full once it has `enough` nodes and edges; `work` is the number of
+        all nodes and edges that are in no packet yet.
 
-        Returns None if `one_only` is True and one packet cannot hold everything.
+        Return None if `one_only` is True and not everything fits into one packet.
         """
         graph, limits, count = self._graph, self._limits, len(self._remaining)
         scratch = np.empty(len(graph.idx), np.int32)
@@ -227,8 +228,8 @@ class PacketPlan:
         return self._columns.templates[number] if number >= 0 else self._graph.widened[-number - 1]
 
     def _too_large(self, position: int) -> Fault:
-        """Return the fault of the value at `position`, whose inputs are all known and together too large to send. As in
-        a worker, the faults of an unknown function and of a failed input take precedence over `too_large`."""
+        """Return the fault of the value at `position`, whose inputs are all computed and together too large to send. As
+        in a worker, the faults of an unknown function and of a failed input take precedence over `too_large`."""
         columns, graph = self._columns, self._graph
         row = graph.rows[position]
         id_ = columns.ids[row]
@@ -284,8 +285,8 @@ class PacketPlan:
             self._settle_fault(position, self._fault(sent, position, node_fault))
 
     def _fault(self, sent: _InFlight, position: int, node_fault: NodeFault) -> Fault:
-        """Return the fault of the value at `position`. A worker reported `node_fault`: the code and message of a fault
-        of the value itself, or the slot of an input that failed or does not exist."""
+        """Return the fault of the value at `position`. A worker reported `node_fault`: either the code and message of
+        the fault, or the slot of the input that failed or does not exist."""
         if not isinstance(node_fault, int):
             return Fault(*node_fault, self._id(position))
         base = len(sent.codes)
@@ -322,7 +323,7 @@ class PacketPlan:
             self._mark_dependents(np.array([position], np.int32))
 
     def _mark_dependents(self, changed: subgraph.Ints) -> None:
-        if len(self._remaining):  # if no positions remain, all dependents are in packets, so workers see the changes
+        if len(self._remaining):  # otherwise, all dependents are in packets, and workers see the changes
             self._loops.mark_dependents(changed, self._graph.sptr, self._graph.sidx, self._graph.dirty)
 
 
@@ -331,8 +332,8 @@ def _template_size(template: Template) -> int:
 
 
 def _distinct(numbers: subgraph.Ints, interpreted_max: int) -> tuple[subgraph.Ints, subgraph.Ints]:
-    """Return the distinct numbers in `numbers`, ascending; and for each of `numbers` its index among the
-    distinct ones."""
+    """Return the distinct numbers in `numbers`, in ascending order; and, for each item of `numbers`, its index among
+    the distinct numbers."""
     if len(numbers) > interpreted_max:
         values, indexes = np.unique(numbers, return_inverse=True)
         return values, indexes.astype(np.int32)

@@ -1,8 +1,7 @@
-"""Loops over arrays that divide a graph into packets. See `rebaser.dvu.planning.loops` for the form of a graph and the
-rules for these functions.
+"""Contains the loops over arrays that divide a graph into packets. `rebaser.dvu.planning.loops` describes the form of a
+graph, and the rules for functions that are compiled.
 
-A position is settled once its value is known. Both modules are compiled in the same way, and
-`rebaser.dvu.planning.loop_loader` offers their functions together.
+A position is settled once its value is known. `rebaser.dvu.planning.loop_loader` loads the functions of both modules.
 """
 
 # ruff: noqa: PLR0912, PLR0915, PLR0917, C901 - smaller functions would make the compiled loops slower
@@ -20,12 +19,12 @@ def _work_of(positions, start, end, ptr):
 def _measure_inputs(node, packet, ptr, idx, where, constant_weight, weight, constant_seen, seen, counted):
     """Measure how much the position `node` would add to the packet with the number `packet`.
 
-    Returns four results: whether every input is known (a constant or a settled position) or computed by this packet;
-    whether at least one input is computed by this packet; how many bytes the node adds; and how many inputs were
-    written into `counted`. If the first result is False, the others are incomplete.
+    Return four results: whether every input is known (a constant or a settled position) or computed by this packet;
+    whether this packet computes at least one input; how many bytes the node adds; and how many inputs were written into
+    `counted`. If the first result is False, the other results are incomplete.
 
-    A packet contains a known input only once. `constant_seen` (by constant) and `seen` (by position) are the number of
-    the last packet in which the input was counted. The inputs that are counted for this node are written into
+    A packet contains a known input only once. `constant_seen` (by constant) and `seen` (by position) have the number of
+    the last packet whose size includes the input. The inputs that this node adds to the packet are written into
     `counted`.
     """
     inside, size, fresh = False, 16, 0
@@ -52,7 +51,7 @@ def _measure_inputs(node, packet, ptr, idx, where, constant_weight, weight, cons
 
 
 def _forget_inputs(counted, fresh, constant_seen, seen):
-    """Undo what `_measure_inputs` counted for a node that does not go into the packet."""
+    """Undo the changes of `_measure_inputs` to `constant_seen` and `seen`, because the node is not in the packet."""
     for index in range(fresh):
         source = counted[index]
         if source < 0:
@@ -62,37 +61,38 @@ def _forget_inputs(counted, fresh, constant_seen, seen):
 
 
 def _take_back(taken, start, end, where):
-    """Mark the positions `taken[start:end]` as waiting again."""
+    """Mark the positions `taken[start:end]`, which were in a packet, as waiting for a packet again."""
     for index in range(start, end):
         where[taken[index]] = -1
 
 
 def fill(islands, graph, weights, limits, packing, out):
-    """Fill the packets of one wave with all positions that can be computed now. Packets are numbered from `first` on.
+    """Fill the packets of one wave with all positions that can be computed now. The first packet has number `first`.
 
     A position goes into a packet if it has to be computed (it is `dirty`, or an input is in the packet) and each of its
     inputs is known (a constant or a settled position) or in the same packet. If all inputs are known and the position
-    is not dirty, none of its inputs changed, so the position is settled. A position that has to wait for another one is
-    written into `later`, for the next wave.
+    is not dirty, then no input has changed, and the position is settled. A position that has to wait for another
+    position is written into `later`, for the next wave.
 
-    A packet has about `budget` bytes, or contains one larger position. An island joins the packet of the islands before
-    it only if all of it fits. After an island, the packet is closed if it has `enough` nodes and edges, unless the
-    islands that follow have at most `small_rest` of them. `left` is the number of nodes and edges of all islands.
+    A packet has about `budget` bytes, or contains a single position that is larger. An island joins the packet of the
+    islands before it only if the whole island fits. After an island, a packet that has `enough` nodes and edges is
+    closed, unless all following islands together have at most `small_rest` nodes and edges. `left` is the number of
+    nodes and edges of all islands.
 
     A position whose inputs are all known and take more than `largest` bytes is written into `oversized`. If there is
     such a position, the caller has to discard the other results. If `one_only` is True, the function gives up as soon
     as a second packet is needed.
 
-    Returns how many packets there are, how many islands are left in `later`, how many positions are oversized, and
-    whether the function gave up.
+    Return the number of packets, the number of islands in `later`, the number of oversized positions, and whether the
+    function gave up.
     """
     parts, begin = islands  # island i is parts[begin[i]:begin[i + 1]], in topological order
     ptr, idx, dirty, template = graph
     constant_weight, weight, template_weight = weights  # in bytes
     first, budget, largest, enough, left, small_rest, one_only = limits
-    # These arrays are kept from wave to wave. `where` is the packet of each position (0: settled, -1: waiting), and
-    # `index_in_packet` its index in that packet. `constant_seen`, `seen` and `template_seen` are the last packet in
-    # which each constant, position and template was counted.
+    # These arrays are kept from wave to wave. `where` has the packet of each position (0: settled, -1: waiting), and
+    # `index_in_packet` its index in that packet. `constant_seen`, `seen` and `template_seen` have the last packet whose
+    # size includes each constant, position and template.
     where, index_in_packet, constant_seen, seen, template_seen = packing
     # `taken` receives the positions of all packets; packet `first + i` ends at `ends[i]`. `later` receives the islands
     # for the next wave, and `later_begin` where each begins. `counted` is scratch.
@@ -129,7 +129,7 @@ def fill(islands, graph, weights, limits, packing, out):
                 later[deferred] = node
                 deferred += 1
             elif not inside and not dirty[node]:
-                where[node] = 0  # none of its inputs changed
+                where[node] = 0  # the position is settled, because none of its inputs changed
             elif size > largest:
                 oversized[oversized_count] = node
                 oversized_count += 1
@@ -154,13 +154,13 @@ def fill(islands, graph, weights, limits, packing, out):
 
 def packet_inputs(nodes, ptr, idx, where, packet, index_in_packet, constant_slot, slot, refs, constants):
     """Write the inputs of a packet's `nodes` into `refs`, as slots of the packet, and the constants of the packet into
-    `constants`. Returns how many constants there are.
+    `constants`. Return the number of constants.
 
     A constant of a packet is an input that the packet does not compute. It is written as `-k - 1` if it is constant `k`
     of the graph, and as a position otherwise. The slots of a packet number its constants first, then its nodes.
     `constant_slot` (by constant of the graph) and `slot` (by position) are scratch; they are all -1 before and after.
     """
-    inside = 1 << 30  # stands, in the slots of nodes, for the number of constants, which is not known yet
+    inside = 1 << 30  # replaced by the number of constants at the end, when this number is known
     filled = known = 0
     for node in nodes:
         for edge in range(ptr[node], ptr[node + 1]):

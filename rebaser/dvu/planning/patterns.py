@@ -21,10 +21,10 @@ from rebaser_core.state.templates import Template
 Ints: TypeAlias = npt.NDArray[np.int32]
 Longs: TypeAlias = npt.NDArray[np.int64]
 
-# Maximum inputs of a value; each value that a pattern matches counts as one. No setting changes this limit, because all
-# servers must agree on it.
+# The maximum number of inputs of a value; each value that a pattern matches counts as one. No setting changes this
+# limit, because all servers must have the same.
 MAX_INPUTS = DEFAULT_LIMITS.max_inputs
-MAX_ALL = 50_000_000  # maximum total inputs of all values of an update; each takes 30 bytes of memory
+MAX_ALL = 50_000_000  # maximum number of inputs of all values of an update; each takes 30 bytes of memory
 _INPUTS_PER_ID = 3  # an input that is sent with its id counts as three inputs without ids
 
 
@@ -40,8 +40,8 @@ class Expansion:
     `-k - 1` for `widened[k]`. A widened template has one input for each matched value. The widened template of a
     definition that calls `by_id` calls `object` instead, and names its inputs by their ids.
 
-    `faults` maps the index of a derived row to the code and message of its fault. It has the rows that have too many
-    inputs, or whose input ids are too large; their input counts are 0.
+    `faults` maps the index of a derived row to the code and message of its fault. A row has a fault if it has too many
+    inputs, or if the ids of its inputs are too large. Its input count is then 0.
     """
 
     pattern_of: Ints
@@ -55,8 +55,8 @@ class Expansion:
 
 
 def input_counts(columns: Columns, rows: Ints, loops: Any) -> tuple[Longs, Ints]:
-    """Return two numbers for each of the derived `rows`: its inputs, each value that a pattern matches counted as one;
-    and the patterns that its definition names. `columns` must have patterns."""
+    """Return two numbers for each of the derived `rows`: the number of its inputs, where each value that a pattern
+    matches counts as one; and the number of patterns in its definition. `columns` must have patterns."""
     assert columns.patterns is not None  # noqa: S101 - the caller has checked it
     links = columns.patterns.links()
     counts, patterns = np.empty(len(rows), np.int64), np.empty(len(rows), np.int32)
@@ -83,7 +83,8 @@ def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
     total = int(counts.sum()) + _INPUTS_PER_ID * int(counts[by_id].sum())
     if total > MAX_ALL:
         raise DvuError(
-            f"the update needs room for {total} inputs, counting all that patterns match; there is room for {MAX_ALL}",
+            f"the update has {total} inputs, counting all values that patterns match, but {MAX_ALL} are allowed: use"
+            " patterns that match fewer values",
             code="too_large",
         )
     template, begin = columns.template[rows], np.zeros(len(size), np.int64)
@@ -110,7 +111,7 @@ def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
 
 
 def _by_id(columns: Columns, rows: Ints, patterned: Longs) -> Longs:
-    """Return the indexes among `patterned` (indexes into `rows`) whose definitions call `by_id`."""
+    """Return those of `patterned`, which are indexes into `rows`, whose definitions call the function `by_id`."""
     if BY_ID not in columns.templates.functions:
         return patterned[:0]
     template = columns.template[rows[patterned]]
@@ -153,14 +154,14 @@ def _input_rows(row: int, expansion: Expansion) -> list[int]:
 def _widened_templates(
     columns: Columns, template: Ints, pattern_counts: Ints, positions: Longs, sizes: Longs
 ) -> tuple[Ints, list[Template]]:
-    """Make the templates of definitions that have patterns: an input that is a pattern becomes as many inputs as the
-    values that it matches. Returns a code for each definition, and the list of these widened templates; the code
-    `-k - 1` stands for the element `k` of the list.
+    """Make the widened templates of definitions that have patterns: each pattern becomes one input for each value that
+    it matches. Return a code for each definition, and the list of widened templates; the code `-k - 1` stands for
+    element `k` of the list.
 
-    For each definition, `template` is the index of its template, and `pattern_counts` the number of its patterns. For
-    each pattern, `positions` is its position among the inputs of its definition, and `sizes` how many values it
-    matches; the patterns of the first definition come first, then those of the second, and so on. Definitions that have
-    the same template, positions and sizes share a widened template.
+    For each definition, `template` has the index of its template, and `pattern_counts` the number of its patterns. For
+    each pattern, `positions` has its position among the inputs of its definition, and `sizes` the number of values that
+    it matches. The patterns of the first definition come first, then those of the second, and so on. Definitions that
+    have the same template, positions and sizes share a widened template.
     """
     starts = np.cumsum(pattern_counts) - pattern_counts
     codes, widened = np.empty_like(template), list[Template]()
@@ -179,11 +180,11 @@ def _widened_templates(
 
 
 def _distinct(first: Ints, others: Iterable[Longs]) -> tuple[Longs, Longs]:
-    """Find the distinct rows of a table whose columns are `first` and `others`. Returns the index of one example of
-    each distinct row and, for each row of the table, the number of the distinct row that it equals."""
+    """Find the distinct rows of a table whose columns are `first` and `others`. Return the index of one example of each
+    distinct row and, for each row of the table, the number of the distinct row that it equals."""
     code = first.astype(np.int64)
     for column in others:
-        if (column != column[0]).any():  # skip columns that have the same number in all rows, which most have
+        if (column != column[0]).any():  # most columns have the same number in all rows, and distinguish nothing
             code = np.unique(code * (column.max() + 1) + column, return_inverse=True)[1]
     _, examples, which = np.unique(code, return_index=True, return_inverse=True)
     return examples, which

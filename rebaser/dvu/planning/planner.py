@@ -14,7 +14,8 @@ from rebaser_core.thresholds import Thresholds
 def plan(
     view: View, limits: Thresholds | None = None, functions: FunctionRegistry | None = None
 ) -> PacketPlan | FullGraphPlan:
-    """Plan the update that is due for `view`. The view must stay open until the plan is done. Raises `DvuError`."""
+    """Plan the update that is due for `view`, which must stay open until the plan is carried out. Raises `DvuError` if
+    the affected values have too many inputs."""
     limits = limits or thresholds.now
     functions = functions or registry()
     columns = view.columns
@@ -23,10 +24,10 @@ def plan(
         return PacketPlan(view, limits, functions)
     roots = subgraph.root_rows(view)
     graph = layout.cached_layout(columns)
-    # Building a layout costs more than using one, so it pays off only for a larger share of the graph. The search stops
-    # once it exceeds that share, so detecting a large update costs no more than searching a small one. With a cached
-    # layout, `plan_full_graph` counts the reached values faster than the search does, and decides by that count. So the
-    # search stops at half the share from which a full plan is made.
+    # A full plan pays off if the update affects a large share of the graph, and the share must be larger if the layout
+    # has to be built first. The search stops when it has found more values than that share, so it takes no longer for a
+    # large update than for a small one. With a cached layout, `plan_full_graph` counts the affected values faster than
+    # this search, and decides by its own count. So the search then stops at half the share.
     divisor = limits.layout_reach_divisor if graph is None else 2 * limits.full_plan_reach_divisor
     reached = subgraph.reach(view, roots, limits, columns.size // divisor)
     min_inputs = limits.full_plan_min_reached_inputs(columns.refs_used)

@@ -1,8 +1,8 @@
-"""Finds the subgraph that the roots of an update reach, and sorts it topologically.
+"""Finds the subgraph of the values that depend on the roots of an update, and sorts it topologically.
 
 Invariant: the cost grows with the affected values and their edges, not with the size of the change set. (Some arrays
-have an item for each row of the change set, but unused items are never read or written.) No function recurses, so a
-chain of a million values costs no more than a flat graph.
+have an item for each row of the change set, but unused items are never read or written.) No function is recursive, so a
+chain of a million values takes no longer than a flat graph.
 """
 
 from dataclasses import dataclass
@@ -38,8 +38,8 @@ class Subgraph:
     `sidx[sptr[i]:sptr[i + 1]]`.
 
     `dirty[i]` is 1 if the value must be computed even if no input changes: it is a root, one of its inputs is a root,
-    or a recompute asks for it. `order` lists all positions outside cycles, inputs before dependents, level by level.
-    `cycles` lists the members of each cycle.
+    or a recompute of it was requested. `order` lists all positions outside cycles, inputs before dependents, level by
+    level. `cycles` lists the members of each cycle.
 
     `template[i]` is an index into the templates of the change set, or `-k - 1` for `widened[k]`. `faults` maps a
     position whose patterns match too much to the code and message of its fault; the position has no inputs here.
@@ -61,11 +61,11 @@ class Subgraph:
 
 @dataclass(slots=True)
 class Reached:
-    """The derived rows that an update may change: derived roots, rows that a recompute asks for, and all rows that
-    depend on either, or on other roots.
+    """The derived rows that an update may change: derived roots, rows to recompute, and all rows that depend on a root
+    or on a row to recompute.
 
-    The first `direct` of `rows` are roots, depend directly on a root, or are rows that a recompute asks for. `mark` is
-    by row: 1 for each of `rows`.
+    The first `direct` of `rows` are roots, direct dependents of roots, or rows to recompute. `mark` has an item for
+    each row of the change set, which is 1 for each of `rows`.
     """
 
     rows: Ints
@@ -74,10 +74,10 @@ class Reached:
 
 
 def refresh_indexes(columns: Columns) -> None:
-    """Bring the edges and pattern links of `columns`, which planning follows, up to date.
+    """Bring the indexes of `columns` up to date: the edges and the pattern links, which planning follows.
 
-    Only one thread at a time may change these indexes. `update` calls this under a lock first, so the calls in `plan`
-    and `build_subgraph` find nothing to do.
+    Only one thread at a time may change these indexes. `update` calls this function first, under a lock, so the calls
+    in `plan` and `build_subgraph` have nothing to do.
     """
     columns.compact()
     if columns.patterns:
@@ -85,8 +85,8 @@ def refresh_indexes(columns: Columns) -> None:
 
 
 def root_rows(view: View) -> Ints:
-    """Return the rows of the roots of `view` (a removed root may have no row), followed by the rows of the patterns
-    that match the ids of removed roots."""
+    """Return the rows of the roots of `view`, followed by the rows of the patterns that match the ids of removed roots.
+    A removed root may have no row."""
     roots, columns = view.roots, view.columns
     index, globs = columns.index, columns.patterns
     rows = np.fromiter(map(index.get, roots, repeat(-1)), np.int32, len(roots))
@@ -131,11 +131,10 @@ def expand_patterns(columns: Columns, rows: Ints, interpreted_max: int) -> patte
 
 
 def build_subgraph(view: View, limits: Thresholds, reached: Reached | None = None) -> Subgraph:
-    """Return the subgraph of all derived values that are, or depend on, a root of `view` or a value that a recompute
-    asks for.
+    """Return the subgraph of all derived values that the update of `view` may change; see `Reached`.
 
     `reached` is the result of `reach`, if the caller has it already. Raises `DvuError` if the values have too many
-    inputs together once patterns are replaced by the values that they match.
+    inputs together after patterns are replaced by the values that they match.
     """
     columns = view.columns
     if reached is None:
@@ -186,7 +185,7 @@ def local_edges(
 
 
 def reach(view: View, roots: Ints, limits: Thresholds, max_rows: int | None = None) -> Reached | None:
-    """Find the derived rows that are or depend on `roots` or rows that a recompute asks for. Returns None if there are
+    """Return the derived rows that the update may change because of `roots` or a requested recompute; None if there are
     more than `max_rows`."""
     columns = view.columns
     edges, count, interpreted_max = columns.edges, columns.count, limits.interpreted_max
@@ -204,8 +203,8 @@ def reach(view: View, roots: Ints, limits: Thresholds, max_rows: int | None = No
     out = np.empty(count, np.int32)
     out[: len(recomputed)] = recomputed
     starts = len(roots) + len(recomputed)
-    # Each attempt is a pair: the `size` for `loops_for`, and the maximum number of rows. If the search may stay small,
-    # the first attempt uses interpreted loops.
+    # Each attempt is a pair: the `size` for `loops_for`, and the maximum number of rows. If there are few rows to start
+    # from, the first attempt uses interpreted loops and gives up when it finds too many rows for them.
     attempts = []
     if starts <= interpreted_max:
         attempts.append((starts, min(interpreted_max, max_rows)))
@@ -222,7 +221,7 @@ def reach(view: View, roots: Ints, limits: Thresholds, max_rows: int | None = No
 
 def _topological_order(loops: Any, sptr: Ints, sidx: Ints, waiting: Ints) -> tuple[Ints, list[list[int]]]:
     """Return the positions outside cycles in topological order, level by level; and the members of each cycle.
-    `waiting` is the number of inputs of each position that are positions; this function reduces it."""
+    `waiting` is the number of inputs of each position that are not constants; this function changes it."""
     count = len(waiting)
     order = np.empty(count, np.int32)
     ready = np.flatnonzero(waiting == 0)
@@ -295,10 +294,11 @@ def _pop_component(path: list[int], on_path: set[int], first: int) -> list[int]:
 
 
 def islands(graph: Subgraph, order: Ints, interpreted_max: int) -> tuple[Ints, Ints]:
-    """Divide `order` into islands, which have no edges between them. Returns the positions of all islands, one island
-    after another, each in the same order as in `order`; and where each island begins, followed by the end of the last.
+    """Divide the positions in `order` into islands, which have no edges between them.
 
-    Members of cycles do not connect islands, because their faults are known already.
+    Return the positions of all islands, one island after another, in the same order as in `order` within each island;
+    and the index at which each island begins, followed by the end of the last island. Members of cycles do not connect
+    islands, because their faults are determined already.
     """
     count = len(graph.rows)
     alive = np.zeros(count, np.uint8)

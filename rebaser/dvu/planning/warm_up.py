@@ -1,4 +1,4 @@
-"""Compiles the code that planning and workers run in compiled form, ahead of its first use.
+"""Compiles the loops of planning, and the code with which workers compute numbers, before their first use.
 
 A server runs `python -m rebaser.dvu.planning.warm_up` as a separate process at low priority.
 """
@@ -19,7 +19,7 @@ from rebaser_core.updates import Derive, Match, Set
 
 
 def warm() -> None:
-    """Run every loop of planning once. This compiles and stores the loops that this machine has not compiled yet."""
+    """Run every loop of planning once. Loops that were never compiled on this machine are compiled and stored."""
     state = ChangeSetState()
     edits = (
         Set("a", 1),

@@ -1,6 +1,6 @@
-"""Runs blocking calls that can be interrupted.
+"""Runs blocking calls in threads, and interrupts them when the caller is cancelled or the time is over.
 
-Invariant: no thread outlives its call. The caller interrupts a blocking call from outside, and then waits for it.
+Invariant: after an interruption, the caller waits until the call has returned. So no thread is left running.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,11 +13,11 @@ _T = TypeVar("_T")
 
 
 class DeadlineExceeded(Exception):  # noqa: N818 - an event; the caller decides whether it is an error
-    """A blocking call was interrupted because its time was over."""
+    """The time for a blocking call was over, and the call was interrupted."""
 
 
 async def run_shielded(call: Callable[[], object]) -> None:
-    """Run `call()`, which blocks briefly, in its own thread, even if this task is cancelled."""
+    """Run `call()`, which must not block for long, in a new thread. Wait for it even if this task is cancelled."""
     with anyio.CancelScope(shield=True):
         await to_thread.run_sync(call, limiter=anyio.CapacityLimiter(1))
 
@@ -30,11 +30,11 @@ async def run_interruptible(
     stop: anyio.Event | None = None,
     limiter: anyio.CapacityLimiter | None = None,
 ) -> _T:
-    """Run `call()` in a thread. Never returns before the call does.
+    """Return the result of `call()`, which runs in a thread. Never return before the call does.
 
-    `interrupt(returned)` is called once `stop` is set, `seconds` have passed, or this task is cancelled. It must make
+    When `stop` is set, `seconds` have passed, or this task is cancelled, `interrupt(returned)` is called. It must make
     the call return soon; the event `returned` is set when the call has returned. Raises the exception of `call`, or
-    `DeadlineExceeded` if `call` raises after `seconds`.
+    `DeadlineExceeded` if `call` raises an exception after `seconds` have passed.
     """
     returned = anyio.Event()
     stopped = stop or anyio.Event()

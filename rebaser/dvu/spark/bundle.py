@@ -1,9 +1,10 @@
 """Packs the code that the workers of a remote Spark need: the evaluator and the plug-ins of this server.
 
-The archive is an artifact of the session: Spark copies it to every executor, including those that start later. So
+The archive is an artifact of the Spark session: Spark copies it to every executor, including those that start later. So
 Rebaser need not be installed on executors, and servers of two releases can share a cluster. Packages with native code
-cannot be sent and must be installed on executors (see `requirements`). Invariant: the name of the archive is the hash
-of its contents, and equal sources make equal archives.
+cannot be sent and must be installed on executors (see `requirements`).
+
+Invariant: the name of the archive contains the hash of its contents, and equal sources make equal archives.
 """
 
 import hashlib
@@ -31,10 +32,10 @@ _FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Bundle:
-    """An archive of code for workers: its file `name`, and its bytes `data`.
+    """An archive of code for workers. `name` is its file name, and `data` are its bytes.
 
-    `modules` are the top-level packages and modules in it. `sent` are the distributions of the plug-ins in it,
-    `not_sent` those of plug-ins with native code, which are not in it.
+    `modules` are the top-level packages and modules in the archive. `sent` are the distributions of the plug-ins in the
+    archive. `not_sent` are the distributions of the plug-ins that are not in it, because they have native code.
     """
 
     name: str
@@ -44,14 +45,14 @@ class Bundle:
     not_sent: tuple[importlib.metadata.Distribution, ...]
 
     def map_function(self) -> Callable[[Iterable[Any]], Iterator[Any]]:
-        """Return the function `evaluate_batches` of the code in the bundle, for a session that has received
-        the bundle."""
+        """Return a function for `mapInArrow` that loads the code in the bundle and calls its `evaluate_batches`. The
+        session must have received the bundle."""
         return _map_function(self.name, identity(), self.modules)
 
 
 @cache
 def bundle() -> Bundle:
-    """Return the bundle of this process: all code that workers need and that can be sent."""
+    """Return the bundle of this process, with all the code that workers need and that can be sent."""
     files = {f"rebaser/{Path(rebaser.__file__).name}": Path(rebaser.__file__).read_bytes()}
     files |= _tree(Path(rebaser.__file__).parent / "dvu", "rebaser/dvu")
     files |= _tree(Path(rebaser_core.__file__).parent, "rebaser_core")
@@ -71,8 +72,7 @@ def bundle() -> Bundle:
 
 
 def _plugin_files(entry: importlib.metadata.EntryPoint) -> dict[str, bytes]:
-    """Return the files of a plug-in by path, with the part of its distribution's metadata that registers it as a
-    plug-in."""
+    """Return the contents of the files of a plug-in, by path. They include the metadata that register the plug-in."""
     files: dict[str, bytes] = {}
     top = sys.modules[entry.module.partition(".")[0]]
     if entry.dist:
@@ -114,20 +114,20 @@ def _archive(files: dict[str, bytes]) -> bytes:
 
 
 def _map_function(name: str, wanted: str, modules: frozenset[str]) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Create the function that workers run. It works on workers that lack Rebaser, because a function that is defined
-    inside another function is pickled by value.
+    """Return the function that workers run. Workers need not have Rebaser, because a function that is defined inside
+    another function is pickled by value.
 
-    The function unpacks the archive once per machine and user, into a folder that is kept, so that Python and Numba
-    find the files that they compiled before.
+    The function unpacks the archive once per machine and user. The folder is kept, so that Python and Numba find the
+    files that they compiled earlier.
     """
 
     def loaded() -> bool:
-        """Return whether this worker has this code already: unpacked on its path, or loaded by Spark's daemon."""
+        """Return whether this worker already has the code: in a folder on its path, or loaded by Spark's daemon."""
         if any(Path(path).name == Path(name).stem for path in sys.path):
             return True
         try:
             return bool(sys.modules["rebaser.dvu.functions.registry"].identity() == wanted)
-        except Exception:  # noqa: BLE001 - our code is not loaded, or is of another release
+        except Exception:  # noqa: BLE001 - Rebaser is not loaded, or is of another release
             return False
 
     def unpacked(archive: Path, root: Path) -> str:
@@ -141,7 +141,7 @@ def _map_function(name: str, wanted: str, modules: frozenset[str]) -> Callable[[
                 Path(fresh).rename(target)
             except OSError:
                 shutil.rmtree(fresh, ignore_errors=True)
-                if not target.is_dir():  # if it is, another worker was faster
+                if not target.is_dir():  # otherwise, another worker has just unpacked the archive
                     raise
         return str(target)
 
@@ -155,7 +155,7 @@ def _map_function(name: str, wanted: str, modules: frozenset[str]) -> Callable[[
             try:
                 caches = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
                 folder = unpacked(archive, Path(caches, "rebaser"))
-            except (OSError, RuntimeError):  # no home folder, or a read-only one: use the folder of the executor
+            except (OSError, RuntimeError):  # there is no home folder, or it is read-only: use that of the executor
                 folder = unpacked(archive, archive.parent)
             sys.path.insert(0, folder)
         from rebaser.dvu.worker.evaluate import evaluate_batches  # noqa: PLC0415 - from the archive

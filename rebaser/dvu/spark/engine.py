@@ -1,12 +1,12 @@
-"""The engine of a process: computes packets on Spark for all change sets.
+"""Computes packets on Spark for all change sets of a process.
 
 Invariant: every call of `evaluate` ends with results, a `DvuError` or a cancellation.
 
 Small calls that are ready at the same time share a job; a large call has a job of its own (see `scheduler`). An
-embedded Spark has task slots for all jobs that run at once. A job of several callers that fails or takes too long is
-split. So a bad packet makes only its own call fail, and a slow packet delays the other callers only once. If a worker
-dies, its job is repeated with plug-ins in child processes. If a plug-in ends its child process, only the value that
-called it fails.
+embedded Spark has task slots for all jobs that run at once. If a job of several callers fails or takes too long, it is
+split and repeated. So a bad packet makes only its own call fail, and a slow packet delays the other callers only once.
+If a worker dies, its job is repeated with plug-ins in child processes. If a plug-in then ends its child process, only
+the value that called the plug-in fails.
 """
 
 import math
@@ -34,7 +34,7 @@ from rebaser_core.errors import DvuError, RebaserError
 __all__ = ["Engine", "EngineSettings"]
 _log = structlog.get_logger(__name__)
 
-_GRACE = 5.0  # seconds that an interrupted job has before its connection is closed
+_GRACE = 5.0  # seconds within which an interrupted job has to end before its connection is closed
 _INTERRUPT_AGAIN = 0.5  # seconds between attempts to interrupt a job
 _POLL_EVERY = 1.0  # seconds between checks of the progress of long jobs
 _SHARED, _SHARED_EACH = 5.0, 0.05  # a shared job is split after `_SHARED` seconds plus `_SHARED_EACH` for each caller
@@ -43,28 +43,28 @@ _SHARED, _SHARED_EACH = 5.0, 0.05  # a shared job is split after `_SHARED` secon
 class Engine:
     """Computes packets on one Spark for all change sets of a process. Use it as `async with Engine(remote) as engine`.
 
-    `remote` is `local[*]` or the like for an embedded Spark, or `sc://host:port` for a remote one. Entering the context
-    raises `ConfigError` if there is no usable Java, or if the URL is invalid. It does not wait for Spark, which starts
-    in the background. Leaving the context ends the session, and stops an embedded Spark.
+    `remote` is a master such as `local[*]` for an embedded Spark, or `sc://host:port` for a remote one. Entering the
+    context raises `ConfigError` if there is no usable Java, or if the URL is invalid. It does not wait for Spark, which
+    starts in the background. Leaving the context ends the session, and stops an embedded Spark.
     """
 
     def __init__(self, remote: str = "local[*]", settings: EngineSettings | None = None) -> None:
         self._settings = settings or EngineSettings()
         self._sessions = SessionManager(remote, self._settings, self._spark_down)
         self._scheduler = JobScheduler()
-        self._changed = anyio.Event()  # a call was queued, or a job has ended
+        self._changed = anyio.Event()  # set when a call is queued, and when a job ends
         self._closing = False
         self._running: dict[str, tuple[ActiveSession, Job]] = {}  # by tag
         self._tasks: TaskGroup
 
     @property
     def ready(self) -> anyio.Event:
-        """Set once the first job has succeeded."""
+        """An event that is set once the first job has succeeded."""
         return self._sessions.ready
 
     @property
     def state(self) -> str:
-        """The state of Spark, for people: starting, ready, restarting, stopped, or down with the reason."""
+        """The state of Spark as shown to people: starting, ready, restarting, stopped, or down with the reason."""
         return self._sessions.state
 
     @property
@@ -74,7 +74,7 @@ class Engine:
 
     @property
     def load(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The numbers of calls that wait for a job, and of running jobs: small ones, and large ones."""
+        """Two pairs, (small, large): the numbers of calls that wait for a job, and the numbers of running jobs."""
         return self._scheduler.waiting, self._scheduler.running
 
     async def __aenter__(self) -> Self:
@@ -110,10 +110,11 @@ class Engine:
     ) -> list[list[Encoded]]:
         """Return the results of each packet, in the order of the packets.
 
-        `arrived` is called with the number of packets that have results, and the number of nodes visited in the others,
-        computed or not. `timeout` (seconds; default: a setting) bounds a job, but not the wait for the start of Spark;
-        to stop waiting, cancel the call. Raises `DvuError` if Spark is not available, if the job failed or took too
-        long, or if the workers run other code.
+        `arrived` is called with the number of packets that have results, and the number of nodes that workers have
+        visited in the other packets, whether they computed the nodes or not. `timeout` (seconds; default:
+        `EngineSettings.job_timeout`) bounds a job, but not the wait for the start of Spark; to stop waiting, cancel the
+        call. Raises `DvuError` if Spark is not available, if the job failed or took too long, or if the workers run
+        other code.
         """
         results: list[list[Encoded]] = []
         for part in _shares(packets, self._settings.job_bytes):
@@ -136,17 +137,17 @@ class Engine:
         return results
 
     async def available(self) -> None:
-        """Wait while Spark starts. Raises `DvuError` if Spark is not available after that."""
+        """Wait while Spark starts for the first time. Raises `DvuError` if Spark is not available after that."""
         if self.state == "starting":
             await self.ready.wait()
         if self.state != "ready":
             raise DvuError(f"Spark is not available: {self.state}", code="spark_down")
 
     async def share(self, structure: Structure) -> str | None:
-        """Put `structure` where the workers can find it.
+        """Store `structure` in a place from which workers can read it.
 
-        Returns "" if that place is the folder of an embedded Spark's workers, otherwise the URL of the blob store; None
-        if there is neither, or if the store refuses the structure.
+        Return "" if that is the folder that an embedded Spark's workers use, and the URL if it is the blob store.
+        Return None if there is neither, or if the blob store refuses the structure.
         """
         folder, blobs = self._sessions.structures, self._settings.blobs
         if folder is not None:
@@ -190,7 +191,7 @@ class Engine:
                 await self._changed.wait()
 
     async def _run_to_end(self, active: ActiveSession, job: Job) -> None:
-        """Run a job, and always clean up after it."""
+        """Run a job, and clean up after it even if that fails."""
         self._running[job.tag] = active, job
         try:
             await self._run(active, job)
@@ -211,13 +212,13 @@ class Engine:
             self._changed.set()
             for call in job.calls:
                 if call.job is job:
-                    call.job = None  # breaks a reference cycle, which would keep the results until garbage is collected
+                    call.job = None  # breaks a reference cycle, so that the results are freed at once
                     if not call.done.is_set():
                         call.fail(_stopping())
 
     async def _poll_progress(self) -> None:
-        """Report the progress of long jobs to their callers. A shared job is not reported, because it has several
-        callers."""
+        """Report the progress of long jobs to their callers. A job that several calls share is not reported, because
+        its progress cannot be divided among them."""
         while True:
             await anyio.sleep(_POLL_EVERY)
             started_before = anyio.current_time() - _POLL_EVERY
@@ -229,7 +230,7 @@ class Engine:
                         call.report_progress(values)
 
     async def _run(self, active: ActiveSession, job: Job) -> None:
-        """Run a job, and give its callers their results, or an error, or queue them again."""
+        """Run a job. Then give each of its calls the results or an error, or queue it again."""
         packets = [packet for call in job.calls for packet in call.packets]
         seconds = min(call.timeout for call in job.calls)
         if len(job.calls) > 1:
@@ -261,15 +262,15 @@ class Engine:
             active.retired.set()
 
     def _task_count(self, job: Job) -> int:
-        """Return the number of Spark tasks for `job`. A large job has a task for each packet, within the limits of
-        settings and scheduler. A small job has one task, because another task would cost 30 to 45 ms, more than it
+        """Return the number of Spark tasks for `job`. A large job has a task for each packet, up to the limits of the
+        settings and the scheduler. A small job has one task: another task takes 30 to 45 ms, which is more than it
         saves."""
         if not job.large:
             return 1
         return min(self._settings.parallelism, self._scheduler.large_job_tasks, len(job.calls[0].packets))
 
     def _handle_failure(self, active: ActiveSession, job: Job, error: DvuError) -> None:
-        """Fail the callers of `job`, or queue them again if that may help."""
+        """Let the calls of `job` fail with `error`, or queue them again if another job may succeed."""
         if job.stop.is_set():
             return  # the job was interrupted because no caller waits for it any more
         _log.warning("dvu_job_failed", labels=_labels(job), callers=len(job.calls), reason=error.message)
@@ -279,7 +280,7 @@ class Engine:
             active.mark_lost()
         calls = [call for call in job.calls if not call.abandoned]
         if isinstance(error, WorkerDied) and not job.calls[0].isolate:
-            for call in calls:  # a repeat in child processes shows which plug-in ends its process
+            for call in calls:  # in the repeated job, only the child process of the plug-in at fault ends
                 call.isolate = True
             self._scheduler.split(calls, 1)
             return
@@ -290,14 +291,14 @@ class Engine:
             return
         if single:
             job.calls[0].retried = True
-        # Halving finds a bad packet in a few jobs. If a failed job costs a session or the whole timeout, each call gets
-        # its own job instead.
+        # Halving finds a bad packet in a few jobs. If each failed job takes a session or the whole timeout, every call
+        # gets a job of its own instead.
         late = any(anyio.current_time() - job.started_at >= call.timeout for call in calls)
         self._scheduler.split(calls, len(calls) if session_lost or late else 2)
 
     async def _interrupt(self, active: ActiveSession, job: Job, returned: anyio.Event) -> None:
-        """Make a job end: ask the server to interrupt it, several times, because it may not have begun; then
-        disconnect."""
+        """Make a job end: ask the server to interrupt it, repeatedly, because it may not have begun; if that does not
+        help, disconnect."""
         with anyio.move_on_after(_GRACE):
             while not returned.is_set():
                 try:
@@ -327,7 +328,7 @@ def _stopping() -> DvuError:
 
 
 def _shares(packets: Sequence[bytes], max_bytes: int) -> list[list[bytes]]:
-    """Divide `packets`, in order, into parts of at most `max_bytes`. A larger packet is a part of its own."""
+    """Divide `packets`, in order, into parts of at most `max_bytes` bytes. A larger packet is a part by itself."""
     parts: list[list[bytes]] = []
     room = -1
     for packet in packets:

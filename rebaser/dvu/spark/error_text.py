@@ -1,4 +1,4 @@
-"""Extracts the reason from error texts of Python, Java and gRPC.
+"""Extracts the reason for an error from the error texts of Python, Java and gRPC.
 
 Invariant: a reason is one line of bounded length, and never empty.
 """
@@ -27,6 +27,7 @@ def reason(error: BaseException) -> str:
 
 
 def traceback_error(text: str) -> tuple[str, str]:
-    """Name and message of the exception at the end of the Python traceback in `text`; both empty if it has none."""
+    """Return the name and the message of the exception at the end of the Python traceback in `text`. Both are empty if
+    `text` contains no traceback."""
     match = _RAISED.search(text.rpartition(_TRACEBACK)[2]) if _TRACEBACK in text else None
     return (match[1][:_MAX_CHARS], (match[2] or "")[:_MAX_CHARS]) if match else ("", "")

@@ -1,7 +1,7 @@
 """Finds all third-party packages that the workers of a remote Spark lack.
 
-Invariant: the function that probes a worker needs only Python on the machine of the worker, without packages or code of
-Rebaser.
+Invariant: the function that probes a worker uses only Python's standard library, because the worker may have neither
+Rebaser nor the packages.
 """
 
 import importlib.metadata
@@ -15,23 +15,24 @@ from packaging.requirements import Requirement
 from rebaser.dvu.spark.bundle import Bundle
 
 REQUIRED_PACKAGES = ("cbor2", "cel-expr-python", "numpy", "protobuf", "pyarrow", "structlog")
-OPTIONAL_PACKAGES = ("numba",)  # for compiled code; results are the same without it
-STORE_PACKAGES = ("obstore",)  # for a blob store that workers read
+OPTIONAL_PACKAGES = ("numba",)  # packages for compiled code; without them, results are the same
+STORE_PACKAGES = ("obstore",)  # packages with which workers read a blob store
 INSTALL_HINT = "install them for the Python that Spark's workers run (PYSPARK_PYTHON)"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerPackages:
-    """The versions, by name, of the probed packages that one worker has."""
+    """The packages that one worker has: `versions` maps the name of each probed package to its version. `host` is the
+    name of the worker's machine."""
 
     host: str
     versions: Mapping[str, str]
 
 
 def probe(names: Iterable[str]) -> Callable[[int], str]:
-    """Return a function for a worker that looks up the packages `names`; `parse_reply` reads its result.
+    """Return a function that runs on a worker and looks up the packages `names`. `parse_reply` decodes its result.
 
-    The returned function is defined inside this one, so that it is pickled by value.
+    The function is defined inside this one, so that it is pickled by value.
     """
     wanted = list(names)
 
@@ -53,8 +54,8 @@ def parse_reply(text: str) -> WorkerPackages:
 
 
 def required(*, store: bool) -> tuple[list[Requirement], list[Requirement]]:
-    """Return two sets of packages for workers: those that Rebaser requires, and those that it uses if they are
-    installed. `store` tells whether the workers read a blob store."""
+    """Return the packages that Rebaser requires on workers, and the packages that it uses there if they are installed.
+    `store` tells whether the workers read a blob store."""
     declared = importlib.metadata.requires("rebaser")
     ours = {requirement.name: requirement for requirement in _applicable(declared, ("", "blobs", "server"))}
     cel = importlib.metadata.version("cel-expr-python")
@@ -67,8 +68,8 @@ def required(*, store: bool) -> tuple[list[Requirement], list[Requirement]]:
 
 
 def plugin_requirements(bundle: Bundle) -> list[Requirement]:
-    """Return the packages that plug-ins require on workers: plug-ins that the bundle lacks, and the requirements of
-    each plug-in."""
+    """Return the packages that workers need for plug-ins: the plug-ins that are not in the bundle, and the requirements
+    of each plug-in."""
     requirements = [Requirement(f"{plugin.name}=={plugin.version}") for plugin in bundle.not_sent]
     for plugin in (*bundle.sent, *bundle.not_sent):
         requirements += (declared for declared in _applicable(plugin.requires) if declared.name != "rebaser")
@@ -76,7 +77,7 @@ def plugin_requirements(bundle: Bundle) -> list[Requirement]:
 
 
 def missing(workers: Iterable[WorkerPackages], requirements: Iterable[Requirement]) -> str:
-    """Return one line that names, by host, the packages that are missing or of another version; empty if there are
+    """Return one line that names the packages that are missing or have a wrong version, by host; empty if there are
     none."""
     hosts: dict[str, set[str]] = {}
     for worker in workers:
@@ -90,11 +91,11 @@ def _lack(requirement: Requirement, version: str | None) -> str:
     wanted = f"{requirement.name}{requirement.specifier}"
     if version is None:
         return wanted
-    return "" if requirement.specifier.contains(version, prereleases=True) else f"{wanted} (there is {version})"
+    return "" if requirement.specifier.contains(version, prereleases=True) else f"{wanted} (installed: {version})"
 
 
 def _applicable(requirements: Iterable[str] | None, extras: Sequence[str] = ("",)) -> list[Requirement]:
-    """Return the members of `requirements` whose marker holds for this Python and one of `extras`."""
+    """Return the parsed `requirements` whose environment marker is true for this Python and one of `extras`."""
     parsed = [Requirement(text) for text in requirements or ()]
     return [
         requirement

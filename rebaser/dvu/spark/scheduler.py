@@ -1,11 +1,11 @@
 """Decides which calls share the next Spark job, and when it may start. This module has no clock and no I/O.
 
-Invariants: a call that is large, or whose label was slow, never shares a job and never takes the place of a small call.
-While fewer than `MAX_CONCURRENT_JOBS` jobs run, the only running jobs for which a small job waits are small jobs that
-are not slow yet. Calls of a split job never share a job with other calls again. Large jobs leave one of Spark's task
-slots to small jobs, if there are at least two slots.
+Invariants: a call that is large, or whose label was slow, never shares a job and never delays a small call. While fewer
+than `MAX_CONCURRENT_JOBS` jobs run, a small job waits only for running small jobs that are not slow yet. Calls of a
+split job never share a job with other calls again. Large jobs leave one of Spark's task slots to small jobs, if there
+are at least two slots.
 
-A job costs Spark as much as a hundred small calls. So when many calls arrive, those that arrive during a job wait for
+Starting a job takes Spark as long as computing a hundred small calls. So calls that arrive while a job runs wait for
 its end and share the next job: the more calls arrive, the more calls share a job.
 """
 
@@ -23,27 +23,27 @@ from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 
 SLOW_AFTER = 1.0  # seconds; a small job is slow if it takes longer than this plus four times the usual time
-MAX_FAST_JOBS = 2  # small jobs that run at once and are not slow yet
-MAX_LARGE_JOBS = 2  # large jobs that run at once
-MAX_SHARED_BYTES = 4 * 1024 * 1024  # total bytes of the packets that share a job
-BURST_CALLS = 8  # if this many calls wait, or share a job, there is a burst: more calls are expected soon
-SECOND_JOB_CALLS = 128  # if this many calls wait while a burst shares a job, they start a second job
-BURST_PAUSE = 0.02  # a burst is over after this many seconds without a new call; about one turn of the event loop
+MAX_FAST_JOBS = 2  # maximum number of small jobs that run at once and are not slow yet
+MAX_LARGE_JOBS = 2  # maximum number of large jobs that run at once
+MAX_SHARED_BYTES = 4 * 1024 * 1024  # maximum total bytes of the packets that share a job
+BURST_CALLS = 8  # number of calls that wait, or share a job, from which on more calls are expected soon: a burst
+SECOND_JOB_CALLS = 128  # number of calls that start a second job if they wait while a burst shares a job
+BURST_PAUSE = 0.02  # seconds without a new call after which a burst is over: about one iteration of the event loop
 BURST_LINGER = 0.1  # maximum seconds for which the first call of a burst waits for other calls
-MAX_SLOW_LABELS = 10_000  # labels that are remembered as slow
+MAX_SLOW_LABELS = 10_000  # maximum number of labels that are remembered as slow
 
 
 @dataclass(slots=True, eq=False)
 class EvaluateCall:
-    """The packets of one call of `Engine.evaluate`, and their results once they exist. Times are seconds of a monotonic
-    clock."""
+    """The packets of one call of `Engine.evaluate`, and their results once they exist. `timeout` is in seconds,
+    `queued_at` in seconds on a monotonic clock."""
 
     packets: Sequence[bytes]
     label: str
     timeout: float
     queued_at: float
     done: anyio.Event = field(default_factory=anyio.Event)
-    report_progress: Callable[[int], None] | None = None  # gets the number of visited nodes if no call shares the job
+    report_progress: Callable[[int], None] | None = None  # called with the number of visited nodes
     results: list[list[Encoded]] = field(default_factory=list)
     error: DvuError | None = None
     job: "Job | None" = None
@@ -52,21 +52,21 @@ class EvaluateCall:
     isolate: bool = False  # whether plug-ins are called in child processes, because a worker died during its job
     abandoned: bool = False
     large: bool = False
-    size: int = field(init=False)  # bytes
+    size: int = field(init=False)  # total bytes of the packets
 
     def __post_init__(self) -> None:
         self.size = sum(map(len, self.packets))
 
     def fail(self, error: DvuError) -> None:
-        """End the call with `error`."""
+        """End this call with `error`."""
         self.error = error
         self.done.set()
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """Calls that share a Spark job. `stop` is set when no caller waits for it any more. `result`: how it ended, as
-    metrics name it."""
+    """One Spark job, and the calls that share it. `stop` is set when no caller waits for the job any more. `result` is
+    how the job ended, as metrics name it."""
 
     calls: list[EvaluateCall]
     tag: str
@@ -77,14 +77,14 @@ class Job:
 
 
 class JobScheduler:
-    """The queued calls and the running jobs. `task_slots` is the number of tasks that Spark runs at once."""
+    """Holds the queued calls and the running jobs. `task_slots` is the number of tasks that Spark runs at once."""
 
     def __init__(self) -> None:
         self.task_slots = MAX_CONCURRENT_JOBS
         self._small: deque[EvaluateCall] = deque()
         self._large: deque[EvaluateCall] = deque()
         self._running: set[Job] = set()
-        self._slow_labels: dict[str, None] = {}  # in the order in which they were found slow
+        self._slow_labels: dict[str, None] = {}  # labels that were slow, the most recent one last
         self._usual_seconds = 0.0  # moving average of the time that small jobs take; it rises on a busy machine
         self._burst_ends_at = -math.inf
         self._share_groups = itertools.count(1)
@@ -98,7 +98,7 @@ class JobScheduler:
         (self._large if call.large else self._small).append(call)
 
     def remove(self, call: EvaluateCall) -> bool:
-        """Remove `call` from the queue. Returns whether it was queued."""
+        """Remove `call` from the queue. Return whether it was in the queue."""
         for queue in (self._small, self._large):
             if call in queue:
                 queue.remove(call)
@@ -107,23 +107,23 @@ class JobScheduler:
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """The number of queued calls: small ones, and large ones."""
+        """The number of small queued calls, and the number of large ones."""
         return len(self._small), len(self._large)
 
     @property
     def running(self) -> tuple[int, int]:
-        """The number of running jobs: small ones, and large ones."""
+        """The number of small running jobs, and the number of large ones."""
         large = sum(job.large for job in self._running)
         return len(self._running) - large, large
 
     def drain(self) -> Iterator[EvaluateCall]:
-        """Remove every queued call, and yield it."""
+        """Remove all calls from the queue, and yield each of them."""
         for queue in (self._small, self._large):
             while queue:
                 yield queue.popleft()
 
     def split(self, calls: Sequence[EvaluateCall], parts: int) -> None:
-        """Queue `calls`, which shared a job, again: ahead of all other calls, and as `parts` jobs."""
+        """Queue `calls`, which shared a job, again: as `parts` jobs, and ahead of all other calls."""
         size = -(-len(calls) // parts)
         for start in reversed(range(0, len(calls), size)):
             group = next(self._share_groups)
@@ -132,7 +132,7 @@ class JobScheduler:
                 (self._large if call.large else self._small).appendleft(call)
 
     def next_job(self, now: float) -> Job | None:
-        """Return a job to start now, which counts as running from now on; None if there is none."""
+        """Return a job to start at the time `now`; None if no job is due. The job counts as running from now on."""
         if len(self._running) >= MAX_CONCURRENT_JOBS:
             return None
         if self._large and sum(job.large for job in self._running) < self._max_large_jobs:
@@ -142,7 +142,7 @@ class JobScheduler:
         return None
 
     def wake_at(self, now: float) -> float:
-        """Return the time at which to call `next_job` again, unless a call arrives or a job ends before."""
+        """Return the time at which to call `next_job` again if no call arrives and no job ends before then."""
         if not self._small or len(self._running) >= MAX_CONCURRENT_JOBS:
             return math.inf
         return self._small_job_due(now)
@@ -159,8 +159,8 @@ class JobScheduler:
     def job_ended(self, job: Job, now: float) -> None:
         """Record that `job` has ended.
 
-        If the job had a single call, the label of this call counts as slow from now on if the job was slow or its
-        results were large; otherwise it no longer counts as slow.
+        If the job had a single call, this decides whether the label of the call counts as slow from now on: it does if
+        the job was slow or its results were large.
         """
         self._running.discard(job)
         seconds, slow_after = now - job.started_at, self._slow_after
@@ -188,10 +188,10 @@ class JobScheduler:
         return [job for job in self._running if not job.large and now - job.started_at < self._slow_after]
 
     def _small_job_due(self, now: float) -> float:
-        """Return the time at which the next small job should start, unless another job ends before; `-inf` means at
+        """Return the time at which the next small job should start if no other job ends before then; `-inf` means at
         once."""
         first, last, waiting = self._small[0], self._small[-1], len(self._small)
-        from_split = first.share_group != 0  # calls of a split job share no job, so they wait for no other calls
+        from_split = first.share_group != 0  # a part of a split job does not wait for other calls to share the job
         fast = self._fast_jobs(now)
 
         # While enough fast jobs run, the next job waits until one of them ends or becomes slow.
@@ -200,7 +200,7 @@ class JobScheduler:
         if len(fast) >= MAX_FAST_JOBS or (beside_burst and not worth_second_job):
             return min(job.started_at for job in fast) + self._slow_after
 
-        # During a burst, calls wait for more calls. Without a burst, or if the job is full already, the job starts at
+        # During a burst, the job waits for more calls. Without a burst, or if enough calls wait already, it starts at
         # once.
         full = waiting >= thresholds.now.shared_job_max_calls
         in_burst = waiting >= BURST_CALLS or now < self._burst_ends_at

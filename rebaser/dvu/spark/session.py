@@ -1,7 +1,7 @@
-"""A Spark Connect session. Its calls block, so they must run in threads, never on the event loop.
+"""Wraps a Spark Connect session. Its methods block, so they must run in threads, never on the event loop.
 
-Invariant: every exception that leaves this module is a `SessionError` (the session or the server is no longer usable)
-or another `DvuError` (only this job failed). Exceptions of PySpark do not leave it.
+Invariant: this module never raises exceptions of PySpark. It raises `SessionError` if the session or the server is no
+longer usable, and another `DvuError` if only the job failed.
 """
 
 import contextlib
@@ -26,28 +26,28 @@ from rebaser_core.errors import ConfigError, DvuError
 _ROWS = pa.schema([("index", pa.int32()), ("packet", pa.binary()), ("folder", pa.string()), ("isolate", pa.bool_())])
 _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
-    # A job has few rows, so generating Java code for it costs more than it saves. The same holds for the text of its
-    # plan, which only a UI shows.
+    # A job has few rows, so generating Java code for it takes longer than it saves. The text of its plan is only for
+    # the Spark UI, and making it takes time too.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "0",
-    # A row is a packet. Some packets are large, but most are small, and a batch for each small packet would cost more
-    # than all other work.
+    # A row is a packet. Most packets are small, so a batch contains many of them: a batch for each packet would take
+    # longer than all other work.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * 1024 * 1024),
 }
-# A fork of this process immediately executes another program. So gRPC need not support forks, or warn on stderr that it
-# cannot. gRPC reads this variable once, when its first channel is opened.
+# When this process forks, the child immediately executes another program, so gRPC need not support forks. Without this
+# setting, gRPC writes warnings about forks to stderr. gRPC reads the variable once, when its first channel is opened.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 _DIED = "Python worker exited unexpectedly"
-_MANY_ROWS = 1000  # an upper bound: more task slots than one server can use
+_MANY_ROWS = 1000  # a number of rows that is larger than the number of task slots that one server can use
 _HOW = "install it for the Python that the workers run (PYSPARK_PYTHON)"
 _OTHER_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH\D*([\d.]+\d)\D+([\d.]+\d)")
 
 
 class SessionError(DvuError):
-    """The session is lost or cannot be opened; another session may work."""
+    """The session is lost or cannot be opened. Another attempt, with a new session, may succeed."""
 
     default_code = "session"
 
@@ -57,19 +57,19 @@ class WorkerDied(DvuError):  # noqa: N818 - an event; the caller decides whether
 
 
 class Session:
-    """A session at `url` (sc://…). It may be used from several threads at once.
+    """A session at the Spark Connect server `url` (sc://…). It may be used from several threads at once.
 
-    `mailboxes` is given if the server is a child of this process. It is a folder for large messages between its workers
-    and this process. If the connection to such a server breaks, its jobs are not resumed. `task_slots` tells how many
-    tasks Spark runs at once, if known."""
+    If the server is a child of this process, `mailboxes` is a folder for large messages between its workers and this
+    process; otherwise, it is None. The jobs of such a server are not resumed if the connection breaks. `task_slots` is
+    the number of tasks that Spark runs at once, if it is known."""
 
     def __init__(self, url: str, *, mailboxes: Path | None = None, task_slots: int | None = None) -> None:
-        """Create the client, without sending anything. Raises `ConfigError` for an invalid URL."""
+        """Create the client, without sending anything. Raises `ConfigError` if the URL is invalid."""
         from pyspark.errors import PySparkException  # noqa: PLC0415 - takes a second; the command line does not need it
         from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
         from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
 
-        # PySpark would also issue a warning for an error that it raises.
+        # Do not show PySpark's warning about failed retries, because PySpark also raises an error.
         warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)
         self._spark_errors: tuple[type[Exception], ...] = (PySparkException, *_grpc_errors())
         self._map_function: Callable[..., Any] | None = None
@@ -83,7 +83,7 @@ class Session:
             raise ConfigError(f"the Spark URL is not valid: {reason(error)}") from None
         # By default, PySpark retries for 10 minutes if the server is dead, so the thread would hang for that time.
         self._spark.client.set_retry_policies([DefaultPolicy(max_retries=3, initial_backoff=50, max_backoff=1000)])
-        if mailboxes is not None:  # a reattachable job makes half a dozen more calls, in further threads
+        if mailboxes is not None:  # a job that can be resumed makes half a dozen additional calls, in other threads
             self._spark.client.disable_reattachable_execute()
 
     @property
@@ -100,14 +100,14 @@ class Session:
                 self._spark.conf.set(name, value)
             if self._slots_known:
                 return
-            # Spark cuts a range into as many partitions as it has task slots.
+            # Spark divides a range into as many partitions as it has task slots.
             parts = self._spark.range(0, _MANY_ROWS).select(spark_partition_id().alias("part")).toArrow()
             self.task_slots, self._slots_known = len(parts.column("part").unique()), True
         except self._spark_errors as error:
             raise SessionError(f"a session with Spark cannot be opened: {reason(error)}") from None
 
     def send_bundle(self, bundle: Bundle) -> None:
-        """Send the code that executors are to run for this session from now on. Raises `SessionError`."""
+        """Send the code that executors run for this session from now on. Raises `SessionError` if that fails."""
         with tempfile.TemporaryDirectory(prefix="rebaser-") as folder:
             path = Path(folder, bundle.name)
             path.write_bytes(bundle.data)
@@ -118,8 +118,8 @@ class Session:
         self._map_function = bundle.map_function()
 
     def call_workers(self, function: Callable[[int], str], *, tasks: int) -> list[str]:
-        """Call `function` in each of `tasks` tasks, without Arrow and without code of Rebaser. Raises the errors of
-        `run`."""
+        """Call `function` in each of `tasks` Spark tasks, and return the results. The workers need neither Arrow nor
+        Rebaser. Raises the errors of `run`."""
         from pyspark.sql.connect.functions import col, udf  # noqa: PLC0415
         from pyspark.sql.types import StringType  # noqa: PLC0415
 
@@ -132,10 +132,11 @@ class Session:
         return replies
 
     def run(self, packets: Sequence[bytes], *, tag: str, tasks: int, isolate: bool = False) -> list[list[Encoded]]:
-        """Compute packets in one job of at most `tasks` tasks. Returns the results of each packet, in order.
+        """Compute `packets` in one Spark job of at most `tasks` tasks. Return the results of each packet, in order.
 
-        If `isolate` is true, plug-ins are called in child processes. Raises `DvuError` if a worker refused or failed,
-        `WorkerDied` if its process ended, `SessionError` if the session is lost.
+        `tag` identifies the job. If `isolate` is true, plug-ins are called in child processes. Raises `DvuError` if a
+        worker refused a packet or failed, `WorkerDied` if the process of a worker ended, and `SessionError` if the
+        session is lost.
         """
         from pyspark.sql.types import (  # noqa: PLC0415
             BinaryType,
@@ -161,7 +162,7 @@ class Session:
                 frame = self._frame(_rows(packets, folder, isolate))
                 if len(packets) > tasks:
                     frame = frame.coalesce(tasks)
-                frame._cached_schema = row_type  # noqa: SLF001 - else PySpark asks the server, for a tenth of the time of a small job
+                frame._cached_schema = row_type  # noqa: SLF001 - saves a request to the server
                 table = frame.mapInArrow(self._map_function or evaluate.evaluate_batches, schema).toArrow()
                 return _results(table, len(packets), folder)
         except self._spark_errors as error:
@@ -174,7 +175,7 @@ class Session:
         return mailbox.visited_nodes(self._mailboxes / tag) if self._mailboxes is not None else 0
 
     def _translate(self, error: Exception) -> DvuError:
-        """Return the error of a job in one line. Its type shows whether the session is lost."""
+        """Return the `DvuError` for an exception of PySpark. Its type shows whether the session is lost."""
         from pyspark.errors import PythonException  # noqa: PLC0415
 
         if isinstance(error, PythonException):
@@ -199,33 +200,33 @@ class Session:
         from pyspark.sql.connect.plan import LocalRelation  # noqa: PLC0415
 
         if rows.nbytes <= thresholds.now.local_relation_max_bytes:
-            # `createDataFrame` does the same, but asks the server for its settings each time.
+            # `createDataFrame` does the same, but requests the settings of the server in each call.
             return DataFrame(LocalRelation(rows), self._spark)
         self.sent_bytes += rows.nbytes
         return self._spark.createDataFrame(rows)
 
     def interrupt(self, tag: str) -> None:
-        """Make the server stop the job with `tag`, so that its `run` raises. Raises `SessionError`."""
+        """Make the server stop the job with `tag`. `run` then raises an error. Raises `SessionError` if that fails."""
         try:
             self._spark.interruptTag(tag)
         except self._spark_errors as error:
             raise SessionError(f"the job cannot be interrupted: {reason(error)}") from None
 
     def disconnect(self) -> None:
-        """Close the connection at once. Every call that waits for the server raises.
+        """Close the connection at once. All calls that wait for the server then raise an error.
 
-        This waits briefly for threads of gRPC, so it must not be called on the event loop.
+        This method waits briefly for threads of gRPC, so it must not be called on the event loop.
         """
         self._spark.client._channel.close()  # noqa: SLF001 - `close()` would wait for the server first
 
     def close(self) -> None:
-        """End the session on the server, and close the connection. A dead server is no error."""
+        """End the session on the server, and close the connection. If the server is dead, no error is raised."""
         with contextlib.suppress(*self._spark_errors):
             self._spark.stop()
 
 
 def _rows(packets: Sequence[bytes], folder: str, isolate: bool = False) -> pa.Table:
-    """Return a row for each packet; null for a packet that is in the mailbox `folder`."""
+    """Return a table with a row for each packet. The packet is null if it was put into the mailbox `folder`."""
     posted = [mailbox.put(folder, f"{index}", packet) for index, packet in enumerate(packets)]
     data = [None if in_mailbox else packet for in_mailbox, packet in zip(posted, packets, strict=True)]
     count = len(packets)
@@ -233,7 +234,7 @@ def _rows(packets: Sequence[bytes], folder: str, isolate: bool = False) -> pa.Ta
 
 
 def _results(table: pa.Table, count: int, folder: str) -> list[list[Encoded]]:
-    """Return the results of each of `count` packets."""
+    """Return the results in `table` for each of `count` packets. A null result is in the mailbox `folder`."""
     results: list[list[Encoded]] = [[] for _ in range(count)]
     for index, result in zip(table.column("index").to_pylist(), table.column("result"), strict=True):
         parts = results[index]

@@ -1,8 +1,8 @@
-"""Keeps a Spark session open: opens it, gives it to callers, and replaces it when it is lost or has received enough
-data.
+"""Keeps a Spark session open: opens it, gives it to callers, and replaces it when it is lost or has received so much
+data that the server should free it.
 
-Invariant: callers get a session only after a job has succeeded on it. A replaced session gets no more jobs, and is
-closed when its running jobs have ended.
+Invariant: callers get a session only after a job has succeeded on it. A session that is replaced gets no more jobs, and
+is closed when its running jobs have ended.
 """
 
 import sys
@@ -36,7 +36,7 @@ from rebaser_core.errors import ConfigError, DvuError, RebaserError
 
 _log = structlog.get_logger(__name__)
 
-_GRACE = 5.0  # seconds within which a server has to end a session
+_GRACE = 5.0  # seconds that a server may take to end a session
 _HINT = "install the plug-in for the Python that Spark's workers run; until then change sets that use it wait"
 _NO_STORE = (
     "let them read the blob store (package obstore, credentials, the folder); until then the structure of a large "
@@ -49,11 +49,12 @@ _RETRY, _RETRY_MAX = 0.5, 30.0  # seconds between attempts to open a session
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """The settings of an `Engine`. Times are seconds, sizes bytes.
+    """The settings of an `Engine`. Times are in seconds, sizes in bytes.
 
     `scratch` is the folder for the files of an embedded Spark (default: the system's temporary folder). `parallelism`
-    is the maximum number of tasks of a job. `blobs` is a store that the workers of a remote Spark can reach too, at
-    `blobs_url`. `jvm` is an embedded Spark that was started before; the engine uses it first.
+    is the maximum number of tasks of a job. `blobs` is the blob store, and `blobs_url` the URL at which the workers of
+    a remote Spark can read it; empty if they cannot. `jvm` is an embedded Spark that was started before the engine; the
+    engine uses it until it ends.
     """
 
     driver_memory: str = "1g"
@@ -70,10 +71,10 @@ class EngineSettings:
 
 @dataclass(slots=True, eq=False)
 class ActiveSession:
-    """A session that callers use or have used, and its jobs."""
+    """A session that callers use or have used. `running_jobs` is the number of its running jobs."""
 
     session: Session
-    retired: anyio.Event = field(default_factory=anyio.Event)  # whether it gets no more jobs
+    retired: anyio.Event = field(default_factory=anyio.Event)  # set once the session gets no more jobs
     job_ended: anyio.Event = field(default_factory=anyio.Event)  # set whenever a job ends
     running_jobs: int = 0
     lost: bool = False
@@ -88,7 +89,7 @@ class SessionManager:
     """Keeps a Spark session open: `run` opens and replaces it, and `session` returns it.
 
     `on_down` is called with the reason whenever a session cannot be opened. `ready` is set once a job has succeeded on
-    the first session. `state` is the state of Spark, for people.
+    the first session. `state` is the state of Spark as shown to people.
     """
 
     def __init__(self, remote: str, settings: EngineSettings, on_down: Callable[[str], None]) -> None:
@@ -107,7 +108,7 @@ class SessionManager:
 
     @property
     def structures(self) -> Path | None:
-        """The folder where the workers of an embedded Spark look for structures."""
+        """The folder from which the workers of an embedded Spark read structures; None if Spark is not embedded."""
         return self._jvm.structures if self._jvm is not None else None
 
     @property
@@ -118,7 +119,7 @@ class SessionManager:
         return self._jvm.url if self._jvm is not None and self.ready.is_set() else ""
 
     async def check(self) -> None:
-        """Raise `ConfigError` if Spark can never be available: no usable Java, no PySpark, or an invalid URL."""
+        """Raise `ConfigError` if Spark can never be available: if Java or PySpark is missing, or the URL is invalid."""
         if find_spec("pyspark") is None:
             raise ConfigError(
                 "PySpark is not installed: pip install 'rebaser[spark]' ('rebaser[spark-client]' for a remote Spark)"
@@ -126,20 +127,20 @@ class SessionManager:
         await to_thread.run_sync(check_java if self._embedded else lambda: Session(self._remote).disconnect())
 
     async def session(self) -> ActiveSession:
-        """Return the session to use now. Waits until there is one."""
+        """Wait until there is a usable session, and return it."""
         while True:
             await self._available.wait()
             if self._active is not None and not self._active.retired.is_set():
                 return self._active
 
     async def run(self) -> None:
-        """Keep a session open until cancelled."""
+        """Keep a session open until cancelled: open it, and replace it once it is retired."""
         backoff, why = Backoff(_RETRY, _RETRY_MAX), "first"
         while True:
             try:
                 active = ActiveSession(await self._open())
-            except Exception as error:  # noqa: BLE001 - requests are applied even without Spark, so try again
-                await anyio.lowlevel.checkpoint_if_cancelled()  # after a cancellation, the state is stopped, not down
+            except Exception as error:  # noqa: BLE001 - the server serves without Spark until an attempt succeeds
+                await anyio.lowlevel.checkpoint_if_cancelled()  # a cancellation is not an outage of Spark
                 reason = self._reason(error)
                 self.state = f"down: {reason}"
                 self._on_down(reason)
@@ -167,10 +168,10 @@ class SessionManager:
 
     async def compile(self) -> None:
         """Compile the kernel and the loops of planning for this machine, unless they are cached. Then load the loops if
-        a graph has been planned without them.
+        a graph was planned without them in the meantime.
 
-        Compiling waits until Spark is up, because it would delay Spark. The workers of a remote Spark compile the
-        kernel when they first need it.
+        Compiling begins only when Spark is ready, because it would delay the start of Spark. For a remote Spark, this
+        method does nothing: its workers compile the kernel when they first need it.
         """
         if not self._embedded:
             return
@@ -185,7 +186,7 @@ class SessionManager:
                 await to_thread.run_sync(loop_loader.load)
 
     async def close(self) -> None:
-        """End the session and the embedded Spark, in bounded time. The caller must shield this call."""
+        """End the session and the embedded Spark, in bounded time. Shield this call from cancellation."""
         self.state = "stopped"
         if self._active is not None:
             await self._end(self._active)
@@ -232,13 +233,13 @@ class SessionManager:
                     _log.warning("dvu_store_not_on_workers", hint=_NO_STORE)
         except BaseException:
             await run_shielded(session.disconnect)
-            if self._jvm is not None:  # the state of this JVM may be corrupt; a new JVM starts clean
+            if self._jvm is not None:  # the next attempt starts a new JVM, because this one may be broken
                 self._jvm.kill()
             raise
         return session
 
     async def _stored(self, structure: Structure) -> bool:
-        """Put `structure` into the blob store that workers can read. Return whether it is stored there."""
+        """Store `structure` in the blob store that workers can read. Return False if that is not possible."""
         if self._settings.blobs is None or not self._settings.blobs_url:
             return False
         try:
@@ -257,15 +258,15 @@ class SessionManager:
     async def _end(self, active: ActiveSession) -> None:
         with anyio.move_on_after(_GRACE):
             await to_thread.run_sync(active.session.close, abandon_on_cancel=True)
-        await run_shielded(active.session.disconnect)  # ends `close` if that still waits for a dead server
+        await run_shielded(active.session.disconnect)  # this also ends `close` if it still waits for a dead server
 
 
 def _prepare_workers(session: Session, tasks: int, *, store: bool) -> None:
-    """Send Rebaser's code and plug-ins to the workers, and check that the workers have the packages that cannot be
-    sent.
+    """Send the code of Rebaser and of its plug-ins to the workers, and check that the workers have the packages that
+    cannot be sent.
 
-    If packages are missing that every update needs, this raises a `DvuError` that names them; missing optional packages
-    are named in a warning.
+    Raises a `DvuError` that names the missing packages if every update needs them. Missing optional packages are only
+    named in a warning.
     """
     session.open()
     code = bundle()
@@ -281,7 +282,7 @@ def _prepare_workers(session: Session, tasks: int, *, store: bool) -> None:
 
 
 def _run_first_job(session: Session, tasks: int) -> None:
-    """Connect, and make every worker load its modules, so that the first caller does not have to wait for that."""
+    """Connect, and run a job that makes every worker load its modules, so that no caller has to wait for that."""
     session.open()
     for result in session.run([_warm_up()] * tasks, tag="rebaser-warm-up", tasks=tasks):
         if Results.decode(result[0], 1).values.tolist() != [3]:
@@ -289,7 +290,7 @@ def _run_first_job(session: Session, tasks: int) -> None:
 
 
 def _warn_of_missing_plugins(session: Session) -> None:
-    """Log each plug-in of this process that workers lack, or have in another release."""
+    """Log a warning for each plug-in of this process that workers lack, or have in another release."""
     for name, function in registry().functions.items():
         if function.fingerprint:
             try:
@@ -301,7 +302,7 @@ def _warn_of_missing_plugins(session: Session) -> None:
 
 
 def _workers_read_store(session: Session, store: str, tasks: int) -> bool:
-    """Return whether workers can read the store at `store`, which holds `_PROBE_STRUCTURE`."""
+    """Return whether workers can read the blob store at the URL `store`, which contains `_PROBE_STRUCTURE`."""
     packet = StructurePacket(
         0, fingerprint.code(), {"sum": ""}, _PROBE_STRUCTURE.address, None, None, Column.from_items([1, 2]), store=store
     )
@@ -310,7 +311,8 @@ def _workers_read_store(session: Session, store: str, tasks: int) -> bool:
 
 
 def _warm_up(plugin: Mapping[str, str] = MappingProxyType({})) -> bytes:
-    """Return a packet that adds 1 and 2, and requires `plugin` (fingerprint by name) to be installed."""
+    """Return a packet that adds 1 and 2. A worker refuses it unless the functions in `plugin` are installed: `plugin`
+    maps their names to their fingerprints."""
     packet = PacketBuilder(0, fingerprint.code(), {"sum": "", **plugin}, [_SUM], [1, 2])
     packet.template, packet.refs, packet.dirty, packet.old = [0], [~0, ~1], bytearray(b"\x01"), [NEVER_COMPUTED]
     return packet.encode()

@@ -1,8 +1,8 @@
-"""A column of values as arrays: the form in which the owner and workers exchange values, and in which compiled code
-reads them.
+"""Defines a column of values, stored as arrays. The owner and workers exchange values in this form, and compiled code
+reads it.
 
-Invariant: a value is its kind and, if it is a number, its 8 bytes. Other values are kept separately, by position. So a
-million numbers are two arrays, and never a list.
+Invariant: a value is stored as its kind and, if it is a number, its 8 bytes. Texts, lists and maps are stored
+separately, by position. So a million numbers are two arrays, and never a list.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,20 +54,21 @@ __all__ = [
 ]  # fmt: skip
 
 
-# Kinds of items that are not values, in addition to the kinds of `rebaser_core.state.kinds`.
+# The kinds of items that are not values. `rebaser_core.state.kinds` defines the kinds of values.
 FAULT, MISSING, DIGEST, UNKNOWN = range(OTHER + 1, OTHER + 5)
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """The hash of a value or fault: 16 bytes of blake2b, which show whether it is unchanged."""
+    """The hash of a value or fault, with which a worker detects whether the value or fault changed. `raw` are 16 bytes
+    of blake2b."""
 
     raw: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Sentinel:
-    """An item that has a kind but no value: in error, missing, or never computed."""
+    """An item that has a kind but no value, because the value is in error, does not exist, or was never computed."""
 
     kind: int
 
@@ -83,8 +84,8 @@ _KINDS: dict[type, int] = {type(None): NULL, int: INT, float: FLOAT, Digest: DIG
 
 
 class Column(Sequence[Item]):
-    """A sequence of items, stored in arrays. Item `i` is of kind `kinds[i]`. If it is a number, `bits[i]` is the
-    integer, or the bits of the double; if it is a text, list, map or digest, it is `others[i]`."""
+    """A sequence of items, stored in arrays. Item `i` has the kind `kinds[i]`. If item `i` is a number, `bits[i]` is
+    the integer, or the bits of the double. If it is a text, list, map or digest, it is `others[i]`."""
 
     __slots__ = ("bits", "kinds", "others")
 
@@ -95,7 +96,7 @@ class Column(Sequence[Item]):
 
     @classmethod
     def from_items(cls, items: Sequence[Item]) -> "Column":
-        """Return the column of `items`: `items` itself if that is a column already."""
+        """Return a column with these `items`. If `items` is a column, return `items` itself."""
         if isinstance(items, Column):
             return items
         types = set(map(type, items))
@@ -152,7 +153,8 @@ class Column(Sequence[Item]):
         return len(self.kinds) > 0 and bool((self.kinds == kind).all())
 
     def split(self, ints: Bits, floats: npt.NDArray[np.float64]) -> None:
-        """Write integers into `ints` and doubles into `floats`, by position. Other items are NaN in `floats`."""
+        """Write each integer into `ints` and each double into `floats`, at its position. In `floats`, write NaN for all
+        other items."""
         for numbers, kind in ((ints, INT), (floats, FLOAT)):
             of_kind = self.kinds == kind
             if of_kind.all():
@@ -164,7 +166,7 @@ class Column(Sequence[Item]):
                 numbers[of_kind] = self.bits.view(numbers.dtype)[of_kind]
 
     def part(self, start: int, end: int) -> "Column":
-        """Return the items from `start` to before `end` as a column over the same memory."""
+        """Return the items from position `start` to before `end` as a column that shares the memory of this one."""
         if end - start == len(self.kinds):
             return self
         others: dict[int, Json | Digest] = {}
@@ -175,8 +177,8 @@ class Column(Sequence[Item]):
         return Column(kinds, self.bits[start:end], others)
 
     def pack(self, name: str) -> dict[str, Any]:
-        """Return the columns of a message that hold this column: kinds (a single one if all are equal), the bits of
-        numbers, and the other items."""
+        """Return the fields of a message that contain this column: the kinds (only one if all are equal), the bits of
+        the numbers, and the other items. The names of the fields begin with `name`."""
         kinds, bits = self.kinds, self.bits
         same = len(kinds) > 0 and bool((kinds == kinds[0]).all())
         numbers = is_number(kinds)
@@ -191,13 +193,13 @@ class Column(Sequence[Item]):
 
     @classmethod
     def unpack(cls, name: str, row: dict[str, Any], count: int) -> "Column":
-        """Return the column of `count` items that `pack` wrote under `name`. Raises `ValueError` if they are
-        inconsistent."""
+        """Return the column of `count` items that `pack` encoded under `name`; `row` has the fields of the message.
+        Raises `ValueError` if the fields are inconsistent."""
         kinds: Kinds = row[f"{name}_kinds"]
         numbers: Bits = row[f"{name}_bits"]
         if kinds.dtype != np.uint8 or numbers.dtype != np.int64:
             raise ValueError("kinds or numbers have the wrong type")
-        sent_kinds = kinds  # a single kind, if all are equal
+        sent_kinds = kinds  # only one kind if all kinds are equal
         if len(kinds) != count:
             kinds = np.full(count, kinds, np.uint8)
         bits = spread_numbers(kinds, numbers)

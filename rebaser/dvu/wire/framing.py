@@ -2,11 +2,11 @@
 
     "RBC1" | length of the head, 4 bytes | head | column | column ...
 
-The head is CBOR: the sender's metadata, then name, type and length of each column. A column is a little-endian array or
-a byte string, and begins at a multiple of 8. Arrow IPC could also encode this, but takes ten times as long for small
-messages, and most updates are small.
+The head is CBOR: the sender's metadata, then the name, type and length of each column. A column is a little-endian
+array or a byte string, and begins at a multiple of 8. Arrow IPC is not used, because it takes ten times as long for
+small messages, and most messages are small.
 
-Invariant: no length is trusted. A length that exceeds the available bytes is refused before memory is allocated.
+Invariant: a length that exceeds the available bytes is refused before memory is allocated.
 """
 
 import struct
@@ -28,7 +28,7 @@ _BYTES: Final = -1
 
 
 def pack(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> bytes:
-    """Encode `columns` (arrays of one dimension, or bytes) and `meta` (any value that CBOR supports)."""
+    """Return `columns` (arrays of one dimension, or bytes) and `meta` (values that CBOR supports) encoded as bytes."""
     headers: list[tuple[str, int, int]] = []
     parts: list[Any] = []
     for name, value in columns.items():
@@ -49,9 +49,9 @@ def pack(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> bytes:
 
 
 def unpack(data: bytes | pa.Buffer, what: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Decode `meta` and `columns`, as given to `pack`; arrays share the memory of `data`.
+    """Return the `meta` and `columns` that `pack` encoded as `data`. The arrays share the memory of `data`.
 
-    Raises `DvuError` for malformed bytes; the message calls the bytes `what`.
+    Raises `DvuError` if the bytes are malformed. `what` is the name of the bytes in the error message.
     """
     try:
         magic, length = _START.unpack_from(data)
@@ -72,6 +72,6 @@ def unpack(data: bytes | pa.Buffer, what: str) -> tuple[dict[str, Any], dict[str
             offset += size + -size % 8
         if type(meta) is not dict:
             raise ValueError("its metadata is not a map")  # noqa: TRY301
-    except Exception as error:  # noqa: BLE001 - whatever a decoder raises
+    except Exception as error:  # noqa: BLE001 - malformed bytes may cause any exception
         raise DvuError(f"unreadable {what}: {type(error).__name__}: {str(error)[:200]}") from None
     return meta, columns

@@ -1,11 +1,11 @@
-"""Passes large messages between the owner and the workers of one machine as files, in a folder for each job. Workers
+"""Passes large messages between the owner and workers on the same machine as files, in a folder for each job. Workers
 report their progress in the same folder.
 
-Through Spark, a megabyte takes 8 ms to a worker and 8 ms back, because each step copies it. Through a file, it takes 1
-ms.
+Spark takes 8 ms to send a megabyte to a worker and 8 ms to send it back, because each step copies the bytes. A file
+takes 1 ms.
 
 Invariant: the owner creates the folder before the job and removes it afterwards, so a late worker leaves no file
-behind. A message that cannot be written is sent through Spark instead.
+behind. A message that cannot be written to a file is sent through Spark.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ from rebaser.dvu.wire.packet import Encoded
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 
-_REPORT_EVERY = 0.5  # seconds between reports of a task's progress
+_REPORT_EVERY = 0.5  # minimum seconds between reports of a task's progress
 _PROGRESS = "done-"
 
 
 @contextlib.contextmanager
 def job_folder(tag: str, parent: Path | None) -> Iterator[str]:
-    """Yield the mailbox of the job with `tag`, which is a folder in `parent`. Yield "" if there is no parent, or if the
-    folder cannot be created."""
+    """Create a folder in `parent` for the job with `tag`, yield its path, and remove it at the end. Yield "" if
+    `parent` is None, or if the folder cannot be created."""
     if parent is None:
         yield ""
         return
@@ -41,8 +41,8 @@ def job_folder(tag: str, parent: Path | None) -> Iterator[str]:
     try:
         yield str(folder)
     finally:
-        # Rename the folder first: otherwise, a worker could still write into it while it is being removed, and it would
-        # remain.
+        # Rename the folder first. Otherwise, a worker could write a file into it while it is being removed, and the
+        # folder would remain.
         removed = folder.with_name(f"{tag}.gone")
         with contextlib.suppress(OSError):
             folder.rename(removed)
@@ -50,14 +50,14 @@ def job_folder(tag: str, parent: Path | None) -> Iterator[str]:
 
 
 def put(folder: str, name: str, data: Encoded) -> bool:
-    """Write `data` as `name` into `folder` if it is large enough for a file. Returns whether it was written."""
+    """Write `data` to the file `name` in `folder` if it is large enough for a file. Return whether it was written."""
     if not folder or len(data) < thresholds.now.file_transfer_min_bytes:
         return False
     return _write(folder, name, data)
 
 
 def _write(folder: str, name: str, data: Encoded) -> bool:
-    unfinished = Path(folder, f"{name}.{os.getpid()}")  # unique even if Spark runs a task twice
+    unfinished = Path(folder, f"{name}.{os.getpid()}")  # a unique name, even if Spark runs a task twice
     try:
         unfinished.write_bytes(data)
         unfinished.replace(Path(folder, name))
@@ -69,8 +69,8 @@ def _write(folder: str, name: str, data: Encoded) -> bool:
 
 
 def get(folder: str, name: str) -> pa.Buffer:
-    """Return the message `name`, memory-mapped: it stays readable after the folder is removed. Raises `DvuError` if it
-    is missing."""
+    """Return the message in the file `name`. It is memory-mapped, and stays readable after the folder is removed.
+    Raises `DvuError` if the file cannot be read."""
     try:
         with pa.memory_map(str(Path(folder, name))) as file:
             return file.read_buffer()
@@ -79,10 +79,10 @@ def get(folder: str, name: str) -> pa.Buffer:
 
 
 class ProgressFile:
-    """Shows the owner the progress of a task. Call it with the number of nodes visited since the last call, computed or
-    not.
+    """A file that reports the progress of a task to the owner. Call this object with the number of nodes that the task
+    has visited since the last call, whether it computed them or not.
 
-    The file is written at most every half a second, so a short task writes no file. `name` is unique to the task.
+    The file is written every half a second at most, so a short task writes no file. `name` must be unique to the task.
     """
 
     def __init__(self, folder: str, name: str) -> None:
@@ -100,8 +100,7 @@ class ProgressFile:
 
 
 def visited_nodes(folder: Path) -> int:
-    """Return the number of nodes that the workers of a job have reported as visited, computed or not; 0 without a
-    report."""
+    """Return the number of nodes that the workers of a job have reported as visited; 0 if there are no reports."""
     total = 0
     with contextlib.suppress(OSError, ValueError):
         for path in folder.glob(f"{_PROGRESS}*"):

@@ -1,9 +1,9 @@
-"""A packet of nodes for a Spark worker to compute, and its results. Each is one byte string (see `framing`).
+"""Defines a packet of nodes for a Spark worker to compute, and its results. Each is one byte string (see `framing`).
 
 Invariant: a packet is self-contained. Its nodes are in topological order. Its constants are the inputs of its nodes
-that it does not compute itself. An input is a slot number; slots number the constants first, then the nodes. Results
-name nodes, and faults name the slots of inputs; the planner maps both back to ids. So ids are not sent, except as names
-of the inputs of definitions that call `by_id`.
+that it does not compute itself. An input is the number of a slot. The slots are numbered: first the constants, then the
+nodes. Results name nodes by number, and faults name inputs by slot; the planner maps both back to ids. So ids are not
+sent, except as names of the inputs of definitions that call `by_id`.
 """
 
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ __all__ = [
 
 VERSION = 4
 
-# Code and message of the node's own fault, or the slot of the input that failed or is missing.
+# The fault of a node: its code and message or, if it is caused by an input, the slot of the input.
 NodeFault: TypeAlias = tuple[str, str] | int
 IntArray: TypeAlias = npt.NDArray[np.integer[Any]]
 Encoded: TypeAlias = bytes | pa.Buffer  # an encoded message; a large one may be a memory-mapped file
@@ -46,12 +46,13 @@ Encoded: TypeAlias = bytes | pa.Buffer  # an encoded message; a large one may be
 class Packet:
     """A part of an update that a worker computes in one pass: nodes, their inputs, and the initial values.
 
-    By node: `template` (index into `templates`), `dirty` (compute it even if no input changes), `old` (the previous
-    value). `refs` holds the input slots of all nodes, one node after another. `functions` gives the fingerprint of each
-    function used, None for a function that the planner does not know; `code` is the fingerprint of the evaluator.
+    These have an item for each node: `template`, its index in `templates`; `dirty`, whether it is computed even if no
+    input changes; `old`, its previous value. `refs` has the input slots of the first node, then those of the second
+    node, and so on. `functions` maps the name of each function that is used to its fingerprint; None if the planner
+    does not have the function. `code` is the fingerprint of the evaluator.
 
-    If `starts` is known, it contains where in `refs` the inputs of each node begin, followed by the end; all slots are
-    in range. If `uses` is known, it is the number of nodes of each template.
+    `starts` has the index in `refs` at which the inputs of each node begin, followed by the end; if it is not None, all
+    slots are in range. `uses` is the number of nodes of each template. Both are None if they were not computed.
     """
 
     number: int
@@ -91,7 +92,7 @@ class Packet:
 
     @classmethod
     def decode(cls, data: bytes | pa.Buffer) -> "Packet":
-        """Return the packet in `data`, whose memory its arrays share. Raises `DvuError` for an unreadable packet."""
+        """Decode the packet in `data`. Its arrays share the memory of `data`. Raises `DvuError` if it is unreadable."""
         return cls.of_columns(*read_packet(data))
 
     @classmethod
@@ -115,8 +116,8 @@ class Packet:
 
 @dataclass(slots=True)
 class PacketBuilder:
-    """Builds a packet node by node. Its fields are those of `Packet`, as lists. A ref is `~k` for constant k; otherwise
-    it is the number of a node."""
+    """Builds a packet node by node. Its fields are those of `Packet`, as lists. An item of `refs` is `~k` for constant
+    `k`; otherwise it is the number of a node."""
 
     number: int
     code: str
@@ -146,10 +147,11 @@ class PacketBuilder:
 
 @dataclass(slots=True)
 class Results:
-    """The changed nodes of the packet `number`, or part `part` of them; `last` is True for the last part.
+    """A part of the results of the packet `number`: some of the nodes that changed. `part` counts the parts from 0, and
+    `last` is True for the last part.
 
-    `nodes` is ascending; the new value of `nodes[i]` is `values[i]`. `faults` holds the faults of the values that are
-    IN_ERROR, in the same order.
+    `nodes` is in ascending order. The new value of `nodes[i]` is `values[i]`. `faults` has the faults of the values
+    that are IN_ERROR, in the same order.
     """
 
     number: int
@@ -174,7 +176,7 @@ class Results:
         }
         if self.missing:
             meta["missing"] = True
-        if span == len(nodes):  # no gaps
+        if span == len(nodes):  # the nodes are consecutive
             nodes = nodes[:0]
         elif span < 32 * len(nodes):  # one bit per node takes fewer bytes
             present = np.zeros(span, np.bool_)
@@ -186,14 +188,15 @@ class Results:
 
     @classmethod
     def decode(cls, data: bytes | pa.Buffer, node_limit: int = 1 << 31) -> "Results":
-        """Return the results in `data`, whose memory their arrays share. Node numbers must be below `node_limit`.
+        """Decode the results in `data`. Their arrays share the memory of `data`.
 
-        Raises `DvuError` for malformed bytes. Validation matters: the readers of results do no bounds checks.
+        Raises `DvuError` if the bytes are malformed, or if a node number is not below `node_limit`. All values are
+        validated, because the code that absorbs results does no bounds checks.
         """
         meta, row = unpack(data, "results")
         try:
             return cls._read(meta, row, node_limit)
-        except Exception as error:  # noqa: BLE001 - whatever malformed results cause
+        except Exception as error:  # noqa: BLE001 - malformed results may cause any exception
             raise DvuError(f"unreadable results: {type(error).__name__}: {str(error)[:200]}") from None
 
     @classmethod
@@ -211,7 +214,7 @@ class Results:
         _require(len(nodes) == count and (not count or [nodes[0], nodes[-1]] == [first, first + span - 1]))
         faults: list[NodeFault] = [raw if type(raw) is int else _own_fault(raw) for raw in meta["faults"]]
         values = Column.unpack("value", row, count)
-        kinds = row["value_kinds"]  # a single one, if all are equal
+        kinds = row["value_kinds"]  # only one kind if all kinds are equal
         _require(not count or bool(kinds.max() <= FAULT))
         _require((np.count_nonzero(values.kinds == FAULT) if faults or (kinds == FAULT).any() else 0) == len(faults))
         _require(_finite(values))
@@ -230,7 +233,8 @@ def _require(consistent: bool) -> None:
 
 
 def _finite(values: Column) -> bool:
-    numbers = values.bits.view(np.float64)  # this includes integers, whose bits rarely look like an infinite double
+    # This includes integers, but their bits rarely represent an infinite double.
+    numbers = values.bits.view(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(numbers.sum()) or np.isfinite(numbers[values.kinds == FLOAT]).all())
 
@@ -242,7 +246,7 @@ def _own_fault(raw: Any) -> tuple[str, str]:
 
 
 def estimated_size(value: Json) -> int:
-    """Return the approximate number of bytes of `value` when encoded. Every process computes the same number."""
+    """Return the approximate number of bytes of `value` in encoded form. Every process computes the same number."""
     if isinstance(value, str):
         return 3 + (len(value) if value.isascii() else len(value.encode()))
     if isinstance(value, list):
@@ -253,11 +257,12 @@ def estimated_size(value: Json) -> int:
 
 
 def read_packet(data: bytes | pa.Buffer) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the metadata and columns of a packet of either kind. Raises `DvuError` if it is unreadable or of another
-    version."""
+    """Return the metadata and the columns of a `Packet` or `StructurePacket`. Raises `DvuError` if it is unreadable, or
+    has another version."""
     meta, columns = unpack(data, "packet")
     if meta.get("version") != VERSION:
-        raise DvuError(f"a packet has version {meta.get('version')}, but this worker reads version {VERSION}")
+        version = meta.get("version")
+        raise DvuError(f"a packet has version {version}, but this worker only reads version {VERSION}: use one release")
     return meta, columns
 
 

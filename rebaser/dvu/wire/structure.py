@@ -1,8 +1,11 @@
-"""The graph of a whole change set as a message, which is sent once. Later packets refer to it by its hash.
+"""Defines a message that contains the graph of a whole change set. It is sent once, and later packets refer to it by
+its hash.
 
 An update of the graph is a `StructurePacket`: it names the nodes to compute, and contains the initial values. So an
-update of most of a large graph sends values, but no edges. Invariant: a `Structure` never changes. It holds no values,
-and no ids except those of inputs that are part of a result (`by_id`).
+update of most of a large graph sends values, but no edges.
+
+Invariant: a `Structure` never changes. It contains no values, and no ids except those of inputs that are part of a
+result (`by_id`).
 """
 
 from collections.abc import Sequence
@@ -25,12 +28,12 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Structure:
-    """The graph of a change set without values. Slots number the `base` input values first, then the nodes (the derived
-    values). A node comes after all nodes that it reads.
+    """The graph of a change set without values. Its slots are numbered: first the `base` input values, then the nodes,
+    which are the derived values. A node comes after all nodes that it reads.
 
-    Node `i` is a definition with the template `templates[template[i]]` that reads the slots
-    `refs[starts[i]:starts[i + 1]]`. `uses` is the number of nodes of each template. `data` is the encoded structure,
-    whose memory the arrays may share; `address` is its address as a blob.
+    Node `i` has the template `templates[template[i]]` and reads the slots `refs[starts[i]:starts[i + 1]]`. `uses` is
+    the number of nodes of each template. `data` is the encoded structure; the arrays may share its memory. `address` is
+    its address as a blob.
     """
 
     base: int
@@ -44,14 +47,15 @@ class Structure:
 
     @classmethod
     def make(cls, base: int, templates: list[Template], template: Ints, refs: Ints) -> "Structure":
-        """Build and encode a structure. `refs` must be in topological order and in range; this is not checked."""
+        """Return a new structure. The caller must ensure that each node comes after all nodes that it reads, and that
+        all `refs` are in range."""
         meta = {"version": VERSION, "base": base, "templates": encode_templates(templates)}
         data = pack(meta, {"template": template, "refs": refs})
         return cls.decode(data, address_of(data))
 
     @classmethod
     def decode(cls, data: bytes | pa.Buffer, address: str) -> "Structure":
-        """Return the structure in `data`, whose hash is `address`. Raises `DvuError` for malformed bytes."""
+        """Decode the structure in `data`, whose address is `address`. Raises `DvuError` if the bytes are malformed."""
         meta, row = unpack(data, "structure")
         templates = decode_templates(meta["templates"])
         template = row["template"]
@@ -63,12 +67,12 @@ class Structure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StructurePacket:
-    """A packet that refers to the structure at `address`: compute `nodes`, starting from `values`.
+    """A packet that refers to the structure at `address`. It tells a worker to compute `nodes`, starting from `values`.
 
-    `nodes` is a mask by node, None for all nodes. `values` are the values of some slots, in ascending order of the
-    slots. `value_slots` is a mask of these slots; None for the slots of all input values. `data` is the structure if it
-    is sent with the packet. `store` is the URL of the blob store that has the structure, "" if workers need no URL.
-    `number`, `code` and `functions` are those of `Packet`.
+    `nodes` is a mask with an item for each node; None means all nodes. `values` are the values of some slots, in
+    ascending order of the slots. `value_slots` is a mask of these slots; None means the slots of all input values.
+    `data` is the structure if it is sent with the packet, otherwise empty. `store` is the URL of the blob store that
+    has the structure; "" if workers need no URL. `number`, `code` and `functions` have the same meaning as in `Packet`.
     """
 
     number: int
@@ -121,12 +125,13 @@ class StructurePacket:
 
     def with_structure(self, structure: Structure) -> Packet:
         """Return this packet as a self-contained `Packet`, which shares the arrays of `structure`. Raises `DvuError` if
-        the packet does not fit `structure`."""
+        the sizes in this packet do not match `structure`."""
         base, count = structure.base, len(structure.template)
         lengths = [mask if mask is None else len(mask) for mask in (self.nodes, self.value_slots)]
         sent = base if self.value_slots is None else int(self.value_slots.sum())
         if lengths[0] not in (None, count) or lengths[1] not in (None, base + count) or len(self.values) != sent:
-            raise DvuError("a packet does not fit its structure")  # compiled code does no bounds checks
+            # This check is necessary, because compiled code does no bounds checks.
+            raise DvuError("the sizes in a packet do not match its structure")
         kinds = np.broadcast_to(np.uint8(UNKNOWN), base + count)
         bits = np.zeros(base + count, np.int64)
         constants, old = self.values, Column(kinds[base:], bits[base:])
@@ -153,11 +158,11 @@ class StructurePacket:
 
 
 def decode(meta: dict[str, Any], row: dict[str, Any]) -> Packet | StructurePacket:
-    """Return the packet, of either kind, whose metadata and columns `read_packet` returned. Raises `DvuError` if they
-    are inconsistent."""
+    """Return the `Packet` or `StructurePacket` whose metadata and columns `read_packet` returned. Raises `DvuError` if
+    they are inconsistent."""
     try:
         return StructurePacket.of_columns(meta, row) if "structure" in meta else Packet.of_columns(meta, row)
-    except Exception as error:  # noqa: BLE001 - whatever a malformed packet causes
+    except Exception as error:  # noqa: BLE001 - a malformed packet may cause any exception
         raise DvuError(f"unreadable packet: {type(error).__name__}: {str(error)[:200]}") from None
 
 

@@ -1,8 +1,8 @@
 """Computes many values of one definition with one call of a function's vector form.
 
 Invariant: a result does not depend on whether it was computed in a batch, or with which other values. The evaluator
-computes some nodes one by one: nodes that need special care (an input in error, or known only by its digest), and the
-nodes of a call that raises or returns the wrong number of results.
+computes some nodes one by one: nodes with an input that is in error or of which only the digest is available, and the
+nodes of a call that raises an exception or returns the wrong number of results.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from rebaser_core import thresholds
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import Json
 
-_SURELY_FITS = DEFAULT_LIMITS.max_value_bytes // 4 - 1  # a text of at most this many characters always fits
+_SURELY_FITS = DEFAULT_LIMITS.max_value_bytes // 4 - 1  # a text with at most this many characters is never too large
 
 
 class BatchState(linker.SweepArrays, Protocol):
@@ -29,10 +29,10 @@ class BatchState(linker.SweepArrays, Protocol):
     others: dict[int, Any]
 
     def compute_each(self, nodes: Sequence[int]) -> None:
-        """Compute one by one those of `nodes` that are dirty or have a changed input."""
+        """Compute, one by one, those of `nodes` that are dirty or have a changed input."""
 
     def store(self, slot: int, outcome: Any) -> None:
-        """Store the outcome of a function for `slot`: a result, or an exception."""
+        """Store the outcome of a function call for `slot`: a result, or an exception."""
 
     def report_progress(self, nodes: int) -> None:
         """Report that `nodes` more nodes have been visited."""
@@ -40,7 +40,7 @@ class BatchState(linker.SweepArrays, Protocol):
 
 def compute(state: BatchState, nodes: Any, functions: Sequence[Function | None]) -> None:
     """Compute those of `nodes` that are dirty or have a changed input. Nodes of one definition are computed together if
-    that pays off. `nodes` must not depend on each other. `functions` holds the function of each template."""
+    there are enough of them. `nodes` must not depend on each other. `functions` has the function of each template."""
     templates = state.packet.template[nodes]
     if templates[0] == templates[-1] and (templates == templates[0]).all():
         _compute_template(state, nodes, int(templates[0]), functions)
@@ -55,7 +55,7 @@ def compute(state: BatchState, nodes: Any, functions: Sequence[Function | None])
 
 
 def _compute_template(state: BatchState, nodes: Any, number: int, functions: Sequence[Function | None]) -> None:
-    """Compute those of `nodes`, all of the template `number`, that are dirty or have a changed input."""
+    """Compute those of `nodes` that are dirty or have a changed input. All of them have the template `number`."""
     template, function = state.packet.templates[number], functions[number]
     arity, limits = template.arity, thresholds.now
     if function is None or function.vector is None or not 0 < arity <= limits.group_max_inputs:
@@ -79,9 +79,9 @@ def _compute_template(state: BatchState, nodes: Any, number: int, functions: Seq
 
 
 def _call(state: BatchState, nodes: Any, refs: Any, template: Template, function: Function) -> None:
-    """Compute `nodes`, whose inputs `refs` (a row of slots for each node) are all values, with one call of the vector
-    form. If the call fails, it is repeated in parts, so that one bad node causes only few nodes to be computed one by
-    one."""
+    """Compute `nodes` with one call of the vector form of `function`. `refs` has a row for each node: the slots of its
+    inputs, none of which is in error. If the call fails, repeat it in parts, so that only few nodes have to be computed
+    one by one because of one bad node."""
     vector: Any = function.vector
     try:
         inputs = [_column(state, refs[:, position]) for position in range(refs.shape[1])]
@@ -101,8 +101,8 @@ def _call(state: BatchState, nodes: Any, refs: Any, template: Template, function
 def bind_inputs(
     template: Template, function: Function, inputs: list[Any], collect: Callable[[list[Any]], Any] = list
 ) -> Any:
-    """Arrange inputs (values or columns, in declared order) as `function` takes them; `collect` makes the argument for
-    an input that is declared as a list of ids."""
+    """Return `inputs` in the form that `function` takes: a list, or a mapping by name. They are values or columns, in
+    the order of the definition. `collect` makes the argument for an input that is defined as a list of ids."""
     if function.takes == "values":
         return inputs
     named: dict[str, Any] = {}
@@ -128,8 +128,7 @@ def scalar_caller(template: Template, function: Function) -> Callable[[list[Json
 
 
 def _column(state: BatchState, slots: Any) -> Any:
-    """Return the values in `slots` in the form that the vector form of a function takes. Each slot must hold
-    a value."""
+    """Return the values in `slots` as a column for the vector form of a function. No slot may be in error."""
     kinds = state.kinds[slots]
     first = int(kinds[0])
     if (kinds == first).all():
@@ -152,13 +151,13 @@ def _column(state: BatchState, slots: Any) -> Any:
 
 
 def _store(state: BatchState, slots: Any, results: Any) -> None:
-    """Store checked results, and mark the slots that changed."""
+    """Store `results`, which are checked already, and mark the slots whose values changed."""
     if isinstance(results, list):
         types = set(map(type, results))
         if types == {str} and _storable_texts(results):
             _store_texts(state, slots, results)
             return
-        if types not in ({float}, {bool}):  # Python's integers may not fit into 64 bits
+        if types not in ({float}, {bool}):  # integers are stored one by one, because they may not fit into 64 bits
             _store_each(state, slots, results)
             return
         results = np.array(results)
@@ -187,7 +186,7 @@ def _store_each(state: BatchState, slots: Any, results: list[Any]) -> None:
 
 
 def _storable_texts(texts: list[str]) -> bool:
-    """Return whether all of `texts` can be stored; False if a cheap check cannot tell."""
+    """Return True if a quick check shows that all of `texts` can be stored."""
     if max(map(len, texts)) > _SURELY_FITS:
         return False
     try:

@@ -1,8 +1,10 @@
 """Reads blobs in a worker, by address, with blocking calls and few imports.
 
 A worker has no event loop and no NATS client, so it reads the folder or the bucket itself. It needs the package obstore
-and permission to read; for a bucket, it also needs credentials where the cloud's own tools look for them (environment
-variables, a role of the host). Invariant: the bytes returned have the hash that the address names.
+and permission to read. For a bucket, it also needs credentials where the cloud's own tools find them, such as
+environment variables or a role of the host.
+
+Invariant: the bytes that are returned have the hash in their address.
 """
 
 from collections.abc import Callable
@@ -18,12 +20,12 @@ _RETRY = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
 
 @cache
 def open_store(url: str) -> Callable[[str], bytes]:
-    """Return a function `get(address)` for the store that `rebaser_client.blobs` keeps at `url` (file://, s3://, gs://,
-    az://).
+    """Return a function `get(address)` that reads from the blob store at `url` (file://, s3://, gs://, az://), which
+    `rebaser_client.blobs` writes.
 
-    `get` raises `DvuError` with code `blob_missing` if there is no such blob (yet), `blob_corrupt` if the bytes do not
-    have the hash, `blob_store` if this machine cannot use the store. In the last case, `open_store` itself may raise
-    the error. Error texts of a store are not shown, because they may contain signed URLs.
+    `get` raises `DvuError` with code `blob_missing` if the blob is not stored (yet), `blob_corrupt` if the bytes do not
+    have the hash in the address, and `blob_store` if this machine cannot use the store. `open_store` itself also raises
+    the last error. Error texts of a store are not shown, because they may contain signed URLs.
     """
     try:
         import obstore  # noqa: PLC0415 - not all workers read a store
@@ -37,7 +39,7 @@ def open_store(url: str) -> Callable[[str], bytes]:
         store = from_url(url, **options)
     except (BaseError, ValueError, OSError) as error:
         raise DvuError(
-            f"a Spark worker cannot open the blob store ({type(error).__name__})", code="blob_store"
+            f"a Spark worker cannot open the blob store ({type(error).__name__}): check its URL", code="blob_store"
         ) from None
 
     def get(address: str) -> bytes:
@@ -46,7 +48,9 @@ def open_store(url: str) -> Callable[[str], bytes]:
         except FileNotFoundError:
             raise DvuError(f"a Spark worker cannot find blob {address}", code="blob_missing") from None
         except (BaseError, ValueError, OSError) as error:
-            raise DvuError(f"a Spark worker cannot read a blob ({type(error).__name__})", code="blob_store") from None
+            raise DvuError(
+                f"a Spark worker cannot read a blob ({type(error).__name__}): check its credentials", code="blob_store"
+            ) from None
         if address_of(data) != address:
             raise DvuError(f"the content of blob {address} does not match its hash", code="blob_corrupt")
         return data

@@ -1,4 +1,4 @@
-"""Calls a function: arranges its inputs, and checks its result.
+"""Calls functions: arranges their inputs, and checks their results.
 
 Invariant: every result that this module returns can be stored. Any other outcome of a function becomes a fault.
 """
@@ -19,8 +19,8 @@ Caller: TypeAlias = Callable[[list[Json]], Json]
 
 
 def make_caller(template: Template, function: Function | None) -> Caller | tuple[str, str]:
-    """Return a function that computes a definition with this `template` from its input values; or, if `function` is
-    None, the code and message of a fault."""
+    """Return a caller: a function that computes a value with this `template` from its input values. If `function` is
+    None, return the code and message of the fault that the value gets."""
     if function is None:
         return faults.unknown_function(template.function)
     call, params = function.call, template.params
@@ -35,9 +35,9 @@ def make_caller(template: Template, function: Function | None) -> Caller | tuple
 
 
 def child_handler(callers: list[Caller | tuple[str, str]]) -> Callable[[int, list[Json]], CallOutcome]:
-    """Return the function that a child process runs for each call: it calls `callers[number]`, and checks the result.
+    """Return the function that a child process runs for each call. It calls `callers[number]`, and checks the result.
 
-    The list `callers` is copied, because the evaluator replaces some of its items later with callers of the child
+    The list `callers` is copied, because the evaluator later replaces some of its items by callers that use the child
     process.
     """
     callers = [*callers]
@@ -46,7 +46,7 @@ def child_handler(callers: list[Caller | tuple[str, str]]) -> Callable[[int, lis
         caller: Any = callers[number]
         try:
             value = storable(caller(values))
-        except Exception as error:  # noqa: BLE001 - whatever a function raises is its value's fault
+        except Exception as error:  # noqa: BLE001 - any exception of a function becomes a fault of the value
             return list(fault_of(error))
         return [value]
 
@@ -54,7 +54,8 @@ def child_handler(callers: list[Caller | tuple[str, str]]) -> Callable[[int, lis
 
 
 def isolated_caller(child: ChildProcess, number: int, function: str) -> Caller:
-    """Return a caller that makes `child` run the caller `number`. `function` is the function's name in faults."""
+    """Return a caller that makes the process `child` run its caller `number`. `function` is the name of the function,
+    for faults."""
 
     def call(values: list[Json]) -> Json:
         outcome = child.call(number, function, values)
@@ -67,8 +68,8 @@ def isolated_caller(child: ChildProcess, number: int, function: str) -> Caller:
 
 
 def storable(value: Json) -> Json:
-    """Return `value` in the form in which it is stored. Raises `FunctionError` or `UnprocessableError` if it cannot
-    be."""
+    """Return `value` in the form in which it is stored. Raises `FunctionError` or `UnprocessableError` if it cannot be
+    stored."""
     kind = type(value)
     if kind is float:
         if not math.isfinite(value):  # type: ignore[arg-type]

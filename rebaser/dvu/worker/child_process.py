@@ -18,9 +18,9 @@ import cbor2
 from rebaser.dvu import faults
 from rebaser_core.values import Json
 
-TRIES = 2  # attempts at a call; an attempt fails if the child process ends
+TRIES = 2  # maximum number of attempts at a call; an attempt fails if the child process ends
 
-# A list with one item, the value, or with two items, the code and the text of a fault.
+# The outcome of a call: a list with one item, the value, or with two items, the code and the text of a fault.
 CallOutcome = list[Any]
 
 _LENGTH = struct.Struct("<Q")
@@ -33,9 +33,10 @@ def supported() -> bool:
 
 
 class ChildProcess:
-    """Runs `handle(number, values)` in a child: a copy of this process, made at the first call and after each death.
+    """Runs `handle(number, values)` in a child process: a copy of this process that is made at the first call, and made
+    again whenever the child has ended.
 
-    The caller must `close` it.
+    Call `close` at the end.
     """
 
     def __init__(self, handle: Callable[[int, list[Json]], CallOutcome]) -> None:
@@ -44,8 +45,8 @@ class ChildProcess:
         self._requests = self._replies = -1  # file descriptors
 
     def call(self, number: int, function: str, values: list[Json]) -> CallOutcome:
-        """Make a call in the child, and return its outcome. If the child ends during each of `TRIES` attempts, the
-        outcome is the fault `crashed`, which names `function`."""
+        """Run `handle(number, values)` in the child, and return its outcome. If the child ends during each of `TRIES`
+        attempts, the outcome is the fault `crashed`, which names `function`."""
         request = cbor2.dumps((number, values))
         ending = ""
         for _ in range(TRIES):
@@ -62,7 +63,7 @@ class ChildProcess:
         return list(faults.crashed(function, ending))
 
     def close(self) -> None:
-        """End the child."""
+        """End the child process, if there is one."""
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)
             self._reap()
@@ -90,7 +91,7 @@ class ChildProcess:
                 _write(replies, cbor2.dumps(self._handle(number, values)))
 
     def _reap(self) -> str:
-        """Wait until the child, which is dead or dying, has ended. Return a text that says how it ended."""
+        """Wait until the child has ended; it must be ending already. Return a text that says how it ended."""
         os.close(self._requests)
         os.close(self._replies)
         _, status = os.waitpid(self._pid, 0)
@@ -100,8 +101,8 @@ class ChildProcess:
 
 
 def _die_with_parent() -> None:
-    """Leave the parent's process group, so that a signal to the child's group does not reach the parent. On Linux,
-    also die when the parent dies, even while a function hangs."""
+    """Let this child process leave the process group of its parent, so that a signal to the group of the child does not
+    reach the parent. On Linux, let it also die when the parent dies, even while a function hangs."""
     os.setsid()
     if sys.platform == "linux":
         parent = os.getppid()
@@ -125,7 +126,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def _read(descriptor: int) -> bytes:
-    """Return one message. Raises `EOFError` if the other side has closed the pipe."""
+    """Return the next message from a pipe. Raises `EOFError` if the other process has closed the pipe."""
     (length,) = _LENGTH.unpack(_read_exactly(descriptor, _LENGTH.size))
     return _read_exactly(descriptor, length)
 

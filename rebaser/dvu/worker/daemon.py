@@ -1,7 +1,8 @@
-"""Spark's Python daemon (`spark.python.daemon.module`). It loads what workers need before it forks them.
+"""The daemon from which Spark forks Python workers (`spark.python.daemon.module`). It loads the modules of the workers
+before it forks them.
 
-Invariant: this module does not affect results. With this daemon, a worker starts in a tenth of a second instead of
-seconds. That also matters after the first job, because Spark ends a worker that has been idle for a minute.
+With this daemon, a worker starts in a tenth of a second instead of seconds. That also matters after the first job,
+because Spark ends a worker that has been idle for a minute. Invariant: the daemon does not affect results.
 """
 
 import contextlib
@@ -15,8 +16,8 @@ from pyspark.daemon import manager
 
 
 def preload() -> None:
-    """Load the modules of a worker, and compiled code if this machine has it cached. Failures are ignored, because they
-    recur in the worker, which reports them to the sender of the job."""
+    """Load the modules of a worker, and the compiled code if it is cached on this machine. Ignore failures: they occur
+    again in the worker, which reports them to the sender of the job."""
     with contextlib.suppress(Exception):
         import pyarrow as pa  # noqa: PLC0415
         import pyspark.worker  # noqa: F401, PLC0415
@@ -26,10 +27,10 @@ def preload() -> None:
 
         has_plugins = any(function.fingerprint for function in registry().functions.values())
         with contextlib.nullcontext() if has_plugins else without_pandas():
-            pa.array([0])  # when it first makes an array from a list, Arrow loads pandas, if that is installed
+            pa.array([0])  # for its first array from a list, Arrow loads pandas if it is installed and not hidden
         if loader.is_cached():
             loader.load()
-    gc.freeze()  # a worker collects garbage after every job; skipping the objects loaded here saves 70 ms each time
+    gc.freeze()  # saves 70 ms after every job, because the worker's garbage collections skip the objects loaded here
 
 
 class _NoPandas(MetaPathFinder):
@@ -42,7 +43,8 @@ class _NoPandas(MetaPathFinder):
 
 @contextlib.contextmanager
 def without_pandas() -> Iterator[None]:
-    """Hide pandas from Arrow, which looks for it once. Loading pandas takes a second, and only plug-ins use it."""
+    """Within this context, hide pandas from Arrow, which tries to import it only once. Loading pandas takes a second,
+    and only plug-ins use it."""
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:
@@ -53,8 +55,8 @@ def without_pandas() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Redirect stdout to stderr. Spark takes the first bytes on stdout for the daemon's address, and would wait forever
-    if a log event or a plug-in printed there first."""
+    """Within this context, redirect stdout to stderr. Spark reads the port of the daemon from the first bytes on
+    stdout. If a log event or a plug-in printed there first, Spark would wait forever."""
     stdout = os.dup(1)
     os.dup2(2, 1)
     try:

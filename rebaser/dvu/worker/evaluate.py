@@ -1,6 +1,6 @@
-"""The entry point of a Spark worker, which turns packets into results.
+"""Computes packets in a Spark worker: `evaluate_batches` is the function that Spark calls.
 
-Invariant: a packet is computed only by a worker that runs the same code as its planner; any other worker refuses it.
+Invariant: a worker refuses a packet unless it runs the same code as the planner of the packet.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,13 +23,14 @@ from rebaser_core.errors import DvuError
 
 
 def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Evaluate the packets in `batches`. This is the function for `mapInArrow`.
+    """Yield the results of the packets in `batches`. This is the function for `mapInArrow`.
 
     The rows of `batches` are (index int32, packet binary, folder string, isolate bool). The rows of the results are
     (index int32, result binary); there is at least one for each packet.
 
-    A null packet or result is in the mailbox `folder` (`rebaser.dvu.wire.mailbox`): a packet is named by its index, a
-    result by index and number. Rows are yielded whenever they reach `result_bytes`, and at the end.
+    A null packet or result is in the mailbox `folder` (`rebaser.dvu.wire.mailbox`). Its name there is the index of the
+    packet, followed by the number of the result. A batch of results is yielded when it reaches `result_bytes` bytes,
+    and at the end.
     """
     indexes: list[int] = []
     results: list[bytes | None] = []
@@ -59,7 +60,7 @@ def _rows(indexes: list[int], results: list[bytes | None]) -> pa.RecordBatch:
 
 
 def _aligned(data: pa.Buffer) -> bytes | pa.Buffer:
-    """Return `data`, or a copy of it if compiled code could not read it in place."""
+    """Return `data`, or a copy of it if it is not aligned to 8 bytes, as compiled code requires."""
     return data.to_pybytes() if data.address % 8 else data
 
 
@@ -70,17 +71,18 @@ def evaluate_packet(
     report_progress: ReportProgress | None = None,
     isolate: bool = False,
 ) -> list[bytes]:
-    """Return the changed nodes of a packet as encoded `Results`: at least one, each of about `result_bytes` at most.
+    """Compute a packet. Return its changed nodes as a list of encoded `Results`, which has at least one item. Each item
+    has at most about `result_bytes` bytes.
 
-    `report_progress` is called with the number of nodes visited since the last call. If `isolate` is true, plug-ins are
-    called in a child process, so that only its value fails if a plug-in ends its process. Raises `DvuError` if this
-    process runs other code than the planner. This error fails the job, and no value gets a fault.
+    `report_progress` is called with the number of nodes that were visited since the last call. If `isolate` is true,
+    plug-ins are called in a child process: if a plug-in then ends its process, only its value fails. Raises `DvuError`
+    if this process runs other code than the planner. This error makes the job fail, and no value gets a fault.
     """
     packet = decode(*read_packet(data))
     functions = functions or registry()
     if packet.code != fingerprint.code():
         raise DvuError(
-            "Spark's workers run another release of Rebaser, or other code, than this server", code="other_code"
+            "Spark's workers run another release or other code of Rebaser than this server", code="other_code"
         )
     installed = functions.fingerprints(packet.functions)
     for name, wanted in packet.functions.items():
@@ -101,7 +103,8 @@ def evaluate_packet(
 
 
 def _structure(packet: StructurePacket, structures: StructureCache) -> Structure | None:
-    """Return the structure that a packet refers to: from the cache, else from the packet, else from the blob store."""
+    """Return the structure that a packet refers to, from the cache, the packet, or the blob store, in this order; None
+    if none of these has it."""
     structure = structures.get(packet.address)
     if structure is None and packet.data:
         structure = structures.put(packet.address, packet.data)
@@ -111,7 +114,7 @@ def _structure(packet: StructurePacket, structures: StructureCache) -> Structure
 
 
 def _split(number: int, nodes: npt.NDArray[Any], values: Column, raw: list[NodeFault]) -> Iterator[Results]:
-    """Yield the results in parts of about `result_bytes` each; there is at least one."""
+    """Yield the results in parts of about `result_bytes` bytes each. Even without results, yield one part."""
     ends = np.cumsum(_sizes(values, raw), dtype=np.int64)
     count = len(nodes)
     part = start = first_fault = 0

@@ -1,11 +1,11 @@
 """Computes one packet, in a worker process.
 
-Invariant: early cutoff. A node is computed if it is dirty or one of its inputs changed. It counts as changed only if
-its value or state differs from the previous one (`rebaser_core.values.same`). No other node is computed.
+Invariant ("early cutoff"): a node is computed only if it is dirty or one of its inputs changed. A node counts as
+changed only if its new value or state differs from the previous one (`rebaser_core.values.same`).
 
 There are two exceptions, which do not change any result. A fault that names another value always counts as changed; the
-planner compares it, because only the planner knows the ids. A skipped node is still computed if another node needs its
-value and the packet has only a digest of the value.
+planner compares such faults, because only the planner has the ids. A node that would be skipped is nevertheless
+computed if another node needs its value and the packet has only a digest of the value.
 
 Compiled code (`rebaser.dvu.compiled.kernel`) computes numbers if that saves time. It runs over the same arrays, stops
 at a node that it cannot compute exactly, and continues after Python has computed that node. Other nodes of one
@@ -34,24 +34,24 @@ from rebaser_core.errors import DvuError
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import Json
 
-MAX_INPUT_BYTES = 64 * 1024 * 1024  # total bytes of all inputs of one value
+MAX_INPUT_BYTES = 64 * 1024 * 1024  # maximum total bytes of all inputs of one value
 _MANY_INPUTS = MAX_INPUT_BYTES // DEFAULT_LIMITS.max_value_bytes  # fewer inputs cannot exceed MAX_INPUT_BYTES
 
-_PACKET_ORDER = np.empty(0, np.int32)  # stands for the nodes in the order of the packet
+_PACKET_ORDER = np.empty(0, np.int32)  # an empty array, which means that nodes are computed in the order of the packet
 
 ReportProgress = Callable[[int], None]
 
 
 class Evaluator:
-    """Computes the nodes of `packet`. Slots number the constants first, then the nodes.
+    """Computes the nodes of `packet`. Its slots are numbered: first the constants, then the nodes.
 
-    By slot: `kinds` as in `Column`; integers in `ints`; doubles in `floats`, which is NaN for all other kinds; texts,
-    lists and maps in `others`. A node that is not computed (yet) has its previous value. A failed node has its fault in
-    `own_faults` or, if it failed because of an input, the slot of that input in `ints`. `changed` is 1 for nodes whose
-    value or state differs from the previous one.
+    These arrays and mappings are indexed by slot. `kinds` has the kind of each value, as in `Column`. `ints` has the
+    integers, `floats` the doubles (NaN for all other kinds), and `others` the texts, lists and maps. A node that is not
+    computed (yet) has its previous value. A failed node has its fault in `own_faults` or, if it failed because of an
+    input, the slot of that input in `ints`. `changed` is 1 for nodes whose value or state has changed.
 
-    `report_progress` is called with the number of nodes visited since the last call. `isolate`: functions of plug-ins
-    are called in a child process. Raises `DvuError` if an input is out of range.
+    `report_progress` is called with the number of nodes that were visited since the last call. If `isolate` is true,
+    functions of plug-ins are called in a child process. Raises `DvuError` if an input is out of range.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Evaluator:
     def _isolate_plugins(self, child: ChildProcess) -> None:
         for number, function in enumerate(self._functions):
             if function is not None and function.fingerprint:
-                self._functions[number] = None  # only single calls show which value ends the process
+                self._functions[number] = None  # no batches: only single calls show which value ends the process
                 self._callers[number] = isolated_caller(child, number, function.name)
 
     def run(self) -> None:
@@ -130,8 +130,8 @@ class Evaluator:
         self.compute_each(order[done:].tolist())
 
     def _phase_flags(self, linked: "linker.LinkedPrograms | None") -> Any:
-        """Return the flags of each template by which `rebaser.dvu.compiled.phases` sorts nodes; None if the order of
-        the packet is better."""
+        """Return the flags of each template by which `rebaser.dvu.compiled.phases` sorts the nodes; None if computing
+        the nodes in the order of the packet is faster."""
         packet, functions = self.packet, self._functions
         vector = np.array([function is not None and function.vector is not None for function in functions], np.bool_)
         by_python = vector if linked is None else ~np.array(linked.covers, np.bool_)
@@ -147,12 +147,12 @@ class Evaluator:
         return (by_python * BY_PYTHON + text * TEXT).astype(np.uint8)
 
     def _compute_range(self, linked: "linker.LinkedPrograms | None", order: Any, start: int, end: int) -> None:
-        """Compute the nodes from index `start` to before `end` in `order`, with compiled code if that pays off."""
+        """Compute the nodes `order[start:end]`, with compiled code where that saves time."""
         stride, limits = 1, thresholds.now
         while start < end:
             stopped = start if linked is None else linked.sweep(self, order, start, end)
-            # If compiled code stops after few nodes, calling it costs more than it saves, so it is called less and less
-            # often.
+            # If compiled code stops after few nodes, calling it takes longer than it saves. So the number of nodes that
+            # Python computes before the next call is doubled each time.
             back_off = stopped - start < limits.kernel_backoff_below_nodes
             stride = min(stride * 2, limits.kernel_backoff_max_nodes) if back_off else 1
             self.report_progress(stopped - start)
@@ -160,7 +160,8 @@ class Evaluator:
             self.compute_each(order[stopped:start].tolist() if len(order) else range(stopped, start))
 
     def results(self) -> tuple[Any, Column, list[NodeFault]]:
-        """Return the changed nodes, ascending; their values; and the faults of those that failed, in the same order."""
+        """Return the changed nodes in ascending order; their values; and, in the same order, the faults of those that
+        failed."""
         nodes = np.flatnonzero(self.changed[self.base :])
         slots: Any = nodes + self.base if len(nodes) < self.count else slice(self.base, None)
         kinds, bits = self.kinds[slots], self.floats.view(np.int64)[slots]
@@ -177,7 +178,7 @@ class Evaluator:
         return nodes, column, faults
 
     def compute_each(self, nodes: Iterable[int]) -> None:
-        """Compute one by one those of `nodes` that are dirty or have a changed input."""
+        """Compute, one by one, those of `nodes` that are dirty or have a changed input."""
         starts, refs, base, changed = self._starts, self._refs, self.base, self._changed
         dirty, report_progress = self._dirty, self.report_progress
         for node in nodes:
@@ -187,7 +188,7 @@ class Evaluator:
             report_progress(1)
 
     def _compute(self, node: int, inputs: list[int]) -> bool:
-        """Compute and store `node`. Returns whether it changed."""
+        """Compute `node` from the slots `inputs`, and store the outcome. Return whether it changed."""
         slot = self.base + node
         caller = self._callers[self._template[node]]
         if isinstance(caller, tuple):
@@ -221,14 +222,14 @@ class Evaluator:
         return self._store_result(slot, value)
 
     def store(self, slot: int, outcome: Any) -> None:
-        """Store the outcome of a function for `slot`: a result, or an exception."""
+        """Store the outcome of a function call for `slot`: a result, or an exception."""
         failed = isinstance(outcome, Exception)
         self._changed[slot] = (
             self._store_fault(slot, fault_of(outcome)) if failed else self._store_result(slot, outcome)
         )
 
     def _store_result(self, slot: int, result: Any) -> bool:
-        """Store the result of a function, or a fault if the result cannot be stored."""
+        """Store the result of a function, or a fault if it cannot be stored. Return whether the node changed."""
         try:
             value = storable(result)
         except Exception as error:  # noqa: BLE001 - a result that cannot be stored is a fault of the value
@@ -265,7 +266,7 @@ class Evaluator:
         return not same
 
     def _compute_skipped(self, slot: int) -> None:
-        """Compute the skipped node in `slot` and, before it, the skipped nodes that it needs. None of them counts as
+        """Compute the skipped node in `slot`, after the skipped nodes that it needs. These nodes do not count as
         changed."""
         refs, starts, kinds, base = self._refs, self._starts, self._kinds, self.base
         stack = [slot]
@@ -282,8 +283,8 @@ class Evaluator:
 
 
 def _starts(packet: Packet) -> Any:
-    """Return where in `refs` the inputs of each node begin, followed by the end. Raises `DvuError` if an input is out
-    of range."""
+    """Return the index in `refs` at which the inputs of each node begin, followed by the end of the last inputs. Raises
+    `DvuError` if an input is out of range."""
     arity = np.array([template.arity for template in packet.templates], np.int64)
     starts = np.zeros(len(packet.template) + 1, np.int64)
     np.cumsum(arity[packet.template], out=starts[1:])

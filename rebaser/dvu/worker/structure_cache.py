@@ -1,7 +1,7 @@
-"""A cache of structures: in the memory of a worker, and in a folder that the workers of a machine share.
+"""Caches structures in the memory of a worker, and in a folder that the workers of a machine share.
 
-Invariant: a structure that the cache returns for an address has the hash that the address names. Errors of the folder
-only cost time, because the owner sends the structure again.
+Invariant: a structure that the cache returns has the hash in its address. If the folder cannot be used, only time is
+lost, because the owner sends the structure again.
 """
 
 import contextlib
@@ -21,12 +21,13 @@ from rebaser_core.errors import DvuError
 
 # The environment variable that names the folder. The default is a folder of this user in the system's temporary folder.
 FOLDER_VARIABLE = "REBASER_STRUCTURES"
-_IN_MEMORY = 4  # structures that a worker keeps mapped
-_FOLDER_BYTES = 4 * 1024**3
+_IN_MEMORY = 4  # maximum number of structures that a worker keeps mapped
+_FOLDER_BYTES = 4 * 1024**3  # maximum bytes of all structures in the folder
 
 
 class StructureCache:
-    """Structures by address, in `folder` (None: in memory only), which is kept below `folder_bytes`."""
+    """A cache of structures by address: in memory and, unless `folder` is None, in the folder, which is kept below
+    `folder_bytes` bytes."""
 
     def __init__(self, folder: Path | None, folder_bytes: int = _FOLDER_BYTES) -> None:
         self._folder = folder
@@ -41,12 +42,13 @@ class StructureCache:
         return structure
 
     def put(self, address: str, data: bytes) -> Structure:
-        """Add the structure in `data`. Raises `DvuError` if `address` is not its hash."""
+        """Decode the structure in `data`, add it to the cache, and return it. Raises `DvuError` if `data` does not have
+        the hash in `address`."""
         if address_of(data) != address:
-            raise DvuError("a structure does not have the hash that its packet names")
+            raise DvuError("a structure does not have the hash in the address that its packet names")
         self.write(address, data)
         structure = self.get(address)
-        if structure is None:  # no folder, or a full disk
+        if structure is None:  # the folder does not exist, or the disk is full
             structure = Structure.decode(data, address)
             self._remember(structure)
         return structure
@@ -70,14 +72,14 @@ class StructureCache:
         return None
 
     def fetch(self, address: str, url: str) -> Structure | None:
-        """Add the structure from the blob store at `url`; None if it cannot be read from there."""
+        """Read the structure from the blob store at `url`, and add it to the cache; None if it cannot be read."""
         try:
             return self.put(address, open_store(url)(address))
         except DvuError:
             return None
 
     def write(self, address: str, data: bytes) -> None:
-        """Write the structure into the folder, for all workers of this machine. Errors of the disk are ignored."""
+        """Write the structure into the folder, for all workers of this machine. Ignore errors of the file system."""
         if self._folder is None:
             return
         with contextlib.suppress(OSError):
@@ -91,7 +93,8 @@ class StructureCache:
             self._prune()
 
     def _prune(self) -> None:
-        """Delete the least recently used structures beyond the limit. Workers can still read those they have mapped."""
+        """Delete the least recently used structures from the folder until it is below its limit. Workers can still read
+        structures that they have mapped."""
         assert self._folder is not None  # noqa: S101 - checked by `write`
         room = self._folder_bytes
         for _, size, path in sorted(_files(self._folder), reverse=True):
@@ -101,7 +104,7 @@ class StructureCache:
 
 
 def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """Yield the time of last use, the size in bytes, and the path of each file."""
+    """Yield the time of last use (Unix seconds), the size in bytes, and the path of each file in `folder`."""
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):
             status = path.stat()
@@ -115,7 +118,8 @@ def process_cache() -> StructureCache:
 
 
 def cache_folder() -> Path | None:
-    """Return the folder to use; None unless it belongs to this user and no other user can write to it."""
+    """Return the folder for structures. Return None if it does not belong to this user, or if another user can write to
+    it."""
     with contextlib.suppress(OSError):
         user = os.geteuid() if hasattr(os, "geteuid") else 0
         path = Path(os.environ.get(FOLDER_VARIABLE) or Path(tempfile.gettempdir(), f"rebaser-structures-{user}"))

@@ -1,7 +1,7 @@
-"""The compiled sweep: runs programs (`rebaser.dvu.compiled.instructions`) over the arrays of a packet.
+"""Runs programs (`rebaser.dvu.compiled.instructions`) over the arrays of a packet, in code that Numba compiles.
 
-Only `rebaser.dvu.compiled.loader` may import this package, and does so once for each process, because the import
-compiles it. This package imports Numba, the instructions and phases, and the kinds of `rebaser.dvu.wire.column`.
+Only `rebaser.dvu.compiled.loader` may import this package, because the import compiles it. This package imports Numba,
+the instructions and phases, and the kinds of `rebaser.dvu.wire.column`.
 
     base constants, decorators and helpers that the modules share
     doubles nodes whose inputs are all doubles: most nodes
@@ -9,13 +9,13 @@ compiles it. This package imports Numba, the instructions and phases, and the ki
     interpreter    programs over inputs of any kind
     reductions     functions of all inputs of a node, such as sums, over inputs of any kind
 
-Invariant: the sweep writes the same bits as `rebaser.dvu.worker.evaluator` would. It stops at a node that it cannot
-compute in this way (text, a fault of the node itself, an overflow, an integer that no double represents, a number that
-is not finite), and Python computes the node.
+Invariant: `sweep` writes the same bits as `rebaser.dvu.worker.evaluator` would. If it cannot compute a node in this
+way, it stops, and Python computes the node. Reasons are text, a fault of the node itself, an overflow, an integer that
+no double represents, and a number that is not finite.
 
-This code never raises, allocates memory or calls Python. The numbers of kinds and instructions are constants in the
-compiled code. The loader stores compiled code under the fingerprint of all sources, so compiled code always runs with
-the numbers for which it was built.
+This code never raises exceptions, allocates memory or calls Python. The numbers of kinds and instructions are constants
+in the compiled code. The loader stores compiled code under the fingerprint of all sources, so compiled code always runs
+with the numbers for which it was built.
 """
 
 import math
@@ -50,7 +50,7 @@ sort_into_phases = njit(_PHASES, cache=_CACHE, nogil=True)(phases.sort_into_phas
 
 
 def scratch() -> Any:
-    """Return scratch for the partial sums of a node."""
+    """Return an array that `sweep` uses for the partial sums of a node."""
     return np.empty(PARTS, np.float64)
 
 
@@ -59,7 +59,7 @@ def _compute_any(
     slot, entry, start, end, refs, kinds, ints, floats, float_bits, changed, code, file_kinds, file_ints, file_floats,
     parts,
 ):  # fmt: skip
-    """Compute the node in `slot`, whose inputs are of any kind. Returns False if Python has to compute it."""
+    """Compute the node in `slot`, whose inputs may have any kind. Return False if Python has to compute it."""
     for edge in range(start, end):
         ref = refs[edge]
         kind = kinds[ref]
@@ -107,21 +107,21 @@ def sweep(
     at, end, base, order, template, starts, refs, dirty, kinds, ints, floats, float_bits, changed, entries, code,
     max_inputs, file_kinds, file_ints, file_floats, parts,
 ):  # fmt: skip
-    """Compute the nodes from index `at` to before `end` that are dirty or have a changed input. Returns the index of
-    the first node that Python has to compute, or `end`. An index is one in `order` or, if `order` is empty, the number
-    of a node in the packet.
+    """Compute those of the nodes `order[at:end]` that are dirty or have a changed input. If `order` is empty, these are
+    the nodes of the packet from `at` to before `end`. Return the index of the first node that Python has to compute, or
+    `end`.
 
-    Node `i` is slot `base + i`. By node: `template`, `dirty`, and the inputs `refs[starts[i]:starts[i + 1]]`, as slots.
-    By slot: `kinds`, `changed`, `ints`, and `floats`, which is NaN unless the kind is FLOAT. `float_bits` is a view of
-    the memory of `floats`.
+    Node `i` is slot `base + i`. Its inputs are the slots `refs[starts[i]:starts[i + 1]]`. `template` and `dirty` have
+    an item for each node. `kinds`, `changed`, `ints` and `floats` have an item for each slot; `floats` is NaN unless
+    the kind is FLOAT. `float_bits` is a view of the memory of `floats`.
 
-    `entries[t]` are the first instructions in `code` of three forms of the program of template `t`: for inputs of any
+    `entries[t]` has the indexes in `code` at which three forms of the program of template `t` begin: for inputs of any
     kind, for doubles, and for integers; -1 if there is no such form. `file_kinds`, `file_ints` and `file_floats` (a
-    view of the memory of `file_ints`) are the registers. `parts` is scratch for sums. A node with more than
+    view of the memory of `file_ints`) are the registers. `parts` is temporary storage for sums. A node with more than
     `max_inputs` inputs is left to Python.
     """
-    # This is a single function because a call that passes eight arrays counts references to them, which doubles the
-    # time that a node takes.
+    # This code is not divided into functions: passing eight arrays to a function counts references to them, which
+    # doubles the time that a node takes.
     ordered = len(order) > 0
     while at < end:
         node = np.int64(order[at]) if ordered else at
@@ -138,7 +138,7 @@ def sweep(
         if last - first > max_inputs:
             return at
 
-        # First, compute as if all inputs were doubles. The result is NaN if they are not.
+        # First, compute as if all inputs were doubles. If an input is not a double, the result is NaN.
         entry = entries[template[node], 1]
         if entry >= 0:
             if code[entry, 0] >= instructions.REDUCE_SUM:

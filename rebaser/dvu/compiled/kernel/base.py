@@ -1,4 +1,4 @@
-"""Constants, decorators and helpers that the modules of the kernel share."""
+"""Defines constants, decorators and helpers that the modules of the kernel share."""
 
 import math
 from typing import Any
@@ -8,12 +8,12 @@ from numba import njit
 
 from rebaser.dvu.wire.column import FLOAT
 
-EXACT = 2**53  # a double represents every integer up to here exactly
-SAFE = 9.0e18  # if a number as a double, perhaps rounded down, is below this, it fits in a signed 64-bit integer
-STOP = -1
+EXACT = 2**53  # a double represents every integer up to this one exactly
+SAFE = 9.0e18  # an integer fits in 64 bits if its value as a double, which may be rounded down, is below this
+STOP = -1  # the result that makes the sweep stop, so that Python computes the node
 
 compiled: Any = njit(nogil=True, error_model="numpy")
-inlined: Any = njit(nogil=True, error_model="numpy", forceinline=True)  # for the functions that take most of the time
+inlined: Any = njit(nogil=True, error_model="numpy", forceinline=True)  # for the functions in which most time is spent
 
 
 @compiled
@@ -24,7 +24,7 @@ def comparable(at, kinds, ints):
 
 @compiled
 def half_up(value):
-    """Round `value` to an integer, and halves away from zero."""
+    """Return `value` rounded to an integer. A half is rounded away from zero."""
     whole = np.trunc(value)
     if abs(value - whole) >= 0.5:
         whole += math.copysign(1.0, value)

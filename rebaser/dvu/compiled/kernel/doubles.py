@@ -1,7 +1,7 @@
-"""Computes nodes whose inputs are all doubles, which most nodes are.
+"""Computes nodes whose inputs are all doubles. Most nodes are of this kind.
 
-Invariant: in the array `floats`, a double is finite and any other value is NaN. So a result that is not finite means
-that the node cannot be computed here.
+Invariant: the array `floats` contains only finite doubles, and NaN for all other values. So if a result is not finite,
+the node cannot be computed by this module.
 """
 
 import math
@@ -15,8 +15,8 @@ from rebaser.dvu.compiled.kernel.reductions import add, rounded
 
 @inlined
 def run_doubles(pc, code, file):
-    """Run the program at index `pc` of `code` over doubles, with true as 1 and false as 0. Returns its result, or NaN
-    if the program needs anything other than doubles. `file` are the registers."""
+    """Run the program at index `pc` of `code` over doubles; true is 1 and false is 0. Return its result, or NaN if it
+    cannot be computed with doubles. `file` are the registers."""
     while True:
         op, to, left, right = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
         pc += 1
@@ -81,8 +81,8 @@ def _sum(start, end, refs, floats, parts):
 
 @inlined
 def reduce_doubles(op, start, end, refs, floats, parts):
-    """Return the result of the reduction `op` over the inputs `refs[start:end]`. It is not finite if the reduction
-    needs anything other than doubles."""
+    """Return the result of the reduction `op` over the inputs `refs[start:end]`. If it cannot be computed with doubles,
+    the result is not finite."""
     count = end - start
     if count == 0:
         return np.nan
@@ -91,7 +91,7 @@ def reduce_doubles(op, start, end, refs, floats, parts):
         if count == 1:
             total = first + 0.0
         elif count == 2:
-            total = (first + floats[refs[start + 1]]) + 0.0  # no negative zero
+            total = (first + floats[refs[start + 1]]) + 0.0  # adding 0.0 turns a negative zero into zero
         else:
             total = _sum(start, end, refs, floats, parts)
         return total if op == instructions.REDUCE_SUM else total / np.float64(count)

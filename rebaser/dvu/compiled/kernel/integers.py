@@ -1,7 +1,7 @@
 """Computes nodes whose inputs are all integers.
 
-Invariant: an integer has 64 bits. A node is left to `interpreter` or `reductions` if a result would not fit, or if a
-quotient would not be an integer.
+Invariant: an integer has 64 bits. If a result would not fit, or a quotient would not be an integer, this module leaves
+the node to `interpreter` or `reductions`.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from rebaser.dvu.wire.column import INT
 
 @compiled
 def all_integers(start, end, refs, kinds):
-    """Return whether all inputs are integers, and there is at least one."""
+    """Return whether there are inputs `refs[start:end]`, and all of them are integers."""
     for at in range(start, end):
         if kinds[refs[at]] != INT:
             return False
@@ -22,14 +22,14 @@ def all_integers(start, end, refs, kinds):
 
 @inlined
 def run_integers(pc, code, file):
-    """Run the program at index `pc` of `code` over integers, with true as 1 and false as 0. Returns whether it reached
-    its end, and its result. `file` are the registers."""
+    """Run the program at index `pc` of `code` over integers; true is 1 and false is 0. Return whether it could be run
+    to its end, and its result. `file` are the registers."""
     while True:
         op, to, left, right = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
         pc += 1
         a, b = file[left], file[right]
         if op == instructions.ADD:
-            result = a + b  # wraps around
+            result = a + b  # an overflow wraps around
             if ((a ^ result) & (b ^ result)) < 0:
                 return False, a
         elif op == instructions.SUBTRACT:
@@ -69,10 +69,10 @@ def run_integers(pc, code, file):
             result = max(a, b)
         elif op == instructions.NEGATE or op == instructions.MAGNITUDE:
             result = -a if op == instructions.NEGATE or a < 0 else a
-            if a < 0 and result < 0:  # -2**63 overflowed
+            if a < 0 and result < 0:  # the negation of -2**63 overflows
                 return False, a
         elif op == instructions.DIVIDE or op == instructions.REMAINDER:
-            if b == 0 or b == -1:  # the quotient of -2**63 and -1 does not fit
+            if b == 0 or b == -1:  # the quotient of -2**63 and -1 does not fit in 64 bits
                 return False, a
             rest = a % b
             if op == instructions.REMAINDER:
@@ -88,8 +88,8 @@ def run_integers(pc, code, file):
 
 @inlined
 def reduce_integers(op, start, end, refs, ints):
-    """Apply the reduction `op` to the inputs `refs[start:end]`, of which there is at least one. Returns whether the
-    result fits, and the result."""
+    """Apply the reduction `op` to the inputs `refs[start:end]`. There must be at least one. Return whether the result
+    fits in 64 bits, and the result."""
     total = ints[refs[start]]
     if op == instructions.REDUCE_COUNT:
         return True, np.int64(end - start)

@@ -1,7 +1,8 @@
 """Interprets programs over registers of any kind.
 
-A register `r` has a kind, `kinds[r]`, and a value, `ints[r]` or `floats[r]` (views of the same memory). Each function
-below `interpret` applies an operator to the registers `left` and `right`, and writes the result into the register `to`.
+A register `r` has a kind, `kinds[r]`, and a value: `ints[r]` or `floats[r]`, which are views of the same memory. Each
+function after `interpret` applies an operator to the registers `left` and `right`, and writes the result into the
+register `to`.
 """
 
 import math
@@ -15,8 +16,8 @@ from rebaser.dvu.wire.column import FALSE, FLOAT, INT, NULL, TRUE
 
 @compiled
 def interpret(pc, code, kinds, ints, floats):
-    """Run the program at index `pc` of `code`. Returns the register that holds the result, or -1 if Python has to
-    compute it."""
+    """Run the program at index `pc` of `code`. Return the register that contains the result, or -1 if Python has to
+    compute the result."""
     while True:
         op, to, left, right = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
         pc += 1
@@ -51,7 +52,7 @@ def interpret(pc, code, kinds, ints, floats):
 
 @compiled
 def _arithmetic(op, to, left, right, kinds, ints, floats):
-    """Apply an arithmetic operator to two operands. Returns False if Python has to compute the result."""
+    """Apply an arithmetic operator to two operands. Return False if Python has to compute the result."""
     left_kind, right_kind = kinds[left], kinds[right]
     if left_kind == INT and right_kind == INT:
         return _integer_arithmetic(op, to, ints[left], ints[right], kinds, ints, floats)
@@ -76,10 +77,10 @@ def _arithmetic(op, to, left, right, kinds, ints, floats):
 
 @compiled
 def _integer_arithmetic(op, to, a, b, kinds, ints, floats):
-    """Apply an arithmetic operator to the integers `a` and `b`. Returns False if Python has to compute the result."""
+    """Apply an arithmetic operator to the integers `a` and `b`. Return False if Python has to compute the result."""
     kinds[to] = INT
     if op == instructions.ADD:
-        result = a + b  # wraps around
+        result = a + b  # an overflow wraps around
         ints[to] = result
         return ((a ^ result) & (b ^ result)) >= 0
     if op == instructions.SUBTRACT:
@@ -89,7 +90,7 @@ def _integer_arithmetic(op, to, a, b, kinds, ints, floats):
     if op == instructions.MULTIPLY:
         ints[to] = a * b
         return abs(np.float64(a) * np.float64(b)) < SAFE
-    if b == 0 or b == -1:  # the quotient of -2**63 and -1 does not fit
+    if b == 0 or b == -1:  # the quotient of -2**63 and -1 does not fit in 64 bits
         return False
     rest = a % b
     if op == instructions.REMAINDER:
@@ -105,14 +106,14 @@ def _integer_arithmetic(op, to, a, b, kinds, ints, floats):
 
 @compiled
 def _compare(op, to, left, right, kinds, ints, floats):
-    """Compare two operands. Returns False if Python has to compute the result."""
+    """Compare two operands. Return False if Python has to compute the result."""
     left_kind, right_kind = kinds[left], kinds[right]
     if left_kind < INT or right_kind < INT:
         left_truth = left_kind == TRUE or left_kind == FALSE
         right_truth = right_kind == TRUE or right_kind == FALSE
         if op > instructions.UNEQUAL and not (left_truth and right_truth):
             return False
-        order = np.int64(left_kind) - np.int64(right_kind)  # the kind determines the value, and FALSE < TRUE
+        order = np.int64(left_kind) - np.int64(right_kind)  # a null or boolean is its kind, and FALSE < TRUE
     elif left_kind == INT and right_kind == INT:
         order = np.int64(ints[left] > ints[right]) - np.int64(ints[left] < ints[right])
     else:
@@ -139,7 +140,7 @@ def _compare(op, to, left, right, kinds, ints, floats):
 
 @compiled
 def _unary(op, to, left, kinds, ints, floats):
-    """Apply an operator that takes one operand. Returns False if Python has to compute the result."""
+    """Apply an operator that takes one operand. Return False if Python has to compute the result."""
     kind = kinds[left]
     if op == instructions.NOT:
         kinds[to] = FALSE if kind == TRUE else TRUE
@@ -155,7 +156,7 @@ def _unary(op, to, left, kinds, ints, floats):
     elif op == instructions.MAGNITUDE:
         floats[to] = abs(value)
     elif op == instructions.CEIL:
-        floats[to] = np.ceil(value) + 0.0  # no negative zero, here and below
+        floats[to] = np.ceil(value) + 0.0  # adding 0.0 turns a negative zero into zero
     elif op == instructions.FLOOR:
         floats[to] = np.floor(value) + 0.0
     elif op == instructions.ROUND:
@@ -175,7 +176,7 @@ def _unary(op, to, left, kinds, ints, floats):
 
 @compiled
 def _unary_integer(op, to, value, kinds, ints, floats):
-    """Apply an operator to the integer `value`. Returns False if Python has to compute the result."""
+    """Apply an operator to the integer `value`. Return False if Python has to compute the result."""
     kinds[to] = INT
     if op == instructions.NEGATE or (op == instructions.MAGNITUDE and value < 0):
         ints[to] = -value
@@ -194,7 +195,7 @@ def _unary_integer(op, to, value, kinds, ints, floats):
 
 @compiled
 def _pick(op, to, left, right, kinds, ints, floats):
-    """Choose the greater or the lesser of two numbers, the first if they are equal. Returns False if Python has to
+    """Choose the greater or the lesser of two numbers; the first if they are equal. Return False if Python has to
     compute the result."""
     if kinds[left] < INT or kinds[right] < INT:
         return False

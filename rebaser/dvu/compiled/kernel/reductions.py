@@ -1,7 +1,7 @@
 """Computes reductions over inputs of any kind: functions of all inputs of a node, such as sums, means and extremes.
 
 The inputs of a node are the slots `refs[start:end]`. An input has a kind, and a value in `ints` or `floats`. The
-result goes into register 0 of `file_kinds`, `file_ints` and `file_floats`.
+result is written into register 0 of `file_kinds`, `file_ints` and `file_floats`.
 """
 
 import math
@@ -12,18 +12,18 @@ from rebaser.dvu.compiled import instructions
 from rebaser.dvu.compiled.kernel.base import EXACT, SAFE, STOP, comparable, compiled, half_up, inlined
 from rebaser.dvu.wire.column import FALSE, FLOAT, INT, NULL, TRUE
 
-PARTS = 128  # room for partial sums of doubles; as the bits of partial sums do not overlap, there are at most 42
-NOTHING = -2  # none of the inputs is a number
-_NEAR = 1e-3  # if a value is closer to a half than this, its decimal digits decide how it is rounded
-_ROUNDED = 2.0**40  # Python rounds scaled values from here on; smaller ones have enough bits after the point
+PARTS = 128  # maximum number of partial sums of doubles; at most 42 occur, because their bits do not overlap
+NOTHING = -2  # the result of `_extreme` if no input is a number
+_NEAR = 1e-3  # Python rounds scaled values that are closer to a half than this, by their decimal digits
+_ROUNDED = 2.0**40  # Python rounds scaled values from this one on; smaller ones have enough bits after the point
 
 
 @compiled
 def reduce_any(op, given, start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_floats, parts):
-    """Apply the reduction `op` to all inputs. Returns the register of the result, or -1 if Python has to compute it.
+    """Apply the reduction `op` to all inputs. Return the register of the result, or -1 if Python has to compute it.
 
-    `given` is the parameter of the reduction: a number of decimals, or the register of a default, which is returned if
-    the default is the result. Any other result is in register 0.
+    `given` is the parameter of the reduction: a number of decimals, or the register of a default value. If the result
+    is the default value, its register is returned. All other results are in register 0.
     """
     if op == instructions.REDUCE_SUM or op == instructions.REDUCE_MEAN:
         kind, numbers, whole, total = _sum(start, end, refs, kinds, ints, floats, parts)
@@ -66,10 +66,10 @@ def reduce_any(op, given, start, end, refs, kinds, ints, floats, file_kinds, fil
 
 @compiled
 def _sum(start, end, refs, kinds, ints, floats, parts):
-    """Add all numbers among the inputs. Returns the kind of the sum (-1 if Python has to compute it), how many numbers
-    there are, the sum if all are integers, and the sum if one is a double.
+    """Add all numbers among the inputs. Return the kind of the sum (-1 if Python has to compute it), the number of
+    numbers, the sum if all are integers, and the sum if one is a double.
 
-    The sum of doubles is rounded only once, by the algorithm of Shewchuk, as in `math.fsum`.
+    The sum of doubles is rounded only once, by Shewchuk's algorithm, as in `math.fsum`.
     """
     kind, numbers, whole = INT, 0, np.int64(0)
     for at in range(start, end):
@@ -100,9 +100,8 @@ def _sum(start, end, refs, kinds, ints, floats, parts):
 
 @inlined
 def add(x, known, parts):
-    """Add `x` to the first `known` items of `parts`, which are partial sums in ascending order. Returns the new number
-    of partial sums, or -1 if Python has to compute the sum.
-    """
+    """Add `x` to the sum in the first `known` items of `parts`, which are partial sums in ascending order. Return the
+    new number of partial sums, or -1 if Python has to compute the sum."""
     kept = 0
     for k in range(known):
         y = parts[k]
@@ -124,7 +123,8 @@ def add(x, known, parts):
 
 @compiled
 def rounded(known, parts):
-    """Return the sum of the first `known` items of `parts`, which are partial sums, rounded half to even."""
+    """Return the sum of the first `known` items of `parts`, which are partial sums, rounded to the nearest double. A
+    half is rounded to even."""
     if known == 0:
         return 0.0
     known -= 1
@@ -147,8 +147,8 @@ def rounded(known, parts):
 
 @compiled
 def _product(start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_floats):
-    """Multiply all numbers among the inputs. Returns 0, the register of the product; or -1 if Python has to compute
-    it."""
+    """Multiply all numbers among the inputs. Return 0, the register of the product, or -1 if Python has to compute the
+    product."""
     exact, fits, whole, result = True, True, 1, 1.0
     for at in range(start, end):
         ref = refs[at]
@@ -173,7 +173,7 @@ def _product(start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_
 
 @compiled
 def _extreme(greatest, start, end, refs, kinds, ints, floats):
-    """Return the slot of the greatest or smallest number, the first of equal ones. Return `NOTHING` if there is no
+    """Return the slot of the greatest or smallest number; of equal numbers, the first. Return `NOTHING` if there is no
     number, and -1 if Python has to compute the result."""
     best = NOTHING
     for at in range(start, end):
@@ -200,7 +200,7 @@ def _extreme(greatest, start, end, refs, kinds, ints, floats):
 
 @compiled
 def _take(ref, kinds, ints, floats, file_kinds, file_ints, file_floats):
-    """Copy an input into register 0. Returns that register."""
+    """Copy the input in slot `ref` into register 0. Return 0, the number of that register."""
     file_kinds[0] = kinds[ref]
     if kinds[ref] == FLOAT:
         file_floats[0] = floats[ref]
@@ -211,8 +211,8 @@ def _take(ref, kinds, ints, floats, file_kinds, file_ints, file_floats):
 
 @compiled
 def _of_one(op, digits, start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_floats):
-    """Compute `abs` or `round`, which take one input. Returns 0, the register of the result; or -1 if Python has to
-    compute it."""
+    """Compute `abs` or `round`, which take one input. Return 0, the register of the result, or -1 if Python has to
+    compute the result."""
     if end - start != 1:
         return STOP
     ref = refs[start]
@@ -232,7 +232,7 @@ def _of_one(op, digits, start, end, refs, kinds, ints, floats, file_kinds, file_
     if digits == 0:
         file_floats[0] = half_up(value)
         return 0
-    # Close to a half, the decimal digits of the value decide, and Python looks at them. Elsewhere, rounding the double
+    # If the scaled value is close to a half, Python rounds it by its decimal digits. Otherwise, rounding the double
     # gives the same result.
     tens = 10.0**digits
     scaled = abs(value) * tens
