@@ -338,7 +338,8 @@ class Settings(BaseModel):
         if self.reply_prefix is not None and f"{self.inbox_prefix}.".startswith(f"{self.reply_prefix}."):
             raise ConfigError(
                 f"the inbox prefix {self.inbox_prefix} begins with the reply prefix {self.reply_prefix}, so clients"
-                " could have replies sent to the inbox of this server: set REBASER_INBOX_PREFIX to a prefix that begins differently"
+                " could have replies sent to the inbox of this server: set REBASER_INBOX_PREFIX to a prefix that begins"
+                " differently"
             )
 
     def embedded(self, url: str) -> Self:
