@@ -1,10 +1,10 @@
-"""Branches: the requests to create, apply and rebase a branch, and the state of a branch.
+"""Defines the requests to create, apply and rebase a branch, and the state of a branch.
 
 Invariant, the law of branches: undoing the `changes` of a branch gives the definitions that its target had at the base.
 For each id, `changes.get(id, definition in the branch)` is the definition in the target at the base.
 
-The state of a branch follows only from its commits. If an id is edited back to its definition at the base, it may stay
-in `changes` until the next checkpoint, so readers must compare the definitions (`differing`).
+The state of a branch depends only on the commits of the branch. If an id is edited back to its definition at the base,
+it may stay in `changes` until the next checkpoint. So readers of `changes` must compare the definitions (`differing`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,12 +28,12 @@ from rebaser_core.updates import Update
 
 @record
 class Create:
-    """The request to create a change set: from `parent` as of log sequence `at` (None: the newest commit), or empty
-    without a parent.
+    """The request to create a change set.
 
-    `target` is the target of the new change set, which is either the parent (None) or the target of the parent. If
-    `closed` is true, the new change set accepts no edits. If `follows` is true, its owner pulls the changes of the
-    target.
+    The new change set begins with the values that `parent` had at log sequence `at` (None: at its newest commit), or
+    without values if `parent` is None. `target` is the target of the new change set: either the parent (None) or the
+    target of the parent. If `closed` is true, the new change set accepts no edits. If `follows` is true, the server
+    that owns the new change set regularly rebases it onto the newest edits of the target.
     """
 
     parent: str | None = None
@@ -45,12 +45,12 @@ class Create:
 
 @record
 class Apply:
-    """The request to apply the changes of the branch `source` to its target, as of log sequence `at` (None: the newest
-    commit).
+    """The request to apply the changes of the branch `source` to its target.
 
-    `strict`: refuse the request if the target was edited after the base of the branch. `allow_stale`: accept it even if
-    derived values of the branch are not up to date. `keep`: leave the branch open, even if all of its edits are
-    applied.
+    The changes are those that the branch has at its log sequence `at` (None: at its newest commit). If `strict` is
+    true, the request is refused if the target was edited after the base of the branch. If `allow_stale` is true, the
+    request is accepted even if derived values of the branch are not up to date. If `keep` is true, the branch stays
+    open even if all of its edits are applied.
     """
 
     source: str
@@ -62,12 +62,12 @@ class Apply:
 
 @record
 class Rebase:
-    """The request to a branch to take over what its target changed since the base, up to log sequence `upto` (None: the
-    newest commit).
+    """The request to rebase a branch: to take over the edits of its target since the base.
 
-    `onto`: the new target, which must be the target of the present target (None: the target stays). If `settles` is
-    set, the request comes from the server that applied the branch as of this log sequence, in the commit `upto` of the
-    target.
+    `upto` is the log sequence of the last commit of the target to take over (None: the newest). `onto` is the new
+    target of the branch, which must be the target of the present target (None: the target does not change). A server
+    that has applied the branch sets `settles` to the log sequence of the branch at which it applied the branch, and
+    `upto` to the commit of the target that did so.
     """
 
     upto: int | None = None
@@ -77,17 +77,17 @@ class Rebase:
 
 
 Action: TypeAlias = Reverts | Create | Apply | Marking | Rebase
-"""The actions: a request asks either for one of them or for edits."""
+"""An action other than an edit. A request contains either one action or edits."""
 
 
 @record
 class Fork:
     """The facts about the parent that a `create` commit records. They are read from the log of the parent.
 
-    The fields have the meaning that they have in `Commit`. `origin` is None for a change set that begins empty.
-    `checkpoint` is the checkpoint of the parent. `covers` is the log sequence of the parent up to which its derived
-    values are correct. `unknown` are the functions that the writer of the parent's newest commit lacked. `blobs` are
-    the addresses of the blobs that the new log needs. `branch` is a summary of the new change set.
+    The fields have the same meaning as in `Commit`. `origin` is None for a change set that begins empty. `checkpoint`
+    is the newest checkpoint of the parent. `covers` is the log sequence up to which the derived values of the parent
+    are up to date. `unknown` names the functions that were missing on the server that wrote the parent's newest commit.
+    `blobs` are the addresses of the blobs that the new log needs. `branch` is a summary of the new change set.
     """
 
     branch: BranchSummary
@@ -100,10 +100,10 @@ class Fork:
 
 @record
 class Contested:
-    """A conflict of a branch with its target: both sides replaced the definition `left`, each with a different one.
+    """A conflict between a branch and its target: each of them replaced the definition `left`, with different results.
 
-    The definition in the target is in `Branch.changes`. `told` is the log sequence of the replay that recorded the
-    conflict.
+    `Branch.changes` contains the target's definition. `told` is the log sequence of the `replay` commit that recorded
+    the conflict.
     """
 
     left: Definition
@@ -112,8 +112,8 @@ class Contested:
 
 @record
 class Changed:
-    """A value that a branch changed: its definition at the base, and in the branch (`here`). `contested` is the
-    conflict, if any."""
+    """A value that a branch changed, with its definition at the base (`base`) and in the branch (`here`). `contested`
+    is the conflict about this value; None if there is no conflict."""
 
     base: Definition
     here: Definition
@@ -121,22 +121,24 @@ class Changed:
 
     @property
     def is_level(self) -> bool:
-        """Whether the value was edited back to its base."""
+        """Whether the value has the same definition in the branch as at the base, because it was edited back."""
         return same_definition(self.base, self.here)
 
 
 @dataclass(slots=True)
 class Branch:
-    """The state of a change set that a `create` commit began, at log sequence `birth`.
+    """The state that a change set has in addition to its values if a `create` commit, at log sequence `birth`, began
+    its log.
 
-    A change set without a `create` commit also has such a state once it has been closed, with a `birth` of 0.
+    A change set without a `create` commit also has this state once it has been closed; its `birth` is then 0.
 
-    `origin` is its parent (empty if it began empty), as of log sequence `origin_sequence`. `target` is the change set
-    that it branches from (empty for none), as of log sequence `base`. `changes` contains, by id, the definition at the
-    base of each value that was edited in the branch. `conflicts` contains, by id, the conflicts about these values.
-    `own` is the log sequence of the newest commit with edits made in the branch, not taken over from the target;
-    `birth` if there is none. If `follows` is true, the owner of the branch pulls the changes of the target without a
-    request.
+    `origin` is the parent of the change set, and `origin_sequence` the log sequence of the parent from which the change
+    set was created. `origin` is empty if the change set began empty. `target` is the change set from which the branch
+    branches (empty for none), and `base` the log sequence of the target whose edits the branch contains. `changes`
+    maps the id of each value that was edited in the branch to its definition at the base, and `conflicts` maps ids of
+    these values to their conflicts. `own` is the log sequence of the newest commit with edits that were made in the
+    branch and not taken over from the target; without such a commit, it is `birth`. If `follows` is true, the owner of
+    the branch takes over edits of the target without a request.
     """
 
     birth: int
@@ -152,10 +154,10 @@ class Branch:
 
     @classmethod
     def of(cls, sequence: int, origin: Origin | None, status: BranchStatus | None, parent: "Branch | None") -> "Branch":
-        """Return the branch that the `create` commit at `sequence` begins.
+        """Return the state of a branch right after its `create` commit, which has the log sequence `sequence`.
 
-        `parent` is the branch state of the parent change set; None if the parent has none. If the target of the new
-        branch is not its parent, it is the parent's target. Then the branch begins with the parent's changes.
+        `parent` is the branch state of the parent change set; None if the parent has no such state. If the target of
+        the new branch is the target of its parent, the new branch begins with the changes of its parent.
         """
         status = BranchStatus.OPEN if status is None else status
         if origin is None:
@@ -167,25 +169,26 @@ class Branch:
         return branch
 
     def set_changes(self, changes: Mapping[str, Changed]) -> None:
-        """Set the changes and conflicts that a checkpoint contains."""
+        """Replace the changes and conflicts of this branch with `changes`, which come from a checkpoint."""
         self.changes = {id_: changed.base for id_, changed in changes.items()}
         self.conflicts = {id_: changed.contested for id_, changed in changes.items() if changed.contested is not None}
 
     def edit(self, id_: str, here: Callable[[str], Definition]) -> None:
-        """Record an edit of `id_`. `here` returns its definition before the edit."""
+        """Record that `id_` is about to be edited. `here` returns the present definition of an id."""
         if self.target and id_ not in self.changes:
             self.changes[id_] = here(id_)
 
     def take(self, id_: str) -> None:
-        """Record that `id_` was taken over from the target: it is neither changed nor in conflict any more."""
+        """Record that the branch took over the target's definition of `id_`, which ends the change and the conflict."""
         self.changes.pop(id_, None)
         self.conflicts.pop(id_, None)
 
     def fold(self, sequence: int, commit: Commit, here: Callable[[str], Definition], step: int) -> Iterator[None]:
-        """Update the branch from the commit at log sequence `sequence`. The delta of the commit must have been applied
-        before.
+        """Update this state from the commit at log sequence `sequence`, whose delta must already have been applied to
+        the values.
 
-        `here` returns the definition of an id. Yields after each `step` ids.
+        `here` returns the present definition of an id. The generator yields after every `step` ids, so that other work
+        can run in between.
         """
         for id_ in commit.settled:
             self.conflicts.pop(id_, None)
@@ -201,12 +204,13 @@ class Branch:
                 yield
             for update in replay.bases[start : start + step]:
                 self._rebase(update.id, definition_of(update), here(update.id), left.get(update.id))
-        assert commit.source is not None  # noqa: S101 - the decoder gives each `replay` commit one
+        assert commit.source is not None  # noqa: S101 - each decoded `replay` commit has a source
         self.target, self.base = commit.source.change_set, commit.source.sequence
         self.status = self.status if commit.status is None else commit.status
 
     def _rebase(self, id_: str, base: Definition, ours: Definition, contested: Contested | None) -> None:
-        """Record that `id_` has a new base, and whether it is in conflict now. `ours`: its definition in the branch."""
+        """Record `base` as the definition of `id_` at the base, and its conflict, if any. `ours` is the definition of
+        `id_` in the branch."""
         if same_definition(base, ours):
             self.changes.pop(id_, None)
         else:
@@ -217,8 +221,8 @@ class Branch:
             self.conflicts[id_] = contested
 
     def summary(self, edited: Iterable[Update] = (), settled: Sequence[str] = ()) -> BranchSummary:
-        """Return the summary of this branch once the updates `edited` are applied; they resolve the conflicts about
-        `settled`."""
+        """Return the summary that this branch will have once the updates `edited` are applied and the conflicts about
+        the ids `settled` are resolved."""
         changes, conflicts = len(self.changes), len(self.conflicts) - len(settled)
         if self.target:
             changes += len({update.id for update in edited if update.id not in self.changes})
@@ -227,8 +231,10 @@ class Branch:
 
 
 def differing(changes: Iterable[tuple[str, Definition]], here: Callable[[str], Definition]) -> Iterator[PatchEntry]:
-    """Yield, as a patch from the base, the changes whose definition according to `here` differs from the definition at
-    the base."""
+    """Yield a patch entry for each of `changes` whose present definition differs from its definition at the base.
+
+    `changes` are pairs of an id and its definition at the base. `here` returns the present definition of an id.
+    """
     for id_, base in changes:
         ours = here(id_)
         if not same_definition(base, ours):

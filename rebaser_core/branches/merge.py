@@ -1,7 +1,7 @@
-"""Merges a patch into a change set, three-way and id by id, and builds the patch that takes commits back.
+"""Merges a patch into a change set by a three-way merge of each id, and builds the patch that reverts commits.
 
-Invariant: a merge takes all of a patch or nothing. A caller that finds conflicts must not apply the updates. Only
-definitions are merged; derived values follow from them.
+Invariant: either the whole patch is applied or nothing of it. If a merge has conflicts, the caller must not apply its
+updates. Only definitions are merged; derived values are computed from them later.
 
 A definition is the update that recreates a value (`Set`, `Derive` or `Unset`), or None if the value does not exist.
 """
@@ -18,13 +18,13 @@ Definition: TypeAlias = Update | None
 
 
 def definition_of(update: Update) -> Definition:
-    """Return the definition after `update`."""
+    """Return the definition that a value has after `update`."""
     return None if type(update) is Remove else update
 
 
 @record
 class PatchEntry:
-    """One entry of a patch: it changes the definition of `id` from `base` to `theirs`."""
+    """One entry of a patch, which changes the definition of the value `id` from `base` to `theirs`."""
 
     id: str
     base: Definition
@@ -33,7 +33,8 @@ class PatchEntry:
 
 @record
 class MergeConflict:
-    """An id whose present definition (`ours`) is neither the one that the patch expects (`base`) nor `theirs`."""
+    """A conflict of a merge: the present definition of `id` (`ours`) is neither the definition that the patch expects
+    (`base`) nor the one that it would set (`theirs`)."""
 
     id: str
     base: Definition
@@ -43,13 +44,14 @@ class MergeConflict:
 
 @dataclass(slots=True)
 class Merged:
-    """The `updates` that apply a patch, and its `conflicts`."""
+    """The result of a merge: the `updates` that apply the patch, and the `conflicts` that prevent it."""
 
     updates: list[Update] = field(default_factory=list)
     conflicts: list[MergeConflict] = field(default_factory=list)
 
     def add(self, here: Callable[[str], Definition], patch: Iterable[PatchEntry]) -> None:
-        """Merge more of a patch. `here` returns the definition of an id in the change set that takes the patch."""
+        """Merge further entries of the patch. `here` returns the present definition of an id in the change set into
+        which the patch is merged."""
         for entry in patch:
             if same_definition(entry.base, entry.theirs):
                 continue
@@ -61,7 +63,7 @@ class Merged:
 
 
 def same_definition(left: Definition, right: Definition) -> bool:
-    """Return whether two definitions of an id are the same, including the types of values and parameters."""
+    """Return whether two definitions of one id are equal. Numbers of different types, such as 1 and 1.0, differ."""
     if type(left) is not type(right):
         return False
     if type(left) is Set and type(right) is Set:
@@ -76,7 +78,8 @@ def same_definition(left: Definition, right: Definition) -> bool:
 
 
 class NetEffect:
-    """The total effect of consecutive commits of one log: by id, the definitions before and after them."""
+    """The net effect of consecutive commits of one log: for each id that they edited, its definitions before the first
+    commit and after the last commit."""
 
     def __init__(self) -> None:
         self._before: dict[str, Definition] = {}
@@ -86,7 +89,7 @@ class NetEffect:
         return len(self._after)
 
     def add(self, before: Iterable[Update], delta: Iterable[Update]) -> None:
-        """Add the next commit. `before` are the definitions that it replaced."""
+        """Add the next commit, with its updates `delta` and the definitions `before` that they replaced."""
         stood = {update.id: update for update in before}
         for update in delta:
             id_ = update.id
@@ -95,5 +98,5 @@ class NetEffect:
             self._after[id_] = definition_of(update)
 
     def inverse(self) -> tuple[PatchEntry, ...]:
-        """Return the patch that undoes the net effect: from the definitions after the commits to those before them."""
+        """Return the patch that undoes the commits: for each id, it restores the definition from before them."""
         return tuple([PatchEntry(id_, after, self._before[id_]) for id_, after in self._after.items()])
