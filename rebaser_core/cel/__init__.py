@@ -1,9 +1,9 @@
-"""Formulas of the Common Expression Language (CEL): parsed and analysed here, evaluated in `rebaser.dvu.cel`.
+"""Parses and analyses formulas of the Common Expression Language (CEL). `rebaser.dvu.cel` evaluates them.
 
-For `rebaser_core.definitions`, which checks requests, and for the evaluator. `formulas` needs the CEL library, which
-clients do not install; so this package itself imports nothing.
+`rebaser_core.definitions`, which checks requests, and the evaluator use this package. The module `formulas` needs the
+CEL library, which clients do not install, so this file does not import it.
 """
 
 from typing import Final
 
-INVALID_FORMULA: Final = "invalid_formula"  # error code of a request with a formula that is not valid
+INVALID_FORMULA: Final = "invalid_formula"  # the error code of a request that contains an invalid formula

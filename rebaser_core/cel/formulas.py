@@ -1,7 +1,7 @@
 """Parses formulas in the Common Expression Language (CEL), checks them, and finds the names that they use.
 
-Invariant: no formula is evaluated here, and the check of a text gives every caller the same result. Importing this
-module needs `cel-expr-python`, which a server installs and a client does not.
+Invariant: no formula is evaluated here, and checking the same text always gives the same result. Importing this module
+needs `cel-expr-python`, which servers install and clients do not.
 """
 
 import re
@@ -15,12 +15,12 @@ from rebaser_core.cel import INVALID_FORMULA
 from rebaser_core.cel import syntax as cel_syntax
 from rebaser_core.errors import UnprocessableError
 
-MAX_LENGTH = 8192  # characters of a formula; the parser itself refuses more than 32 nested levels
-MAX_ITERATIONS = 10_000  # of all macros in one evaluation together; the library enforces this limit
-CACHED = 4096  # parsed formulas that stay in memory
+MAX_LENGTH = 8192  # maximum characters of a formula; the parser itself refuses more than 32 nested levels
+MAX_ITERATIONS = 10_000  # maximum for all macros of one evaluation together; the library enforces this limit
+CACHED = 4096  # maximum number of parsed formulas in memory
 
 NO_FORMULA = "the parameter expr must be the text of a formula"
-NAME_RULE = "a name has letters, digits and _, begins with no digit, and is no reserved word"
+NAME_RULE = "a name consists of letters, digits and _, does not begin with a digit, and is not a reserved word"
 _NAME = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 _RESERVED = re.compile(  # cel-spec, langdef.md, "Syntax"
     "as|break|const|continue|else|false|for|function|if|import|in|let|loop|namespace|null|package|return|true|var|void|"
@@ -33,14 +33,14 @@ _SHOWN_NAME = 80
 
 @dataclass(frozen=True, slots=True)
 class ParsedFormula:
-    """A valid formula: its syntax, and its syntax tree as the library serializes it."""
+    """A valid formula: the analysis of its syntax, and its syntax tree in the serialized form of the library."""
 
     syntax: cel_syntax.Syntax
     tree: bytes
-    _checked: dict[tuple[str, ...], str] = field(default_factory=dict)  # by input names: the problem with them
+    _checked: dict[tuple[str, ...], str] = field(default_factory=dict)  # problem with the input names, by these names
 
     def wrong_names(self, names: tuple[str, ...]) -> str:
-        """Return the reason why the formula cannot be evaluated with inputs called `names`; empty if there is none."""
+        """Return why the formula cannot be evaluated with inputs called `names`, or an empty text if it can be."""
         known = self._checked.get(names)
         if known is not None:
             return known
@@ -50,7 +50,7 @@ class ParsedFormula:
         if bad is not None:
             problem = f"input name {_quote(bad)} cannot be used in a formula: {NAME_RULE}"
         elif missing is not None:
-            problem = f"the formula names {_quote(missing)}, which is not an input"
+            problem = f"the formula names {_quote(missing)}, which is not an input: add this input or correct the name"
         if len(self._checked) < 64:
             self._checked[names] = problem
         return problem
@@ -58,28 +58,28 @@ class ParsedFormula:
 
 @lru_cache(CACHED)
 def read(expression: str) -> ParsedFormula | str:
-    """Parse a formula. If it is invalid, return the reason as text. Both results are cached."""
+    """Parse a formula. If the formula is invalid, return the reason as text. Either result is cached."""
     if len(expression) > MAX_LENGTH:
-        return f"the formula is longer than {MAX_LENGTH} characters"
+        return f"the formula is longer than {MAX_LENGTH} characters: divide it among several derived values"
     try:
         expression.encode()
     except UnicodeEncodeError:
-        return "the formula holds a lone surrogate, which is not Unicode text"
+        return "the formula contains a lone surrogate, which is not valid Unicode text: remove it"
     try:
         tree = _ENVIRONMENT.compile(expression, disable_check=True).serialize()
     except RuntimeError as error:
         return reason(str(error))
     syntax = cel_syntax.read(tree)
     if syntax.messages:
-        return "a formula cannot build protocol buffer messages"
+        return "a formula cannot build protocol buffer messages: build a map, such as {'price': 1}"
     if not syntax.times:
-        return "the separator of join must be a string literal in the formula"
+        return "the separator of join must be a string literal, such as ',': write it in the formula"
     return ParsedFormula(syntax, tree)
 
 
 def problem(expression: object, names: tuple[str, ...]) -> str:
-    """Return the reason why a formula with inputs called `names` fails for all values of these inputs; empty if it can
-    succeed."""
+    """Return why a formula with inputs called `names` would fail whatever their values are, or an empty text if the
+    formula can succeed."""
     if not isinstance(expression, str):
         return NO_FORMULA
     formula = read(expression)
@@ -87,7 +87,8 @@ def problem(expression: object, names: tuple[str, ...]) -> str:
 
 
 def names_in(expression: str) -> list[str]:
-    """Return the free names of a formula in order of appearance; raises `UnprocessableError` if it is invalid."""
+    """Return the free names of a formula, in order of appearance. Raise `UnprocessableError` if the formula is
+    invalid."""
     formula = read(expression)
     if isinstance(formula, str):
         raise UnprocessableError(formula, code=INVALID_FORMULA)
@@ -100,11 +101,11 @@ def is_name(text: str) -> bool:
 
 
 def reason(text: str) -> str:
-    """Return an error message of the library without its status words and source excerpts."""
+    """Turn `text`, an error message of the library, into one for users: without status words and source excerpts."""
     if "recursion" in text:
-        return "the formula is nested deeper than 32 levels (each operator of a chain adds a level; use sum)"
+        return "the formula is nested deeper than 32 levels: each operator of a chain adds a level, so use sum instead"
     if "Iteration budget" in text:
-        return f"the formula needs more than {MAX_ITERATIONS} iterations"
+        return f"the formula needs more than {MAX_ITERATIONS} iterations: apply its macros to shorter lists"
     where = _WHERE.search(text)
     if where is not None:
         line, column, message = where.groups()

@@ -1,7 +1,7 @@
-"""Analyses a parsed formula by its serialized syntax tree (`cel.expr.ParsedExpr`, syntax.proto).
+"""Analyses the syntax tree of a formula, which the CEL library serializes as `cel.expr.ParsedExpr` (syntax.proto).
 
 Invariant: text literals, comments and escapes are never mistaken for code, because nothing here reads the source text.
-The walk keeps its own stack. The parser bounds the depth of the tree; the length of the formula bounds its size.
+The analysis is not recursive. The parser bounds the depth of the tree, and the length of the formula bounds its size.
 """
 
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ _MESSAGE_NAME, _ENTRIES = 1, 2
 _MAP_KEY, _ENTRY_VALUE = 3, 4
 _ITER_VAR, _ITER_RANGE, _ACCU_VAR, _ACCU_INIT, _CONDITION, _STEP, _RESULT, _ITER_VAR2 = range(1, 9)
 
-_ACCUMULATOR = "@result"  # the variable in which macros collect their results; no formula can contain this name
-_NAMESPACE = "math"  # `math.ceil(x)` parses as a call on a name
+_ACCUMULATOR = "@result"  # the variable in which macros collect their results; a user cannot write this name
+_NAMESPACE = "math"  # `math.ceil(x)` is parsed as if `math` were the name of an input
 _OPTIONAL, _OF_OPTIONAL = "optional", frozenset({"of", "none", "ofNonZeroValue"})
 _CONSTANT, _STRING = 3, 6
 DIVIDE, REPLACE, JOIN = "_/_", "replace", "join"
 RENAMED = frozenset({DIVIDE, REPLACE})
-# The result of each of these functions can be this many times as large as its arguments. `%.1000f` yields some 1,300
-# digits; each part of a split text takes some forty bytes.
+# Maps each function to the factor by which its result can be larger than its arguments. `%.1000f` produces about 1,300
+# digits, and each part of a split text takes about 40 bytes.
 _COPIES = {
     **dict.fromkeys(("_+_", "lowerAscii", "upperAscii", "trim", "reverse", "substring", "charAt", JOIN, REPLACE), 1),
     "split": 40,
@@ -35,18 +35,19 @@ TYPE_NAMES = frozenset(
     {"bool", "bytes", "double", "dyn", "google", "int", "list", "map", "null_type", "string", "type", "uint"}
 )
 
-_Field = tuple[int, int, int]  # field number, and where the bytes of the field start and end
+_Field = tuple[int, int, int]  # field number, and the offsets of the start and the end of the field's bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """The analysis of a formula.
+    """The result of analysing a formula.
 
-    `names` are the free names, in order of appearance. `copies` tells how many copies of their arguments the operators
-    and literals outside of macros may make. `repeated` is the same number for the parts of the formula that macros
-    repeat. `macros` is the number of macros. `times`: the factor by which separators may lengthen a text (0: unknown).
-    `renamed`: where the names of the operators and functions in `RENAMED` begin (offsets). `replaces`, `splits`,
-    `messages`: whether the formula replaces text, splits text, or builds protocol buffer messages.
+    `names` are the free names, in order of appearance. `copies` is the number of copies of their arguments that the
+    operators and literals outside of macros can make. `repeated` is this number for the parts of the formula that
+    macros repeat. `macros` is the number of macros. `times` is the factor by which the separators of `join` can
+    lengthen a text (0: unknown). `renamed` contains the byte offsets at which the names of the operators and functions
+    in `RENAMED` begin. `replaces`, `splits` and `messages` say whether the formula replaces text, splits text, or
+    builds protocol buffer messages.
     """
 
     names: tuple[str, ...]
@@ -60,11 +61,11 @@ class Syntax:
     messages: bool
 
 
-_Todo = tuple[int, int, frozenset[str], bool]  # span of an expression, names bound in it, whether a macro repeats it
+_Todo = tuple[int, int, frozenset[str], bool]  # start and end of an expression, bound names, whether a macro repeats it
 
 
 def read(data: bytes) -> Syntax:
-    """Analyse the bytes that `Expression.serialize()` returns for an unchecked formula."""
+    """Analyse a formula. `data` is what `Expression.serialize()` returns for a formula without type checking."""
     names: dict[str, None] = {}
     renamed: list[int] = []
     times = 1
@@ -121,8 +122,11 @@ def read(data: bytes) -> Syntax:
 
 
 def _call(data: bytes, start: int, end: int) -> tuple[tuple[int, int], int, list[tuple[int, int]]]:
-    """Return three facts about a call: the span of the function's name; how many copies of its arguments the function
-    makes; and the spans of the operands (target and arguments) that still have to be analysed."""
+    """Return three facts about the call in `data[start:end]`.
+
+    They are the span of the function's name, the number of copies of its arguments that the function makes, and the
+    spans of the operands (target and arguments) that still have to be analysed.
+    """
     parts = list(fields(data, start, end))
     function = next((a, b) for n, a, b in parts if n == _FUNCTION)
     target = [(a, b) for n, a, b in parts if n == _TARGET]
@@ -133,14 +137,14 @@ def _call(data: bytes, start: int, end: int) -> tuple[tuple[int, int], int, list
         target = []
     if called != "_+_":
         return function, _COPIES.get(called, 0), target + args
-    if ident(data, *args[0]) == _ACCUMULATOR:  # `@result + [item]` of a macro: walk the item only
+    if ident(data, *args[0]) == _ACCUMULATOR:  # a macro adds `@result + [item]`; only the item is the user's
         lists = [(a, b) for n, a, b in fields(data, *args[1]) if n == _LIST]
         return function, 0, [item for span in lists for item in _all(data, *span, _ELEMENTS)]
     return function, 1, args
 
 
 def _separator(data: bytes, start: int, end: int) -> int:
-    """Return the factor by which `join` may lengthen its argument; 0 if its separator is not a literal."""
+    """Return the factor by which a call of `join` can lengthen its argument, or 0 if its separator is not a literal."""
     args = _all(data, start, end, _ARGS)
     if not args:
         return 1
@@ -163,7 +167,7 @@ def _comprehension(data: bytes, start: int, end: int, bound: frozenset[str], *, 
 
 
 def ident(data: bytes, start: int, end: int) -> str | None:
-    """Return the name that the expression consists of; None if the expression is anything else."""
+    """Return the name if the expression in `data[start:end]` is a single name; otherwise return None."""
     for number, left, right in fields(data, start, end):
         if number == _IDENT:
             return text(data, *only(data, left, right, NAME))
@@ -183,8 +187,8 @@ def only(data: bytes, start: int, end: int, wanted: int) -> tuple[int, int]:
 
 
 def fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
-    """Yield the length-delimited fields of a message (protobuf.dev/programming-guides/encoding); other fields are
-    skipped."""
+    """Yield the length-delimited fields of a protocol buffer message, and skip its other fields (see
+    protobuf.dev/programming-guides/encoding)."""
     while at < end:
         tag, at = varint(data, at)
         wire = tag & 7

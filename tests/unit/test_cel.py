@@ -238,7 +238,7 @@ def test_what_was_said_of_other_inputs_does_not_count() -> None:
     expression = "first + second"
     for _ in range(2):
         assert problem(expression, ("first", "second")) == ""
-        assert problem(expression, ("first",)) == "the formula names 'second', which is not an input"
+        assert problem(expression, ("first",)).startswith("the formula names 'second', which is not an input")
         assert problem(expression, ("first", "second", "in")).startswith("input name 'in' cannot be used")
     assert names_in(".first + .second") == ["first", "second"]
 
