@@ -1,39 +1,39 @@
-"""Checkpoints: the folded state as bytes, and back.
+"""Writes the state of a change set to checkpoints, and reads it from them.
 
-Invariant: a checkpoint holds the state after one commit, even if later commits are folded while it is written. A state
-that is read from a checkpoint folds the rest of the log exactly as the original state would.
+Invariant: a checkpoint contains the state after one commit, even if later commits are folded while it is written. If
+the rest of the log is folded into the state from a checkpoint, the result is the same as without the checkpoint.
 
 A checkpoint is a chain of parts: first the base, which has all rows, then deltas, each with the rows that changed or
-were removed since the part before. A commit names the newest part, and the newest part names those before it. When the
+were removed since the part before. A commit names the newest part, which in turn names all parts before it. When the
 deltas have grown to half the size of the base, the next checkpoint is a new base.
 
 A part is an Arrow IPC file, or several if it is large (row numbers continue from file to file). It has one row for each
 value:
 
 - `id`: unique in a part.
-- `state`: `ok`, `stale`, `error`, `unset`, or `absent` for a value that does not exist (any more). If it is null, the
-  row only provides an id to which other rows refer.
+- `state`: `ok`, `stale`, `error`, `unset`, or `absent` for a value that does not exist. If `state` is null, the row
+  only provides an id to which other rows refer.
 - `integer`, `double`, `boolean`, `text`, `json`: the value, in one of these columns. For the value null, all of them
   are null.
 - `error_code`, `error_message`, `error_origin`: why a value cannot be computed.
-- `definition`, of a derived value: JSON of its function, its inputs (each a name and a count, or null for an id outside
-  a list) and its params. `inputs`: these inputs in the same order, as row numbers of the part, counted from 0. A
-  pattern has such a row too; its id is a NUL followed by the pattern.
+- `definition`: for a derived value, its function, inputs and params, as JSON. Each input has a name and a count: the
+  length of its list of ids, or null if the input is a single id.
+- `inputs`: for a derived value, these ids in the same order, as row numbers of the part, counted from 0. A pattern also
+  has a row; the id of this row is a NUL character followed by the pattern.
 - `root`: the log sequence of the commit that touched the value; null if the values that depend on it are up to date.
 - `edited`, from version 3 on: the log sequence of the commit that last defined the value; null if that is unknown.
 
 Batches without rows follow, with JSON in their metadata. Some contain outcomes of requests. The last batch of the
-newest part contains everything else that is stored. Dependents are not stored, because they follow from the
-definitions. The state's `checkpoint` is not stored either, because the commit that names this checkpoint comes after
-it.
+newest part contains everything else that is stored. Dependents are not stored, because they can be computed from the
+definitions. The `checkpoint` of the state is not stored, because the commit that names it is written later.
 
 Version 2 lacks the column `edited` and the fields about it in the last batch. Servers that keep no history write this
 version, so that servers of the previous release can read their checkpoints. A chain may contain parts of both versions.
-Version 1 (`v1`) was a single CBOR sequence; it can still be read.
+Version 1 was a single CBOR sequence; the module `v1` still reads it.
 
-The owner writes checkpoints with `writer`; all code that loads a state uses `open_checkpoint`. This package imports
-`state`, `messages`, `encoding` and root modules of `rebaser_core`. Only `reader`, `selection`, `writer` and the modules
-that they import need pyarrow.
+The server that owns a change set writes checkpoints with `writer`. All code that loads a state uses `open_checkpoint`.
+This package imports `state`, `messages`, `encoding` and root modules of `rebaser_core`. Only `reader`, `selection`,
+`writer` and the modules that they import need pyarrow.
 """
 
 from collections.abc import Collection, Sequence
@@ -49,43 +49,45 @@ ARROW = b"ARROW1"
 
 
 class CheckpointReader(Protocol):
-    """Reads a checkpoint: call `add` with the parts `before`, in order, then with the newest part, then `finish`.
+    """Reads one checkpoint, whose parts the caller provides.
 
-    All methods may run in any thread. They raise `UnprocessableError` if the bytes are not a complete checkpoint, and
+    The caller passes each of the parts `before`, in order, to `add`, then the newest part, and then calls `finish`. All
+    methods may run in any thread. They raise `UnprocessableError` if the bytes are not a complete checkpoint, and
     `UnsupportedVersion` for a newer format.
     """
 
     before: tuple[PartRef, ...]
 
     def add(self, data: bytes) -> None:
-        """Read the next part."""
+        """Read the content `data` of the next part."""
         ...
 
     def finish(self) -> tuple[ChangeSetState, Chain]:
-        """Return the state, and the chain of parts from which it was read. The chain is empty if no delta can extend
-        this checkpoint."""
+        """Return the state and the chain of parts from which it was read. The chain is empty if its format cannot be
+        extended by a delta."""
         ...
 
 
 def open_checkpoint(newest: bytes, address: str = "", ids: Collection[str] | None = None) -> CheckpointReader:
-    """Return a reader of the checkpoint whose newest part is `newest`, stored at `address`.
+    """Return a reader of the checkpoint whose newest part has the content `newest` and the blob address `address`.
 
-    `ids` are the values that are needed; None stands for all values. Otherwise, the state may lack all other values, it
-    has no outcomes, and its roots tell only whether there are any (see `selection`).
+    `ids` are the ids of the values that are needed; None stands for all values. If `ids` is given, the state may lack
+    all other values, it has no outcomes, and its roots show only whether there are any (see `selection`).
     """
     if not newest.startswith(ARROW):
         return V1Reader()
     if ids is not None:
-        from rebaser_core.checkpoint.selection import SelectionReader  # noqa: PLC0415 - as below
+        from rebaser_core.checkpoint.selection import SelectionReader  # noqa: PLC0415 - pyarrow is large
 
         return SelectionReader(newest, address, ids)
-    from rebaser_core.checkpoint.reader import ChainReader  # noqa: PLC0415 - pyarrow is large, and few processes need it
+    from rebaser_core.checkpoint.reader import ChainReader  # noqa: PLC0415 - pyarrow is large
 
     return ChainReader(newest, address)
 
 
 def read_checkpoint(newest: bytes, before: Sequence[bytes] = ()) -> ChangeSetState:
-    """Return the state in a checkpoint; raises the errors of `CheckpointReader`."""
+    """Return the state in a checkpoint. `newest` is the content of its newest part, `before` that of the other parts in
+    order. Raise the errors of `CheckpointReader`."""
     reader = open_checkpoint(newest)
     for data in (*before, newest):
         reader.add(data)

@@ -1,4 +1,4 @@
-"""The parts of a checkpoint: blobs that readers load one after another."""
+"""Describes the parts of a checkpoint, which are blobs that a reader loads one after another."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from rebaser_core import thresholds
 
 @dataclass(frozen=True, slots=True)
 class PartRef:
-    """Address and size (bytes) of a blob of a checkpoint."""
+    """A part of a checkpoint: the address and the size (bytes) of the blob that contains it."""
 
     address: str
     size: int
@@ -15,7 +15,8 @@ class PartRef:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The parts of the checkpoint at log sequence `last`, oldest first. Without a base there is no checkpoint."""
+    """The parts of a checkpoint of the state at log sequence `last`, oldest first. If `base` is empty, there is no
+    checkpoint yet."""
 
     last: int = 0
     base: tuple[PartRef, ...] = ()
@@ -28,13 +29,13 @@ class Chain:
 
     @property
     def newest(self) -> PartRef:
-        """The newest part, which names the others."""
+        """The newest part, which names all other parts."""
         return (self.base + self.deltas)[-1]
 
     @property
     def needs_base(self) -> bool:
-        """Whether the next checkpoint should be a new base: there is no base, there are too many deltas, or the deltas
-        exceed half of the base."""
+        """Whether the next checkpoint should be a new base, because there is no base, there are too many deltas, or the
+        deltas are larger than half of the base."""
         limits, deltas = thresholds.now, sum(part.size for part in self.deltas)
         base = sum(part.size for part in self.base)
         return not self.base or len(self.deltas) >= limits.max_deltas or limits.deltas_bytes_factor * deltas > base

@@ -14,32 +14,33 @@ from rebaser_core.errors import UnsupportedVersion
 
 
 class PartFile:
-    """An Arrow IPC file: a part, or a piece of one."""
+    """An Arrow IPC file that contains a part of a checkpoint, or a piece of a large part."""
 
     def __init__(self, data: bytes) -> None:
         self.reader = _open(data)
         self._data = data
-        self._ids: Any = None  # a reader of the column of ids
+        self._ids: Any = None  # a reader of only the column `id`; opened on first use
         about = read_json((self.reader.schema.metadata or {}).get(schema.PART, b"null"))
         if type(about) is not dict or about.get("format") != schema.FORMAT:
             raise malformed("the blob is not a checkpoint")
         self.version = natural(about.get("version"))
         if self.version > schema.VERSION:
-            told = f"the checkpoint has format {self.version}; this program reads up to format {schema.VERSION}"
+            told = f"the checkpoint has format {self.version}: read it with a newer release of Rebaser"
             raise UnsupportedVersion(told)
         if self.version not in SCHEMAS or not self.reader.schema.equals(SCHEMAS[self.version]):
-            raise malformed("the checkpoint has other columns than its format requires")
+            raise malformed(f"the columns of the checkpoint are not those of format {self.version}")
         self.first = natural(about.get("first"))
         self.layer = text(about.get("layer"))
 
     def batch(self, number: int) -> tuple[pa.RecordBatch, dict[bytes, bytes]]:
-        """Validate a batch fully, and return it with its metadata."""
+        """Return the batch with index `number` and its metadata. Raise a pyarrow error if the batch is invalid."""
         batch, metadata = self.reader.get_batch_with_custom_metadata(number)
         batch.validate(full=True)
         return batch, dict(metadata or {})
 
     def ids(self, number: int) -> pa.StringArray:
-        """Return the ids of a batch, after full validation. The other columns are not read."""
+        """Return the ids in the batch with index `number`, without reading its other columns. Raise a pyarrow error if
+        the ids are invalid."""
         if self._ids is None:
             self._ids = _open(self._data, included_fields=[COLUMNS["id"]])
         batch = self._ids.get_batch(number)

@@ -1,6 +1,7 @@
-"""Loads the rows of a part into columns, a batch at a time.
+"""Loads the rows of a checkpoint's part into the columns of a state, one batch after another.
 
-Invariant: after `close` the columns are as if the rows had been set, derived and removed one by one.
+Invariant: after `close`, the columns have the same content as if the values had been set, derived and removed one by
+one.
 """
 
 from dataclasses import dataclass
@@ -20,11 +21,12 @@ REFERENCE = 255  # the state of a row that only provides an id to which other ro
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Some rows of a part, in arrays with an item for each row.
+    """Consecutive rows of a part, as arrays with one item for each row.
 
-    `kinds`, `bits` and `others` encode values as `rebaser_core.state.kinds` describes. `faults` is by position in the
-    batch. `templates` are positions in the templates of the columns, -1 for a row without a definition. `refs` holds
-    the inputs of all rows, one row after another, as row numbers of the part. `edited` is as in `Columns`.
+    `kinds`, `bits` and `others` encode the values as `rebaser_core.state.kinds` describes. `faults` maps positions in
+    the batch to faults. `templates` contains indexes of `Columns.templates`, or -1 for a row without a definition.
+    `refs` contains the inputs of all rows, one row after another, as row numbers of the part. `edited` has the same
+    meaning as in `Columns`.
     """
 
     ids: list[str]
@@ -39,21 +41,22 @@ class RowBatch:
 
 
 class PartLoader:
-    """Loads one part into `columns`: `add` its rows, in order, then `close`.
+    """Loads one part of a checkpoint into `columns`. The caller passes all rows, in order, to `add`, and then calls
+    `close`.
 
-    Both methods raise `UnprocessableError` if the rows contradict each other; the columns are unusable afterwards.
+    Both methods raise `UnprocessableError` if the rows contradict each other. The columns are unusable afterwards.
     """
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._all_new = not columns.count  # whether the columns are empty, so that all ids are new
+        self._all_new = not columns.count  # empty columns contain no id yet, so no id has to be looked up
         self._first_ref = columns.refs_used
         self._rows: list[NDArray[np.int32]] = []
         self._dropped: list[NDArray[np.int32]] = []  # inputs of definitions that were replaced
         self.count = 0
 
     def add(self, batch: RowBatch) -> None:
-        """Load the next rows."""
+        """Load the next rows of the part."""
         columns = self._columns
         rows = self._rows_of(batch.ids)
         self._rows.append(rows)
@@ -66,7 +69,7 @@ class PartLoader:
             or batch.edited[bare].any()
             or not batch.faults.keys().isdisjoint(bare.tolist())
         ):
-            raise malformed("a row that only names or removes an id must not have a value, definition or error")
+            raise malformed("a row that only names or removes an id has a value, a definition or an error")
         for position in bare.tolist():
             if batch.ids[position][0] == PATTERN_PREFIX:
                 columns.add_pattern(batch.ids[position])
@@ -81,7 +84,7 @@ class PartLoader:
         self._define(rows, batch)
 
     def _rows_of(self, ids: list[str]) -> NDArray[np.int32]:
-        """Return the rows of `ids`. New ids get new rows."""
+        """Return the row numbers of `ids` in the columns. Append a row for each new id."""
         columns, first = self._columns, self._columns.count
         if self._all_new:
             columns.extend(ids)
@@ -94,7 +97,7 @@ class PartLoader:
         return found
 
     def _clear(self, rows: NDArray[np.int32]) -> None:
-        """Remove values, faults and definitions from `rows`."""
+        """Remove the values, faults and definitions in `rows`."""
         columns = self._columns
         for row in rows[columns.kind[rows] == OTHER].tolist():
             columns.other.pop(row, None)
@@ -130,8 +133,8 @@ class PartLoader:
         columns.template[owners], columns.first_input[owners] = templates, at + np.cumsum(counts) - counts
 
     def close(self) -> None:
-        """Resolve the inputs, and free rows that are not needed. Raises `UnprocessableError` if an id occurs twice, or
-        an input is not a row of the part."""
+        """Convert the inputs to row numbers of the columns, and free rows that are not needed. Raise
+        `UnprocessableError` if an id occurs twice, or if an input is not a row of the part."""
         columns = self._columns
         rows = np.concatenate([np.zeros(0, np.int32), *self._rows])
         self._rows.clear()
@@ -140,7 +143,7 @@ class PartLoader:
         refs = columns.refs[self._first_ref : columns.refs_used]
         if len(refs):
             if refs.min() < 0 or refs.max() >= len(rows):
-                raise malformed("an input is not a row of its part")
+                raise malformed("an input refers to a row that its part of the checkpoint does not have")
             refs[:] = rows[refs]
             self._count(refs, 1)
         columns.edges.stale = True
@@ -148,12 +151,12 @@ class PartLoader:
         for candidates in (rows, dropped):
             unused = (columns.state[candidates] == ABSENT) & (columns.uses[candidates] == 0)
             for row in candidates[unused].tolist():
-                if columns.ids[row]:  # otherwise the row is free already
+                if columns.ids[row]:  # a row without an id is free already
                     columns.release(row)
         columns.size = int(np.count_nonzero(columns.state[: columns.count]))
 
     def _count(self, inputs: NDArray[np.int32], change: int) -> None:
-        """Add `change` to the uses of each of `inputs`."""
+        """Add `change` to the number of uses of each row in `inputs`."""
         uses = self._columns.uses
         if len(inputs) < thresholds.now.vectorized_count_min_rows:
             np.add.at(uses, inputs, change)

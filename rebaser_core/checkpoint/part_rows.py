@@ -1,6 +1,6 @@
-"""Copies the rows of a part from the columns, and turns them into Arrow batches.
+"""Copies the rows of a checkpoint's part from the columns of a state, and converts them to Arrow batches.
 
-Invariant: once the rows are copied, no edit of the change set changes them.
+Invariant: later edits of the change set do not change the copied rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,12 @@ from rebaser_core.state.kinds import ERROR, FALSE, FLOAT, INT, OTHER, TRUE
 
 
 class PartRows:
-    """The rows of a part of a checkpoint, in this order: the rows of `view` with the numbers `rows`, a row for each id
-    that is `gone`, and a row for each id that is only `named` by a definition.
+    """The rows of a part of a checkpoint.
 
-    `count` is the number of all these rows. `known` are the templates of the columns. `version` is the version of the
-    format. Inputs are not copied, because their memory is never written again.
+    They are the rows of `view` with the numbers `rows`, then a row for each removed id in `gone`, then a row for each
+    row number in `named`, whose id is needed because a definition refers to it. `count` is the number of all these
+    rows. `known` contains the templates of the columns. `version` is the version of the format. Inputs are not copied,
+    because their memory is never written again.
     """
 
     def __init__(
@@ -47,8 +48,10 @@ class PartRows:
         self._roots = self._root_of(view) if view.roots else None
 
     def _root_of(self, view: View) -> NDArray[np.int64]:
-        """Return the column `root`, with an item for each row of the part, and 0 for null. It is built from the roots
-        or from the rows, whichever are fewer."""
+        """Return the column `root`, with 0 for each row whose value is not a root.
+
+        The roots or the rows of the part are iterated over, whichever are fewer.
+        """
         index, roots = view.columns.index, view.roots
         if len(roots) > self.count:
             return np.fromiter((roots.get(id_, 0) for id_ in self._ids(0, self.count)), np.int64, self.count)
@@ -65,13 +68,13 @@ class PartRows:
         return list(map(self._names.__getitem__, self._name_at[at:end].tolist()))
 
     def templates(self, at: int, count: int) -> NDArray[Any]:
-        """Return the distinct templates of `count` rows from position `at` on."""
+        """Return the indexes, without duplicates, of the templates of the `count` rows from position `at` on."""
         found = np.unique(self._template[at : at + count])
         return found[found >= 0]
 
     def batch(self, at: int, most: int, templates: NDArray[Any], definitions: pa.Array) -> pa.RecordBatch:
-        """Return the batch of at most `most` rows from position `at` on; `definitions` are the definitions of
-        `templates`, as text."""
+        """Return a batch of at most `most` rows, beginning at position `at`. `definitions` are the JSON texts of the
+        templates with the indexes `templates`."""
         end = min(
             at + most,
             at + thresholds.now.batch_rows,
@@ -90,7 +93,8 @@ class PartRows:
         return make_batch(columns, end - at, templates, definitions, self.version)
 
     def _cells(self, at: int, end: int) -> dict[str, Any] | None:
-        """Return the columns of the rows from `at` to `end`; None if these rows are too large for one batch."""
+        """Return the columns of the rows from position `at` up to `end`, or None if these rows are too large for one
+        batch."""
         template, kind, bits = self._template[at:end], self._kind[at:end], self._bits[at:end]
         defined = template >= 0
         places, _, counts = self.known.input_places(template[defined], self._first_input[at:end][defined])
@@ -148,8 +152,8 @@ class PartRows:
 def make_batch(
     columns: dict[str, Any], count: int, templates: NDArray[Any], definitions: pa.Array, version: int
 ) -> pa.RecordBatch:
-    """Return the Arrow batch of `columns`; columns that are missing are null, and those that `version` lacks are left
-    out."""
+    """Return an Arrow batch with `columns`, in which missing columns are null. Columns that `version` of the format
+    does not have are left out."""
     fields = schema.SCHEMAS[version]
     template = columns.pop("definition", np.full(count, -1))
     columns["definition"] = pa.DictionaryArray.from_arrays(
@@ -167,10 +171,10 @@ def make_batch(
 def _names(
     ids: list[str], rows: NDArray[Any], gone: list[str], named: NDArray[Any]
 ) -> tuple[list[str], NDArray[np.int64]]:
-    """Return a list that contains the ids of a part, and the position in this list of each id of the part.
+    """Return a list that contains the ids of a part, and the position of each row's id in this list.
 
     The ids of the part are those of `rows`, then `gone`, then those of `named`. If the part has many rows and `named`
-    is empty, the list is a copy of all of `ids` and `gone`, because copying all ids at once costs as much as copying a
+    is empty, the list is a copy of all of `ids` and `gone`, because copying all ids at once takes as long as copying a
     tenth of them one by one.
     """
     if len(named) or thresholds.now.copy_id_list_divisor * len(rows) < len(ids):
@@ -183,7 +187,7 @@ def _names(
 
 
 def _taken(items: Sequence[Any] | Mapping[int, Any], rows: NDArray[Any]) -> list[Any]:
-    """Return the element of `items` for each of `rows`."""
+    """Return the elements of `items` that have the indexes `rows`."""
     taken: list[Any] = []
     step = thresholds.now.copy_step_objects
     for start in range(0, len(rows), step):

@@ -1,4 +1,4 @@
-"""Reads checkpoints of versions 2 and 3, in columns.
+"""Reads checkpoints of versions 2 and 3, which store values in columns.
 
 Invariant: bytes that are not a complete checkpoint are refused, because other programs may have written them.
 """
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class ChainReader:
-    """The `CheckpointReader` of versions 2 and 3."""
+    """The implementation of `CheckpointReader` for versions 2 and 3 of the format."""
 
     def __init__(self, newest: bytes, address: str) -> None:
         self._newest = PartRef(address, len(newest))
@@ -68,14 +68,14 @@ class ChainReader:
             self._close()
             self._loader = PartLoader(self._state.cells.columns)
         if (file.layer == "base") != self._is_base:
-            raise malformed("a checkpoint must be a base followed by deltas")
+            raise malformed("the parts of the checkpoint are not one base followed by deltas")
         if self._loader is None or file.first != self._count():
             raise malformed("a part of the checkpoint is missing, repeated or out of order")
         for number in range(file.reader.num_record_batches):
             self._add_batch(file, number)
 
     def _count(self) -> int:
-        """Return how many rows of the part were read so far."""
+        """Return how many rows of the present part have been read."""
         return 0 if self._loader is None else self._loader.count
 
     def _add_batch(self, file: PartFile, number: int) -> None:
@@ -114,7 +114,7 @@ class ChainReader:
         return Chain(head.last, head.base, head.deltas + newest)
 
     def _take_head(self) -> None:
-        """Complete the state with the fields of the head."""
+        """Copy the fields of the head to the state."""
         state, head = self._state, self._head
         state.last, state.covers, state.applied = head.last, head.covers, head.applied
         state.roots = {id_: at for id_, at in state.roots.items() if at > head.covers}
@@ -134,7 +134,7 @@ class ChainReader:
 
         ids = _texts(column("id"))
         if "" in ids or column("id").null_count:
-            raise malformed("a row has no id")
+            raise malformed("a row of the checkpoint has no id")
         kinds, bits, others = self._values(column, batch.num_rows)
         positions = np.flatnonzero(_valid(column("root"))).tolist()
         roots = column("root").drop_null().to_pylist()
@@ -145,7 +145,7 @@ class ChainReader:
         refs = inputs.flatten()
         arity = self._state.cells.columns.templates.arity
         if refs.null_count or (lengths != np.where(templates >= 0, arity[templates], 0)).any():
-            raise malformed("a row and its definition have different numbers of inputs")
+            raise malformed("a row of the checkpoint has another number of inputs than its definition")
         tracked = version > schema.UNTRACKED_VERSION
         edited = _filled(column("edited"), 0, np.int64) if tracked else np.zeros(batch.num_rows, np.int64)
         faults = self._faults(column)
@@ -157,7 +157,7 @@ class ChainReader:
         for mask in valid.values():
             values += mask
         if values.max() > 1:
-            raise malformed("a row has more than one value")
+            raise malformed("a row of the checkpoint has more than one value")
         integers, doubles, booleans = valid["integer"], valid["double"], valid["boolean"]
         if integers.any():
             kinds[integers] = INT
@@ -165,7 +165,7 @@ class ChainReader:
         if doubles.any():
             numbers = _filled(column("double"), 0.0, np.float64)
             if not np.isfinite(numbers).all():
-                raise malformed("a number is not finite")
+                raise malformed("the checkpoint contains a number that is not finite")
             kinds[doubles] = FLOAT
             bits[doubles] = numbers.view(np.int64)[doubles]
         if booleans.any():
@@ -180,7 +180,7 @@ class ChainReader:
         return kinds, bits, others
 
     def _templates(self, column: pa.DictionaryArray) -> NDArray[np.int32]:
-        """Return the numbers, in the columns, of the templates of the definitions in `column`; -1 for rows without a
+        """Return the index in `Columns.templates` for each definition in `column`, or -1 for a row without a
         definition."""
         columns, known = self._state.cells.columns, self._template_of
         indices = _filled(column.indices, -1, np.int64)
@@ -198,15 +198,16 @@ class ChainReader:
         columns = [column(f"error_{name}") for name in ("code", "message", "origin")]
         positions, *others = [np.flatnonzero(_valid(array)).tolist() for array in columns]
         if any(other != positions for other in others):
-            raise malformed("an error must have a code, a message and an origin")
-        own = self._texts.setdefault  # equal strings share one object, because they repeat in many values
+            raise malformed("an error in the checkpoint lacks its code, its message or its origin")
+        own = self._texts.setdefault  # many values have the same texts; equal texts share one object
         rows = zip(*[_texts(array.drop_null()) for array in columns], strict=True)
         return {at: Fault(*[own(word, word) for word in row]) for at, row in zip(positions, rows, strict=True)}
 
 
 class _Head:
-    """The JSON at the end of the newest part. Unknown fields are ignored, so a field that readers must not ignore needs
-    a new version of the format.
+    """The JSON at the end of the newest part, with the facts about the state that are not in rows.
+
+    Unknown fields are ignored, so a field that readers must not ignore needs a new version of the format.
     """
 
     def __init__(self, file: PartFile) -> None:
@@ -232,14 +233,15 @@ class _Head:
         self.weight, self.marks = _history(raw.get("history"))
         self.taken, self.protected = read_taken(raw.get("taken")), read_flag(raw.get("protected"))
         self.born_ms = natural(raw.get("bornMs", 0))
-        self.edited = self.untracked = self.last  # version 2 records neither of them; `last` is an upper bound of both
+        self.edited = self.untracked = self.last  # version 2 does not record them; `last` is an upper bound
         if file.version > schema.UNTRACKED_VERSION:
             self.edited, self.untracked = natural(raw.get("edited")), natural(raw.get("untracked"))
         self.branch = read_branch(raw.get("branch"), self.edited)
 
 
 def _history(raw: object) -> tuple[int, list[Mark]]:
-    """Return the weight of the log, and its marks: 0 and none for checkpoints of earlier releases."""
+    """Return the weight of the log (bytes) and its marks. Checkpoints of earlier releases have neither; the result is
+    then 0 and an empty list."""
     if raw is None:
         return 0, []
     weight, rows = listed(raw, 2)
@@ -259,23 +261,24 @@ def _parts(raw: object) -> tuple[PartRef, ...]:
 
 
 def _reading(read: Callable[[], T]) -> T:
-    """Call `read`; raises `UnprocessableError` (`malformed`) for errors of pyarrow and NumPy."""
+    """Return the result of `read`. Raise `UnprocessableError` (code `malformed`) in place of errors of pyarrow and
+    NumPy."""
     try:
         return read()
     except RebaserError:
         raise
     except (pa.ArrowException, ValueError, TypeError, LookupError, ArithmeticError, OSError, MemoryError) as error:
-        raise malformed(f"unsupported or corrupt checkpoint: {type(error).__name__}: {str(error)[:200]}") from None
+        raise malformed(f"the checkpoint cannot be read: {type(error).__name__}: {str(error)[:200]}") from None
 
 
 def _states(column: pa.DictionaryArray) -> NDArray[np.uint8]:
     if not column.dictionary.equals(schema.STATES):
-        raise malformed("the checkpoint has other states than its format knows")
+        raise malformed("the states that the checkpoint lists are not those of its format")
     return _filled(column.indices, -1, np.int8).astype(np.uint8)  # -1 becomes `REFERENCE`
 
 
 def _valid(column: pa.Array) -> NDArray[np.bool_]:
-    """Return a mask of the rows that are not null."""
+    """Return a mask that is true for each item of `column` that is not null."""
     if not column.null_count:
         return np.ones(len(column), np.bool_)
     valid: NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
@@ -283,7 +286,7 @@ def _valid(column: pa.Array) -> NDArray[np.bool_]:
 
 
 def _filled(column: pa.Array, instead: Any, type_: Any) -> NDArray[Any]:
-    """Return the column as an array of the type `type_`, with `instead` for null."""
+    """Return `column` as an array of the type `type_`, with `instead` in place of null."""
     filled = column.fill_null(instead) if column.null_count else column
     array: NDArray[Any] = filled.to_numpy(zero_copy_only=False).astype(type_, copy=False)
     return array
@@ -297,5 +300,5 @@ def _texts(column: pa.Array) -> list[str]:
 def _container(raw: str) -> Json:
     value: Json = read_json(raw.encode())
     if type(value) is not list and type(value) is not dict:
-        raise malformed("the `json` column may only hold arrays and maps")
+        raise malformed("the column `json` of the checkpoint contains a value that is neither an array nor a map")
     return value

@@ -1,4 +1,5 @@
-"""The columns of a part, and its JSON. `rebaser_core.checkpoint` explains the meaning of both."""
+"""Defines the columns of checkpoint parts, and reads and writes their JSON. The docstring of `rebaser_core.checkpoint`
+explains the meaning of both."""
 
 import json
 from typing import Any
@@ -13,9 +14,9 @@ from rebaser_core.state.templates import Template
 
 FORMAT = "rebaser-checkpoint"
 VERSION = 3
-UNTRACKED_VERSION = 2  # without the column `edited`
+UNTRACKED_VERSION = 2  # the version without the column `edited`
 
-STATES = pa.array(["absent", "ok", "stale", "error", "unset"])  # in the order of `rebaser_core.state.kinds`
+STATES = pa.array(["absent", "ok", "stale", "error", "unset"])  # the order is that of the codes in `state.kinds`
 
 _FIELDS = pa.schema(
     [
@@ -38,7 +39,7 @@ SCHEMA = _FIELDS.append(pa.field("edited", pa.int64()))
 SCHEMAS = {UNTRACKED_VERSION: _FIELDS, VERSION: SCHEMA}
 COLUMNS = {name: place for place, name in enumerate(SCHEMA.names)}
 
-# Keys of metadata: `PART` is in the metadata of the schema, the others are in that of batches without rows.
+# Keys of metadata: the metadata of the schema has `PART`; the metadata of batches without rows has the other keys.
 PART, OUTCOMES, DIGESTS, HEAD = b"rebaser", b"outcomes", b"digests", b"head"
 
 
@@ -47,27 +48,27 @@ def write_json(value: Any) -> str:
 
 
 def read_json(text: bytes) -> Any:
-    """Return the JSON value in `text`; raises `UnprocessableError`."""
+    """Return the JSON value in `text`. Raise `UnprocessableError` if `text` is not valid JSON."""
     return loads(JSON, text, COMMIT_LIMITS)
 
 
 def write_template(template: Template) -> str:
-    """Return the JSON of a template."""
+    """Return a template as JSON text."""
     inputs = {name: None if count < 0 else count for name, count in template.inputs}
     return write_json({"function": template.function, "inputs": inputs, "params": dict(template.params)})
 
 
 def read_template(text: str) -> Template:
-    """Decode the output of `write_template`; raises `UnprocessableError`."""
+    """Decode the output of `write_template`. Raise `UnprocessableError` if `text` is not such an output."""
     raw = read_json(text.encode())
     if type(raw) is not dict or raw.keys() != {"function", "inputs", "params"}:
-        raise malformed("a definition must be a map of function, inputs and params")
+        raise malformed("a definition in the checkpoint is not a map with the keys function, inputs and params")
     function, counts, params = raw["function"], raw["inputs"], raw["params"]
     if type(function) is not str or type(counts) is not dict or type(params) is not dict:
-        raise malformed("the function of a definition must be text, and its inputs and params must be maps")
+        raise malformed("a definition in the checkpoint has a function, inputs or params of the wrong type")
     inputs = tuple((name, -1 if count is None else natural(count)) for name, count in counts.items())
     if sum(abs(count) for _, count in inputs) > COMMIT_LIMITS.max_inputs:
-        raise malformed(f"a definition has more than {COMMIT_LIMITS.max_inputs} inputs")
+        raise malformed(f"a definition in the checkpoint has more than {COMMIT_LIMITS.max_inputs} inputs")
     return Template(function, inputs, params)
 
 
@@ -90,16 +91,19 @@ def listed(item: object, exactly: int | None = None) -> list[Any]:
 
 
 def write_branch(branch: Branch) -> list[Any]:
-    """Return the JSON of a branch without its changes, which have a blob of their own."""
+    """Return the state of a branch for the head of a checkpoint. The changes are not included; they are in a separate
+    blob."""
     origin, target = [branch.origin, branch.origin_sequence], [branch.target, branch.base]
     follows = [True] if branch.follows else []
     return [branch.birth, origin, target, branch.status.value, branch.own, *follows]
 
 
 def read_branch(raw: object, edited: int) -> Branch | None:
-    """Decode the output of `write_branch`; raises `UnprocessableError`, or `UnsupportedVersion` for an unknown status.
+    """Decode the output of `write_branch`, or return None if `raw` is None.
 
-    `edited` is the newest commit with edits. It is also `own` in checkpoints written by servers that could not replay.
+    `edited` is the log sequence of the newest commit with edits. Servers that could not rebase branches did not store
+    `Branch.own`; in their checkpoints, it equals `edited`. Raise `UnprocessableError` if `raw` is malformed, and
+    `UnsupportedVersion` if the status is unknown.
     """
     if raw is None:
         return None
@@ -111,8 +115,10 @@ def read_branch(raw: object, edited: int) -> Branch | None:
 
 
 def read_taken(raw: object) -> dict[str, int]:
-    """Read a map from the names of applied branches to the log sequences of the commits that applied them. Raises
-    `UnprocessableError`."""
+    """Check and return a map from the names of applied branches to the log sequences of the commits that applied them.
+
+    Raise `UnprocessableError` if `raw` is not such a map. None stands for an empty map.
+    """
     if raw is None:
         return {}
     if type(raw) is not dict:
@@ -121,7 +127,8 @@ def read_taken(raw: object) -> dict[str, int]:
 
 
 def read_flag(raw: object) -> bool:
-    """Return a field that is true or missing; raises `UnprocessableError`."""
+    """Return true if the field `raw` is true, and false if it is missing (None). Raise `UnprocessableError` for any
+    other content."""
     if raw not in (None, True):
         raise malformed("a field of the checkpoint is neither true nor missing")
     return raw is True

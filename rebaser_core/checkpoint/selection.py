@@ -1,7 +1,8 @@
-"""Reads a few values of a checkpoint. Of each part, it reads the column of ids and the rows of the wanted ids.
+"""Reads a few values from a checkpoint, without decoding the other values.
 
-Invariant: each wanted value equals the one that `ChainReader` returns. A part is read as if it had only the rows of the
-wanted ids, and rows that name their inputs.
+In each part, the ids of all rows are read, but only the rows of the wanted ids are decoded. The part is then loaded as
+if it had only these rows, and rows that name their inputs. Invariant: each wanted value equals the value that
+`ChainReader` returns.
 """
 
 from collections.abc import Iterable
@@ -23,19 +24,19 @@ from rebaser_core.state.selected import OTHERS
 
 
 class SelectionReader(ChainReader):
-    """A `CheckpointReader` of versions 2 and 3 that reads only the values `ids`.
+    """An implementation of `CheckpointReader`, for versions 2 and 3, that reads only the values with the ids `ids`.
 
-    The state contains the values among `ids` that exist. It tells whether there are roots, but not which, and has no
-    outcomes. Without `ids`, only the newest part is needed.
+    The resulting state has no outcomes. Its roots show only whether the change set has any. If `ids` is empty, only the
+    newest part of the checkpoint is needed.
     """
 
     def __init__(self, newest: bytes, address: str, ids: Iterable[str]) -> None:
         super().__init__(newest, address)
         self._is_base = PartFile(newest).layer == "base"
         self._wanted = pa.array(sorted(set(ids)), pa.string())
-        self._ids: list[pa.StringArray] = []  # the ids of the rows of the part that were read so far
+        self._ids: list[pa.StringArray] = []  # the ids of all rows of the present part that have been read
         self._read = 0  # the number of these rows
-        self._found: list[tuple[NDArray[np.int64], RowBatch]] = []  # positions in the part, and rows
+        self._found: list[tuple[NDArray[np.int64], RowBatch]] = []  # rows of wanted ids, with their positions
         if not len(self._wanted):
             self.before = ()
 
@@ -62,12 +63,12 @@ class SelectionReader(ChainReader):
         self._ids, self._found, self._read = [], [], 0
 
     def _load_found(self) -> None:
-        """Load the found rows, and then the rows that only name the inputs of the found rows."""
+        """Load the rows of the wanted ids, and then a row that has only an id for each of their inputs."""
         assert self._loader is not None  # noqa: S101 - the caller has checked it
         found = np.concatenate([places for places, _ in self._found])
         inputs = np.concatenate([batch.refs for _, batch in self._found])
         if len(inputs) and (inputs.min() < 0 or inputs.max() >= self._read):
-            raise malformed("an input is not a row of its part")
+            raise malformed("an input refers to a row that its part of the checkpoint does not have")
         named = np.setdiff1d(inputs, found)
         position = {row: at for at, row in enumerate([*found.tolist(), *named.tolist()])}
         for _, batch in self._found:
@@ -75,7 +76,7 @@ class SelectionReader(ChainReader):
             self._loader.add(replace(batch, refs=refs))
         names = pa.chunked_array(self._ids, pa.string()).take(pa.array(named)).to_pylist()
         if not all(names):
-            raise malformed("a row has no id")
+            raise malformed("a row of the checkpoint has no id")
         self._loader.add(_only_named(names))
 
     def _finish(self) -> tuple[ChangeSetState, Chain]:
@@ -87,7 +88,7 @@ class SelectionReader(ChainReader):
 
 
 def _only_named(ids: list[str]) -> RowBatch:
-    """Return the rows that only provide ids."""
+    """Return rows that have the ids `ids` and nothing else."""
 
     def zeros(type_: Any) -> NDArray[Any]:
         return np.zeros(len(ids), type_)

@@ -1,7 +1,7 @@
 """Reads checkpoints of version 1, which servers no longer write.
 
-Such a checkpoint is a CBOR sequence (RFC 8742): a header map; parts in any order and number, each an array that begins
-with its kind; and a trailer that says how many items of each kind the parts must have contained.
+A checkpoint of version 1 is a CBOR sequence (RFC 8742). It begins with a map, the header. Any number of parts follow,
+each an array whose first item is its kind. The last array states how many items of each kind the parts contain.
 """
 
 from io import BytesIO
@@ -25,7 +25,7 @@ _STATES = {"o": State.OK, "s": State.STALE, "e": State.ERROR, "u": State.UNSET}
 
 
 class V1Reader:
-    """The `CheckpointReader` of version 1."""
+    """The implementation of `CheckpointReader` for version 1 of the format."""
 
     before: tuple[PartRef, ...] = ()
 
@@ -46,11 +46,11 @@ class V1Reader:
         source = BytesIO(data)
         self._read_header(read_item(source, COMMIT_LIMITS))
         while not self._done:
-            # Most of a part is text, which is checked by column; the rest goes through `check_tree`.
+            # Most content is text, which the readers of the columns check; `check_tree` checks everything else.
             kind, *columns = _list(read_unchecked(source, COMMIT_LIMITS), at_least=1)
             read = self._readers.get(kind) if type(kind) is str else None
             if read is None:
-                raise malformed(f"unknown kind of part {str(kind)[:40]!r}")
+                raise malformed(f"the checkpoint has a part of the unknown kind {str(kind)[:40]!r}")
             read(columns)
         if source.tell() != len(data):
             raise malformed("unexpected bytes follow the checkpoint")
@@ -63,10 +63,10 @@ class V1Reader:
             raise malformed("the blob is not a checkpoint")
         version = _natural(header.get("version"))
         if version > VERSION:
-            raise UnsupportedVersion(f"the checkpoint has format {version}; this reader knows formats up to {VERSION}")
+            raise UnsupportedVersion(f"the checkpoint has format {version}: read it with a newer release of Rebaser")
         state, applied = self._state, header.get("applied")
         state.last, state.covers = _natural(header.get("last")), _natural(header.get("covers"))
-        state.edited = state.untracked = state.last  # this format records neither; `last` is an upper bound of both
+        state.edited = state.untracked = state.last  # version 1 does not record them; `last` is an upper bound
         if applied is not None:
             stream, sequence = _list(applied, exactly=2)
             state.applied = Applied(_text(stream), _natural(sequence))
@@ -75,12 +75,12 @@ class V1Reader:
         ids, letters, values, faults, definitions = _list(columns, exactly=5)
         ids = _texts(ids, self._texts)
         if len(_text(letters)) != len(ids) or len(_list(values)) != len(ids) or not _STATES.keys() >= set(letters):
-            raise malformed("columns of cells differ in length, or a state is unknown")
+            raise malformed("the columns of the values differ in length, or a state is unknown")
         check_tree(values)
         fault_at = dict(self._read_fault(row) for row in _list(faults))
         derived_at = dict(self._read_definition(row, ids) for row in _list(definitions))
         if not (fault_at.keys() | derived_at.keys()) <= set(range(len(ids))):
-            raise malformed("an error or a definition belongs to no cell")
+            raise malformed("an error or a definition of the checkpoint belongs to no value")
         state_columns = self._state.cells.columns
         for position, (id_, letter, value) in enumerate(zip(ids, letters, values, strict=True)):
             definition = derived_at.get(position)
@@ -99,7 +99,7 @@ class V1Reader:
     def _read_definition(self, row: object, ids: list[str]) -> tuple[int, Derive]:
         position, function, raw_inputs, raw_params = _list(row, exactly=4)
         if type(raw_inputs) is not dict or type(raw_params) is not dict or _natural(position) >= len(ids):
-            raise malformed("a definition must consist of a position, a function, inputs and params")
+            raise malformed("a definition in the checkpoint is not a position, a function, inputs and params")
         texts = self._texts
         inputs: dict[str, Input | tuple[Input, ...]] = {
             texts[_text(name)]: texts[source] if type(source) is str else tuple(_texts(source, texts))
@@ -108,7 +108,10 @@ class V1Reader:
         return position, Derive(ids[position], texts[_text(function)], inputs, self._share(raw_params))
 
     def _share(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return equal params that were read before, or else `params` itself: many cells usually share a formula."""
+        """Return an equal map that was read before, or `params` itself if there is none.
+
+        Many values usually have the same formula, so sharing their params saves memory.
+        """
         if not set(map(type, params.values())) <= {str} or not set(map(type, params)) <= {str}:
             check_tree(params)
             return params
@@ -118,7 +121,7 @@ class V1Reader:
         ids, sequences = _list(columns, exactly=2)
         ids = _texts(ids, self._texts)
         if len(_list(sequences)) != len(ids):
-            raise malformed("columns of roots differ in length")
+            raise malformed("the columns of the roots differ in length")
         self._state.roots.update(zip(ids, map(_natural, sequences), strict=True))
 
     def _read_outcomes(self, columns: list[Any]) -> None:
@@ -141,8 +144,8 @@ class V1Reader:
 
 
 class _Interned(dict[str, str]):
-    """Makes equal strings share one object. Ids occur again as inputs, and many cells have the same function or
-    code."""
+    """A cache of strings that makes equal strings share one object. Ids are repeated as inputs, and many values have
+    the same function or error code."""
 
     def __missing__(self, text: str) -> str:
         self[text] = text
@@ -156,7 +159,7 @@ def _list(item: object, *, exactly: int | None = None, at_least: int = 0) -> lis
 
 
 def _texts(item: object, interned: _Interned) -> list[str]:
-    """Return `item`, which must be a list of strings, with the strings interned."""
+    """Check that `item` is a list of strings, and return it with the strings interned."""
     if type(item) is not list or not set(map(type, item)) <= {str}:
         raise malformed("a field of the checkpoint is not a list of strings")
     return list(map(interned.__getitem__, item))

@@ -1,7 +1,7 @@
-"""Writes checkpoints: the whole state, or the changes since the last checkpoint.
+"""Writes checkpoints, which contain either the whole state or the changes since the previous checkpoint.
 
-Invariant: the cost is proportional to the number of rows that are written. The state must not change while these rows
-are copied; copying them is a small part of the cost.
+Invariant: the cost is proportional to the number of written rows. The state must not change while these rows are
+copied, which takes a small part of the time.
 """
 
 from dataclasses import dataclass, replace
@@ -27,8 +27,11 @@ from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome, View
 
 @dataclass(frozen=True, slots=True)
 class WrittenCheckpoint:
-    """The parts to store, oldest first, and the chain that ends with them. `changes` is the blob with the changes of a
-    branch."""
+    """The blobs of a checkpoint that have to be stored.
+
+    `parts` are the contents of the new parts, oldest first. `chain` describes all parts, of which these are the last.
+    `changes` is the content of the blob with the changes of a branch; None if the change set is not a branch.
+    """
 
     parts: list[bytes]
     chain: Chain
@@ -36,17 +39,18 @@ class WrittenCheckpoint:
 
 
 class CheckpointDraft:
-    """A checkpoint of `state`, as shown by `view`, that is about to be written as the next part of `chain` or as a new
-    base. Make the draft before the next commit is folded.
+    """A checkpoint of `state` that is about to be written, as the next part of `chain` or as a new base.
 
-    The constructor copies everything except the cells. Then call `copy`, while the view is open, then `write`; each may
-    run in another thread. If the checkpoint cannot be stored, `discard` it. `rows`: about how many rows it has.
-    `is_base` tells whether it is a new base. `tracked` tells whether it records when each value was last defined. If
-    so, servers of the previous release cannot read it.
+    `view` is a view of `state`. The draft must be created before the next commit is folded. The constructor copies
+    everything except the values. The caller then calls `copy`, while the view is open, and `write`; each of them may
+    run in another thread. If the checkpoint cannot be stored, the caller calls `discard`.
+
+    `rows` is the approximate number of rows. `is_base` says whether the checkpoint is a new base. If `tracked` is true,
+    the checkpoint records which commit last defined each value, and servers of the previous release cannot read it.
     """
 
     def __init__(self, state: ChangeSetState, view: View, chain: Chain, *, tracked: bool = True) -> None:
-        assert state.last == view.sequence  # noqa: S101 - otherwise the parts would be of different commits
+        assert state.last == view.sequence  # noqa: S101 - fields of both are combined, so both must be at one commit
         self._view = view
         self._columns = view.columns
         self._changes = view.columns.take_changes()
@@ -63,8 +67,8 @@ class CheckpointDraft:
         self._recompute = [[recompute.to_wire(), sequence] for recompute, sequence in state.recompute.items()]
         self._applied = [state.applied.stream, state.applied.sequence] if state.applied else None
         branch = state.branch
-        # The parent's parts contain the outcomes of the parent's queue. They do not contain the outcomes that the
-        # `create` commit carried.
+        # If the chain still belongs to the parent, its parts have only outcomes of the parent's requests. So all
+        # outcomes of this change set have to be written.
         since = chain.last if branch is None or chain.last >= branch.birth else 0
         self._outcomes = [*_since(since, state.outcomes), *_since(since, state.redriven)]
         self._kept = [len(state.outcomes), len(state.redriven)]
@@ -83,11 +87,12 @@ class CheckpointDraft:
         self._values = view.columns.size
 
     def discard(self) -> None:
-        """Leave the changes to the next checkpoint. Call this if the checkpoint was not stored."""
+        """Mark the changes as not yet written, so that the next checkpoint includes them. This must be called if the
+        checkpoint was not stored."""
         self._columns.give_back(self._changes)
 
     def copy(self) -> None:
-        """Copy the rows to be written."""
+        """Copy the rows that `write` will encode."""
         self._copied = PartRows(self._view, *self._select(), version=self._version)
         here = self._columns.edit_of
         if self._changes_at_base is not None:
@@ -95,7 +100,7 @@ class CheckpointDraft:
             self._changed = [(id_, one) for id_, one in changed if one.contested or not one.is_level]
 
     def write(self) -> WrittenCheckpoint:
-        """Encode the checkpoint; `copy` must have run."""
+        """Encode the checkpoint. The caller must have called `copy` before."""
         view, rows = self._view, self._copied
         assert rows is not None  # noqa: S101 - `copy` has run
         layer = "base" if self.is_base else "delta"
@@ -121,7 +126,8 @@ class CheckpointDraft:
                 return WrittenCheckpoint(parts, chain, changes)
 
     def _select(self) -> tuple[NDArray[Any], list[str], NDArray[Any]]:
-        """Return the rows to write, removed ids that have no row, and other rows to which the written rows refer."""
+        """Return the numbers of the rows to write, the removed ids that have no row, and the numbers of other rows to
+        which the written rows refer."""
         view = self._view
         columns = view.columns
         count = columns.count
@@ -132,7 +138,7 @@ class CheckpointDraft:
         touched, gone = self._changes.touched, []
         roots = {id_ for id_, at in view.roots.items() if at > self.chain.last}
         for id_ in sorted(self._changes.gone | roots):
-            if id_ in index:  # the id exists again, or a definition names it
+            if id_ in index:  # the value exists again, or a definition names its id
                 touched[index[id_]] = 1
             else:
                 gone.append(id_)
@@ -168,11 +174,11 @@ class CheckpointDraft:
 
 
 def _since(last: int, outcomes: dict[RequestId, RecordedOutcome]) -> list[RecordedOutcome]:
-    """Return the outcomes recorded after log sequence `last`. They are at the end of `outcomes`.
+    """Return the outcomes that were recorded after log sequence `last`. They are the last ones in `outcomes`.
 
-    Older parts may hold outcomes that have been forgotten since. A reader drops the oldest outcomes until the recorded
-    number remains. The dropped ones are the forgotten ones, because the id of a redriven request never returns to the
-    outcomes of requests that were not redriven.
+    Older parts may contain outcomes that the state has forgotten since. A reader drops the oldest outcomes until the
+    recorded number remains. These are exactly the forgotten outcomes, because an outcome of a redriven request is never
+    moved back to the outcomes of requests that were not redriven.
     """
     newer: list[RecordedOutcome] = []
     for outcome in reversed(outcomes.values()):
@@ -183,7 +189,7 @@ def _since(last: int, outcomes: dict[RequestId, RecordedOutcome]) -> list[Record
 
 
 class _File:
-    """An Arrow IPC file with the rows of `rows` from position `first` on."""
+    """An Arrow IPC file that is being written, with the rows of `rows` from position `first` on."""
 
     def __init__(self, layer: str, rows: PartRows, first: int) -> None:
         about = {"format": schema.FORMAT, "version": rows.version, "layer": layer, "first": first}
@@ -205,7 +211,8 @@ class _File:
         )
 
     def fill(self) -> int:
-        """Write all rows, or as many as fit in a file. Returns the position where the next file begins."""
+        """Write all remaining rows, or as many as fit in one file. Return the position at which the next file must
+        begin."""
         at, most = self._first, thresholds.now.part_bytes
         while at < self._end and (at == self._first or self._sink.tell() < most):
             batch = self._rows.batch(at, self._end - at, self._templates, self._definitions)
@@ -214,7 +221,7 @@ class _File:
         return at
 
     def write_metadata(self, metadata: dict[bytes, Any]) -> None:
-        """Write a batch without rows that has this metadata, as JSON."""
+        """Write a batch that has no rows but has `metadata`, with each value as JSON."""
         empty = make_batch({"id": []}, 0, self._templates, self._definitions, self._rows.version)
         self._writer.write_batch(empty, custom_metadata={key: write_json(value) for key, value in metadata.items()})
 
