@@ -1,5 +1,6 @@
-"""Messages as bytes: payloads in CBOR or JSON (`payload`), and the versioned envelope around them (`envelope`).
+"""Encodes and decodes messages: payloads in CBOR or JSON (`payload`), and the versioned envelope around them
+(`envelope`).
 
-`rebaser_core.messages`, which defines the messages, uses this package; clients and servers take header names from it.
-All bytes from outside the process are decoded here. It imports only root modules of `rebaser_core`.
+`rebaser_core.messages` defines the messages and uses this package. Clients and servers import the names of headers from
+it. All bytes from outside the process are decoded here. This package imports only root modules of `rebaser_core`.
 """

@@ -1,8 +1,8 @@
-"""The envelope of every message: headers that name its content type, type and version, and a payload.
+"""Encodes and decodes the envelope of messages: headers with the content type, type and version, and a payload.
 
-Invariant: only the headers decide whether the payload is decoded: first the content type, then the type, then the
-version. A message of an older version is upgraded step by step to the current one before other code sees it. For any
-bytes and headers, decoding returns a message or raises a `RebaserError`.
+Invariant: the headers alone determine whether the payload is decoded. They are checked in this order: content type,
+type, version. A message of an older version is upgraded step by step to the current version before other code sees it.
+For any bytes and headers, decoding returns a message or raises a `RebaserError`.
 """
 
 import re
@@ -61,7 +61,7 @@ BRANCH: Final = "X-Branch"
 BLOBS: Final = "X-Blobs"
 FROM: Final = "X-From"
 PROTECTED: Final = "X-Protected"
-REDRIVE: Final = "X-Redrive"  # how often a request was redriven from the dead letters
+REDRIVE: Final = "X-Redrive"  # the number of times that a request was sent again from the dead letters
 
 M = TypeVar("M")
 Headers = Mapping[str, str]
@@ -69,11 +69,11 @@ Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 
 class Body(BaseModel):
-    """Base of the wire models, one for each version of each message: camelCase names, exact types, no unknown
-    fields.
+    """The base class of the pydantic models that describe the bodies of messages, in each of their versions.
 
-    They are built on first use or by `MessageRegistry.build`, because programs that only read values need none of
-    them.
+    Field names are in camelCase on the wire. Types are not converted, and unknown fields are refused. Pydantic builds a
+    model when it is first used or when `MessageRegistry.build` is called, because programs that only read values need
+    no model.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", alias_generator=to_camel, frozen=True, defer_build=True)
@@ -81,21 +81,24 @@ class Body(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_too_many(cls, raw: object) -> object:
-        # Otherwise pydantic would make an error object for each unknown field.
+        # This check saves time and memory, because pydantic would create an error object for each unknown field.
         if type(raw) is dict and len(raw) > len(cls.model_fields):
-            raise malformed(f"a map has {len(raw)} fields; at most {len(cls.model_fields)} are known")
+            raise malformed(f"a map has {len(raw)} fields, but its type has at most {len(cls.model_fields)}")
         return raw
 
 
 @dataclass(frozen=True, slots=True)
 class MessageType(Generic[M]):
-    """A message type. The current version is the last of `bodies`; `upgrades[0]` turns a v1 body into a v2 body.
+    """A type of message, with the functions that read and write it.
 
-    `read` turns a body of the current version into the message; it also gets the version in which the message arrived.
-    `write` returns the wire map of a message in a given version. Both may raise `UnprocessableError`. `lowest` returns
-    the first version that can express a message. Messages are written in that version, so that programs of the previous
-    release can read every message that they could have written themselves. Without `lowest`, messages are written in
-    the current version.
+    `bodies` are the wire models of its versions, beginning with version 1; the last one is the current version.
+    `upgrades[0]` converts a body of version 1 to version 2, and so on. `read` converts a body of the current version to
+    the message; its last argument is the version in which the message arrived. `write` returns the wire map of a
+    message in a given version. Both may raise `UnprocessableError`.
+
+    `lowest` returns the first version that can express a message. Messages are written in that version, so that
+    programs of the previous release can read every message that they could have written themselves. If `lowest` is
+    None, messages are written in the current version.
     """
 
     name: str
@@ -105,8 +108,8 @@ class MessageType(Generic[M]):
     read: Callable[[Any, Limits, int], M]
     write: Callable[[M, int], dict[str, Any]]
     lowest: Callable[[M], int] | None = None
-    # Reads a body of a given version without the pydantic model, which costs as much as all other steps together.
-    # Returns None if the body does not have the usual shape.
+    # Reads a body of a given version without its pydantic model, because the model takes as long as all other steps
+    # together. Returns None for a body that has unusual fields; the model then reads it.
     quick: Callable[[dict[str, Any], Limits, int], M | None] | None = None
 
     @property
@@ -114,7 +117,7 @@ class MessageType(Generic[M]):
         return len(self.bodies)
 
     def decode_body(self, content: dict[str, Any], version: int, limits: Limits) -> M:
-        """Decode the wire map of a message in `version`, and upgrade it to the current version."""
+        """Return the message with the wire map `content` in `version`, upgraded to the current version."""
         if self.quick is not None:
             message = self.quick(content, limits, version)
             if message is not None:
@@ -127,7 +130,7 @@ class MessageType(Generic[M]):
 
 @dataclass(frozen=True, slots=True)
 class Peeked:
-    """Content type, type and version, from the headers of a message that this program can read."""
+    """The content type, type and version of a message that this program can read, according to its headers."""
 
     content_type: ContentType
     type: str
@@ -135,8 +138,10 @@ class Peeked:
 
 
 def content_type_of(headers: Headers | None) -> ContentType:
-    """Return the content type for the reply to a message: the content type of the message, or CBOR if the message has
-    none or an unknown one."""
+    """Return the content type in which to reply to a message with `headers`.
+
+    It is the content type of the message, or CBOR if the message names none or an unknown one.
+    """
     try:
         return ContentType.of((headers or {}).get(CONTENT_TYPE, CBOR))
     except UnprocessableError:
@@ -147,13 +152,13 @@ _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 
 
 class MessageRegistry:
-    """The message types that a program knows; decodes and encodes their messages."""
+    """Encodes and decodes messages of the types that a program knows."""
 
     def __init__(self, types: Iterable[MessageType[Any]]) -> None:
         self.types: dict[str, MessageType[Any]] = {}
         self.is_built = False
         self._by_class: dict[type, MessageType[Any]] = {}
-        # `peek` runs for every message, so known headers are looked up in one step.
+        # `peek` runs for every message, so this map contains all combinations of headers that it accepts.
         self._peeked: dict[tuple[str | None, str | None, str | None], Peeked] = {}
         self._headers: dict[tuple[str, int, ContentType], dict[str, str]] = {}
         for kind in types:
@@ -170,7 +175,7 @@ class MessageRegistry:
     def build(self) -> None:
         """Build the pydantic models of all bodies, which takes tens of milliseconds and reads files.
 
-        Otherwise the first message that needs a model builds it, on the event loop.
+        Without this call, the first message that needs a model would build it, and so delay the event loop.
         """
         for kind in self.types.values():
             for body in kind.bodies:
@@ -178,11 +183,11 @@ class MessageRegistry:
         self.is_built = True
 
     def peek(self, headers: Headers | None) -> Peeked:
-        """Read the headers of a message.
+        """Return the content type, type and version that the headers of a message name.
 
-        Raises `UnprocessableError` with code `malformed` (a header is missing, or the version is not a positive
-        number), `unsupported_content_type` or `unknown_message_type`; `UnsupportedVersion` for a version newer than
-        this program reads.
+        Raise `UnprocessableError` with code `malformed` (a header is missing, or the version is not a positive number),
+        `unsupported_content_type` or `unknown_message_type`. Raise `UnsupportedVersion` if the version is newer than
+        those that this program can read.
         """
         headers = headers or {}
         content_type, name, version = (
@@ -194,22 +199,26 @@ class MessageRegistry:
         if peeked is not None:
             return peeked
         if content_type is None:
-            raise malformed(f"the message has no header {CONTENT_TYPE}")
+            raise malformed(f"the message has no header {CONTENT_TYPE}, which every message needs")
         plain = ContentType.of(content_type)
         peeked = self._peeked.get((plain.value, name, version))
         if peeked is not None:
             return peeked
         if name is None:
-            raise malformed(f"the message has no header {MESSAGE_TYPE}")
+            raise malformed(f"the message has no header {MESSAGE_TYPE}, which every message needs")
         kind = self.types.get(name)
         if kind is None:
-            raise UnprocessableError(f"unknown message type {name[:80]!r}", code="unknown_message_type")
+            raise UnprocessableError(
+                f"the message type {name[:80]!r} is unknown; the known types are {', '.join(self.types)}",
+                code="unknown_message_type",
+            )
         if version is None:
-            raise malformed(f"the message has no header {MESSAGE_VERSION}")
+            raise malformed(f"the message has no header {MESSAGE_VERSION}, which every message needs")
         if _VERSION.fullmatch(version) is None:
-            raise malformed(f"the header {MESSAGE_VERSION} has {version[:80]!r}, not a number from 1 to 999999999")
+            raise malformed(f"the header {MESSAGE_VERSION} must be a number from 1 to 999999999, not {version[:80]!r}")
         raise UnsupportedVersion(
-            f"the message is a {name} of version {version}; this program reads up to version {kind.current}"
+            f"the message is a {name} of version {version}, but this release reads versions up to {kind.current}: "
+            "use a newer release"
         )
 
     @overload
@@ -224,33 +233,34 @@ class MessageRegistry:
     def decode(
         self, headers: Headers | None, payload: bytes, limits: Limits = DEFAULT_LIMITS, expect: type | None = None
     ) -> object:
-        """Decode a message and upgrade it to its current version.
+        """Decode a message, and upgrade it to the current version of its type.
 
-        Raises the errors of `peek` and `loads`, and `UnprocessableError` with code `unexpected_message_type` (the type
-        is known, but not `expect`), `malformed` (the payload does not fit its version) or a code that its content
-        determines, such as `invalid_update` and `invalid_id`.
+        Raise the errors of `peek` and `loads`. Raise `UnprocessableError` with code `unexpected_message_type` if the
+        message is not of the type `expect`, with code `malformed` if the payload is not valid for its version, or with
+        a code that depends on the invalid content, such as `invalid_update` or `invalid_id`.
         """
         peeked = self.peek(headers)
         kind = self.types[peeked.type]
         if expect is not None and kind.message is not expect:
             wanted = self._by_class[expect].name
             raise UnprocessableError(
-                f"unexpected message type {kind.name} in place of {wanted}", code="unexpected_message_type"
+                f"the message has the type {kind.name}, but only a message of the type {wanted} is accepted here",
+                code="unexpected_message_type",
             )
         raw = loads(peeked.content_type, payload, limits)
         return kind.decode_body(unwrap(raw, peeked.version), peeked.version, limits)
 
     def lowest(self, message: object) -> int:
-        """Return the version in which a message is written: the lowest that can express it."""
+        """Return the version in which `message` is written, which is the lowest version that can express it."""
         kind = self._by_class[type(message)]
         return kind.current if kind.lowest is None else kind.lowest(message)
 
     def encode(
         self, message: object, content_type: ContentType = CBOR, version: int | None = None
     ) -> tuple[dict[str, str], bytes]:
-        """Encode a message as `(headers, payload)`, in `version` or in the lowest version that can express it.
+        """Return the headers and the payload of `message`, in `version` or in the lowest version that can express it.
 
-        The caller may add headers. Raises `UnprocessableError` for a message that `version` cannot express.
+        The caller may add headers to the result. Raise `UnprocessableError` if `version` cannot express the message.
         """
         kind = self._by_class[type(message)]
         version = version or self.lowest(message)
@@ -259,19 +269,24 @@ class MessageRegistry:
 
 
 def unwrap(raw: object, version: int) -> dict[str, Any]:
-    """Return the map inside the tagged union `{"v1": {…}}`; the tag must be that of `version`."""
+    """Return the inner map of a payload such as `{"v1": {…}}`. Raise `UnprocessableError` if its key is not that of
+    `version`."""
     if type(raw) is not dict or len(raw) != 1:
         raise malformed('a payload must be a map with its version as the only key, as in {"v1": {…}}')
     tag, body = next(iter(raw.items()))
     if tag != f"v{version}":
-        raise malformed(f"the payload has the version {tag[:40]!r}, but the header {MESSAGE_VERSION} says {version}")
+        raise malformed(f"the key of the payload is {tag[:40]!r}; for version {version}, it must be 'v{version}'")
     if type(body) is not dict:
-        raise malformed(f"the content of {tag} is not a map")
+        raise malformed(f"the payload must have a map under its key {tag!r}")
     return body
 
 
 def validate(model: type[Body], raw: dict[str, Any]) -> Body:
-    """Validate `raw` as a body; raises `UnprocessableError` (`malformed`) that names the first invalid field."""
+    """Return `raw` as a body of the type `model`.
+
+    If `raw` is invalid, raise `UnprocessableError` (code `malformed`) with a message that names the first invalid
+    field.
+    """
     try:
         return model.model_validate(raw)
     except ValidationError as error:

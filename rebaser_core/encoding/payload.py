@@ -1,7 +1,7 @@
 """Decodes and encodes payloads in CBOR and JSON. All bytes from outside the process are decoded here.
 
-Invariant: `loads` returns a value that any JSON reader can hold, or raises `UnprocessableError` and no other exception.
-Its time and memory are proportional to the payload.
+Invariant: `loads` returns a value that any reader of JSON can represent, or raises `UnprocessableError` and no other
+exception. It takes time and memory in proportion to the size of the payload.
 """
 
 import json
@@ -16,25 +16,29 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.values import INT64_MAX, INT64_MIN
 
-# `Limits.max_depth` bounds a value; a message may nest it in this many further arrays and maps.
+# The number of arrays and maps in which a message may nest a value, in addition to the depth of the value itself
+# (`Limits.max_depth`).
 FRAME_DEPTH = 8
 
 
 class ContentType(StrEnum):
-    """The format of a payload: CBOR (RFC 8949), or JSON (RFC 8259) if the sender chooses it."""
+    """The format of a payload: CBOR (RFC 8949), which is the default, or JSON (RFC 8259)."""
 
     CBOR = "application/cbor"
     JSON = "application/json"
 
     @classmethod
     def of(cls, text: str) -> "ContentType":
-        """Return the content type that a MIME type names. Its case and its parameters (`; charset=utf-8`) are ignored.
+        """Return the content type that the MIME type `text` names. Case and parameters (`; charset=utf-8`) are ignored.
 
-        Raises `UnprocessableError` for any other.
+        Raise `UnprocessableError` if the MIME type is neither that of CBOR nor that of JSON.
         """
         found = _CONTENT_TYPES.get(text) or _CONTENT_TYPES.get(text.partition(";")[0].strip().lower())
         if found is None:
-            raise UnprocessableError(f"unsupported content type {text[:80]!r}", code="unsupported_content_type")
+            raise UnprocessableError(
+                f"the content type {text[:80]!r} is not supported: use {' or '.join(cls)}",
+                code="unsupported_content_type",
+            )
         return found
 
 
@@ -43,11 +47,11 @@ CBOR, JSON = ContentType.CBOR, ContentType.JSON
 
 
 def loads(content_type: ContentType, payload: bytes, limits: Limits = DEFAULT_LIMITS) -> object:
-    """Decode the JSON value in `payload`.
+    """Decode the JSON value that `payload` contains as CBOR or JSON.
 
-    Refuses tags, byte strings, NaN, duplicate keys, indefinite lengths, and bytes after the value. Raises
-    `UnprocessableError` with code `too_large` (payload longer than `max_request_bytes`), `too_deep` (more than
-    `max_depth` + `FRAME_DEPTH` nested containers) or `malformed`.
+    Tags, byte strings, NaN, duplicate keys, indefinite lengths, and bytes after the value are refused. Raise
+    `UnprocessableError` with code `too_large` (`payload` is longer than `max_request_bytes`), `too_deep` (more than
+    `max_depth` + `FRAME_DEPTH` nested arrays and maps) or `malformed`.
     """
     if len(payload) > limits.max_request_bytes:
         raise UnprocessableError(
@@ -57,16 +61,16 @@ def loads(content_type: ContentType, payload: bytes, limits: Limits = DEFAULT_LI
         source = BytesIO(payload)
         value = read_item(source, limits)
         if source.tell() != len(payload):
-            raise malformed(f"{len(payload) - source.tell()} bytes follow the message")
+            raise malformed(f"{len(payload) - source.tell()} unexpected bytes follow the message")
         return value
     return _loads_json(payload, limits)
 
 
 def dumps(content_type: ContentType, value: object) -> bytes:
-    """Encode `value`, always to the same bytes for the same value; raises `UnprocessableError` if it cannot be encoded.
+    """Encode `value`. Equal values are always encoded to equal bytes.
 
-    A value from a program must have passed `check_json` before. cbor2 encodes recursively, so a few thousand nested
-    lists would crash the process.
+    The caller must have checked a value from a program with `check_json`, because cbor2 encodes recursively and a few
+    thousand nested lists would crash the process. Raise `UnprocessableError` if `value` cannot be encoded.
     """
     try:
         if content_type is CBOR:
@@ -81,58 +85,70 @@ _NAMES = {BYTES: "byte string", TEXT: "text", LIST: "array", MAP: "map"}
 
 
 def head(major: int, length: int) -> bytes:
-    """Return the CBOR head (RFC 8949, section 3) in front of `length` bytes, items or entries."""
+    """Return the bytes with which CBOR announces a text, array or other item of the type `major`.
+
+    `length` is the number of bytes, elements or entries that follow (see "head" in RFC 8949, section 3).
+    """
     out = BytesIO()
     cbor2.CBOREncoder(out).encode_length(major, length)
     return out.getvalue()
 
 
 def read_head(source: BytesIO, major: int) -> int:
-    """Read a head (RFC 8949, section 3) of type `major`; returns its argument."""
+    """Read a CBOR head (RFC 8949, section 3), which must have the type `major`, and return the length that it states.
+
+    Raise `UnprocessableError` if the head is missing or invalid, or has another type.
+    """
     first = source.read(1)
     if not first or first[0] >> 5 != major:
-        raise malformed(f"the CBOR has no {_NAMES[major]} where one must be")
+        raise malformed(f"the CBOR data lacks a {_NAMES[major]} in a place that requires one")
     short = first[0] & 31
     if short < 24:
         return short
     length = 1 << (short - 24)
     argument = source.read(length)
     if short > 27 or len(argument) != length:
-        raise malformed("the CBOR ends within a length, or has an indefinite one")
+        raise malformed("the CBOR data ends within a length, or has an indefinite length, which is not allowed")
     return int.from_bytes(argument)
 
 
 def read_item(source: BytesIO, limits: Limits) -> object:
-    """Read the next item of a CBOR sequence (RFC 8742), as strictly as `loads`; leaves `source` just after the item."""
+    """Read and return the next item of a CBOR sequence (RFC 8742). The position of `source` is then after the item.
+
+    The item is checked as strictly as by `loads`, with the same errors.
+    """
     value = read_unchecked(source, limits)
     check_tree(value)
     return value
 
 
 def read_items(source: BytesIO, count: int, limits: Limits) -> list[Any]:
-    """Read the next `count` items of a CBOR sequence in a single call. At least 9 bytes of `source` must precede them.
+    """Read the next `count` items of a CBOR sequence with a single call of the library.
 
-    Returns what `count` calls of `read_item` return, in about half of their time. Raises `UnprocessableError` if one of
-    those calls would raise it, and also if an item has the maximum depth. After an error, the position of `source` is
-    undefined.
+    The result is that of `count` calls of `read_item`, in about half of their time. At least 9 bytes of `source` must
+    precede the items. Raise `UnprocessableError` if one of these calls would raise it, and also if an item has the
+    maximum depth. After an error, the position of `source` is undefined.
     """
-    # The items become one list: its head overwrites bytes that have been read already.
+    # The head of a list is written in front of the items, over bytes that have been read already. So the library reads
+    # the items as one list.
     frame = head(LIST, count)
     source.seek(-len(frame), SEEK_CUR)
     source.write(frame)
     source.seek(-len(frame), SEEK_CUR)
-    items: list[Any] = read_item(source, limits)  # type: ignore[assignment] # the head says so
+    items: list[Any] = read_item(source, limits)  # type: ignore[assignment] # the item is a list, because of the head
     return items
 
 
 def write_items(items: list[Any]) -> bytes:
-    """Encode `items` as a CBOR sequence, in a single call."""
+    """Encode `items` as a CBOR sequence, with a single call of the library."""
     return dumps(CBOR, items)[len(head(LIST, len(items))) :]
 
 
 def read_unchecked(source: BytesIO, limits: Limits) -> object:
-    """Do what `read_item` does, without `check_tree`. So leaves may be byte strings, simple values, NaN or large
-    integers."""
+    """Read and return the next item of a CBOR sequence, as `read_item` does, but without `check_tree`.
+
+    So the item may contain byte strings, simple values, NaN, and integers of more than 64 bits.
+    """
     depth = limits.max_depth + FRAME_DEPTH
     try:
         return cbor2.load(
@@ -142,13 +158,14 @@ def read_unchecked(source: BytesIO, limits: Limits) -> object:
             max_depth=depth,
             allow_indefinite=False,
             allow_duplicate_keys=False,
-            # A sender could choose keys of other types that collide in a dict, which costs quadratic time.
+            # A hostile sender could choose keys that are not text and have equal hashes. Inserting them into a dict
+            # would take quadratic time.
             strict_hashable_types=True,
         )
     except cbor2.CBORDecodeError as error:
         if "nesting depth" in str(error):
             raise UnprocessableError(f"the payload is nested deeper than {depth} levels", code="too_deep") from None
-        raise malformed(f"cannot read the CBOR: {str(error.__cause__ or error)[:200]}") from None
+        raise malformed(f"the CBOR data is not valid: {str(error.__cause__ or error)[:200]}") from None
 
 
 def malformed(message: str) -> UnprocessableError:
@@ -159,18 +176,17 @@ def _refuse_tag(*_: object) -> NoReturn:
     raise ValueError("CBOR tags are not allowed")
 
 
-# Tags that cbor2 decodes itself (its `decode_semantic`); it passes all others to `tag_hook`. A tag is refused before
-# its content is decoded, because decoding a number, a pattern or a reference can itself be the attack.
+# The tags that cbor2 decodes by itself; it passes all other tags to `tag_hook`. These tags are refused before their
+# content is decoded, because decoding a hostile number, regular expression or reference can already do harm.
 _REFUSED_TAGS = dict.fromkeys(
     (0, 1, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799), _refuse_tag
 )
 
 
 def check_tree(value: object, *, surrogates: bool = False) -> None:  # noqa: C901, PLR0912 - one flat loop, for speed
-    """Refuse values that a decoder accepts but JSON lacks. `surrogates` tells whether to look for lone surrogates in
-    text.
+    """Raise `UnprocessableError` (code `malformed`) if `value` contains anything that JSON cannot represent.
 
-    Raises `UnprocessableError` (`malformed`). Iterative, although the decoder has bounded the depth.
+    If `surrogates` is true, texts are also checked for lone surrogates.
     """
     todo: list[Any] = [(value,)]
     while todo:
@@ -178,7 +194,7 @@ def check_tree(value: object, *, surrogates: bool = False) -> None:  # noqa: C90
         if type(node) is dict:
             for key in node:
                 if type(key) is not str:
-                    raise malformed("a map key is not text")
+                    raise malformed("the data contains a map with a key that is not text")
                 if surrogates:
                     _check_text(key)
             node = node.values()
@@ -191,19 +207,19 @@ def check_tree(value: object, *, surrogates: bool = False) -> None:  # noqa: C90
                 todo.append(item)
             elif kind is float:
                 if not -math.inf < item < math.inf:  # false for NaN too
-                    raise malformed("a number is not finite")
+                    raise malformed("the data contains a number that is not finite")
             elif kind is int:
                 if not INT64_MIN <= item <= INT64_MAX:
-                    raise malformed("an integer does not fit in 64 bits")
+                    raise malformed("the data contains an integer that does not fit in 64 bits")
             elif kind is not bool and item is not None:
-                raise malformed(f"{kind.__name__} is not a JSON value")
+                raise malformed(f"the data contains an item of the type {kind.__name__}, which JSON does not have")
 
 
 def _check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise malformed("text holds a lone surrogate") from None
+        raise malformed("the data contains a lone surrogate, which is not valid Unicode text") from None
 
 
 def _loads_json(payload: bytes, limits: Limits) -> object:
@@ -213,13 +229,16 @@ def _loads_json(payload: bytes, limits: Limits) -> object:
     try:
         value = _JSON_DECODER.decode(payload.decode())
     except ValueError as error:
-        raise malformed(f"cannot read the JSON: {str(error)[:200]}") from None
+        raise malformed(f"the JSON text is not valid: {str(error)[:200]}") from None
     check_tree(value, surrogates=b"\\u" in payload)
     return value
 
 
 def _check_json_depth(payload: bytes, depth: int) -> None:
-    """Refuse deep nesting before the recursive decoder runs. Takes linear time; leaves other faults to the decoder."""
+    """Raise `UnprocessableError` if the JSON text is nested deeper than `depth`. This runs in linear time.
+
+    The decoder is recursive, so it must not get deeply nested text. It finds all other faults itself.
+    """
     bare = payload.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_STRUCTURE)
     level = 0
     for outside in bare.split(b'"')[::2]:
@@ -233,13 +252,13 @@ _NO_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
 
 
 def _json_int(text: str) -> int:
-    if len(text) > 20:  # int() of a long literal costs quadratic time
+    if len(text) > 20:  # `int` takes quadratic time for long texts
         raise ValueError("an integer does not fit in 64 bits")
     return int(text)
 
 
 def _json_float(text: str) -> float:
-    if len(text) > 1100:  # more digits than any double has
+    if len(text) > 1100:  # no double needs that many characters
         raise ValueError("a number has more than 1100 characters")
     return float(text)
 

@@ -103,7 +103,7 @@ def test_json_texts(lines: list[str]) -> None:
         try:
             assert canonical(value) == canonical(loads(ContentType.JSON, text))  # type: ignore[arg-type]
         except UnprocessableError as error:
-            assert error.code == "too_deep" or error.message == "an integer does not fit in 64 bits"  # noqa: PT017
+            assert error.code == "too_deep" or "does not fit in 64 bits" in error.message  # noqa: PT017
 
 
 def blob_outcome(data: bytes) -> object:
