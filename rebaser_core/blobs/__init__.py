@@ -1,1 +1,1 @@
-"""The addresses of blobs, and the rules by which a garbage collection deletes blobs. No code here does I/O."""
+"""Computes the addresses of blobs, and decides which blobs a garbage collection deletes. Nothing here does I/O."""

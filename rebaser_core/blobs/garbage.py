@@ -1,14 +1,14 @@
-"""Garbage collection: which blobs a run moves to the trash, which it erases, and which it brings back.
+"""Decides which blobs a garbage collection moves to the trash, which it erases, and which it restores.
 
-A run lists the stored blobs, then reads every address that a stored message names, and then plans (`plan`). A blob that
-no message names is a candidate. It moves to the trash if it was stored more than a grace period ago, and has been a
-candidate in every run of the last grace period. After another grace period, it is erased from the trash. A run brings
-back a blob in the trash that a message names.
+A run of the garbage collection lists the stored blobs, then reads all addresses that stored messages name, and then
+calls `plan`. A blob that no message names is a candidate. It moves to the trash if it was stored more than a grace
+period ago and has been a candidate in every run of the last grace period. After another grace period in the trash, it
+is erased. A blob in the trash that a message names is restored.
 
-Before a writer names a blob in a message, it has stored the blob, renewed it, or read its address in a message less
-than `FRESH_FOR` ago. So a run reads every such message before a blob that the message names can be erased.
+A program names a blob in a message only if it stored the blob, renewed it, or read its address in a message less than
+`FRESH_FOR` ago. So a run reads every message that names a blob before the blob can be erased.
 
-Invariant: only `plan` decides what is deleted. Its callers find out which blobs are stored and which are needed.
+Invariant: only `plan` decides what is deleted. Its callers determine which blobs are stored and which are needed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,21 +18,22 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RESERVED, ChangeSetKey
 from rebaser_core.record import record
 
-FRESH_FOR = 900.0  # seconds; a blob that was stored earlier is stored again before a new message names it
-GRACE = 86_400.0  # seconds
-MIN_GRACE = 3_600.0  # seconds: twice `FRESH_FOR`, doubled to allow for different clocks
-MAX_SKEW = 1_800.0  # seconds by which the clocks of NATS and of a server may differ
-MAGIC = b"rebaser-candidates-1"
+FRESH_FOR = 900.0  # seconds; an older blob is stored again before a new message names it
+GRACE = 86_400.0  # seconds; the default grace period
+MIN_GRACE = 3_600.0  # seconds: twice `FRESH_FOR`, and the same time again because clocks may differ
+MAX_SKEW = 1_800.0  # the maximum difference between the clocks of NATS and of a server, in seconds
+MAGIC = b"rebaser-candidates-1"  # the first bytes of a list of candidates
 TIME_BYTES = 8
-NEVER = 2**63  # Unix ms
+NEVER = 2**63  # a time that no candidate has (Unix ms)
 GC_KEY = ChangeSetKey(RESERVED, "gc")
 
 
 @record
 class StoredBlob:
-    """A blob in a store, or in its trash (`trashed`), since `stored_ms` (Unix time).
+    """A blob in a blob store, or in the trash of the store (`trashed`).
 
-    `version` changes when the blob is stored again or moved. A plan for one version is never carried out on another.
+    `size` is in bytes. `stored_ms` is the Unix time at which the blob was stored or moved. `version` changes when the
+    blob is stored again or moved. A plan for one version of a blob is never carried out on another version.
     """
 
     address: str
@@ -44,8 +45,11 @@ class StoredBlob:
 
 @record
 class Plan:
-    """The actions of a run. `candidates` contains, by address, the start of the first run that found the blob unneeded
-    (Unix ms)."""
+    """The actions of one run: blobs to move to the trash, to erase from the trash, and to restore from the trash.
+
+    `candidates` maps the address of each blob that no message needs to the start of the first run that found so (Unix
+    ms).
+    """
 
     candidates: dict[str, int]
     trash: tuple[StoredBlob, ...]
@@ -60,14 +64,18 @@ def plan(
     now_ms: int,
     grace_ms: int,
 ) -> Plan:
-    """Plan a run that began at `now_ms`. `last` are the candidates of the last run. Times are those of the NATS
-    server."""
+    """Plan a run that began at `now_ms`.
+
+    `unneeded` are all blobs, in the store or in its trash, that no message names. `needed_in_trash` are blobs in the
+    trash that a message names. `last` are the candidates of the previous run. `grace_ms` is the grace period. All times
+    are read from the clock of the NATS server (Unix ms).
+    """
     candidates: dict[str, int] = {}
     due: list[StoredBlob] = []
     for blob in unneeded:
         since = min(last.get(blob.address, now_ms), now_ms)
-        # A blob that was stored again after `since` may have been needed again. A move to the trash does not count as
-        # storing.
+        # If the blob was stored again after `since`, it may have been needed meanwhile, so its time as a candidate
+        # begins anew. A move to the trash does not count as storing.
         if not blob.trashed and blob.stored_ms > since - FRESH_FOR * 1000:
             since = now_ms
         candidates[blob.address] = since
@@ -82,11 +90,11 @@ def plan(
 
 
 def encode_candidates(candidates: Mapping[str, int], run: str) -> bytes:
-    """Return the blob that lists the candidates of a run: `MAGIC`, then for each candidate its hash and its time in
-    `Plan.candidates` (8 bytes, big-endian).
+    """Encode the candidates of a run as a blob.
 
-    The hash of `run`, the id of the run, is listed as a candidate with the time `NEVER`. So no two runs have the same
-    list, even in different installations, and from the list, the next run can tell whether it reads the right logs.
+    The blob has `MAGIC`, then for each candidate its hash and its time in `Plan.candidates` (8 bytes, big-endian). The
+    hash of `run`, which is the id of the run, is also listed, with the time `NEVER`. So no two runs have the same list,
+    even in different installations. The next run uses this to check that it reads the logs of the same installation.
     """
     marked = {**candidates, address_of(run.encode()): NEVER}
     rows = [bytes_of_address(address) + since.to_bytes(TIME_BYTES) for address, since in sorted(marked.items())]
@@ -94,10 +102,10 @@ def encode_candidates(candidates: Mapping[str, int], run: str) -> bytes:
 
 
 def decode_candidates(data: bytes) -> dict[str, int]:
-    """Decode a blob of `encode_candidates`; raises `UnprocessableError`."""
+    """Decode the output of `encode_candidates`. Raise `UnprocessableError` if `data` is not such an output."""
     step = ADDRESS_BYTES + TIME_BYTES
     if not data.startswith(MAGIC) or (len(data) - len(MAGIC)) % step:
-        raise UnprocessableError("the blob is not a list of candidates", code="malformed")
+        raise UnprocessableError("the blob is not a list of candidates for garbage collection", code="malformed")
     rows = [data[start : start + step] for start in range(len(MAGIC), len(data), step)]
     read = {address_of_bytes(row[:ADDRESS_BYTES]): int.from_bytes(row[ADDRESS_BYTES:]) for row in rows}
     return {address: since for address, since in read.items() if since != NEVER}
