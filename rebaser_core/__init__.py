@@ -1,4 +1,5 @@
-"""The rules of Rebaser without I/O, clock or randomness: messages, updates, decisions, the log and the folded state.
+"""Implements the rules of Rebaser: messages, updates, decisions, the log and the folded state.
 
-`rebaser_client` and `rebaser` import this package; it imports neither of them.
+Nothing here does I/O, reads a clock or uses randomness. `rebaser_client` and `rebaser` import this package, which
+imports neither of them.
 """

@@ -1,8 +1,8 @@
-"""The inputs and parameters of the built-in functions, and the check of definitions against them.
+"""Lists the inputs and parameters of the built-in functions, and checks definitions against the list.
 
 Invariant: only requests are checked, by the client that sends them and by the server that decides them. Definitions in
-a log are never checked, because they may come from a release that did not check. A function that is not listed may be
-a plug-in; its inputs and parameters are not checked.
+a log are not checked, because an older release may have accepted them without a check. A function that is not listed
+may be a plug-in, so its inputs and parameters are not checked.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -15,20 +15,20 @@ from rebaser_core.cel import INVALID_FORMULA
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.updates import Derive, Update
 
-AllowedNames = tuple[str, ...] | None  # None: any name
-INVALID: Final = "invalid_definition"  # error code
+AllowedNames = tuple[str, ...] | None  # None allows any name
+INVALID: Final = "invalid_definition"  # the code of the errors that this module raises
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSignature:
-    """The names of a function's inputs and parameters, and whether it needs a `pattern` among its inputs."""
+    """The input names and parameter names that a function accepts, and whether one of its inputs must be a pattern."""
 
     inputs: AllowedNames = None
     params: AllowedNames = ()
     pattern: bool = False
 
 
-BY_ID: Final = "by_id"  # the planner turns it into an `object` that uses the ids as names
+BY_ID: Final = "by_id"  # the planner replaces this function by `object`, with the ids as input names
 NO_PATTERN: Final = "needs a pattern among its inputs; for ids alone, use object"
 _OF_VALUES = "abs concat count keys length list max mean merge min product sum union values"
 
@@ -49,23 +49,22 @@ BUILTINS: Final[Mapping[str, FunctionSignature]] = MappingProxyType(
 
 
 def is_formula(update: Update) -> bool:
-    """Return whether `update` defines a value by a formula."""
+    """Return whether `update` defines a value by a formula of the Common Expression Language (CEL)."""
     return type(update) is Derive and update.function == "cel"
 
 
 def check_definition(update: Update, *, formulas: bool = False) -> None:
-    """Raise `UnprocessableError` for an invalid definition; the message names the id. `formulas` tells whether to also
-    check formulas.
+    """Raise `UnprocessableError`, with the id in its message, if `update` contains an invalid definition.
 
-    Formulas are not checked if the CEL library is not installed.
+    Formulas are checked only if `formulas` is true and the CEL library is installed.
     """
     if type(update) is Derive:
         _check(update, "", formulas)
 
 
 def check_definitions(updates: Iterable[Update], *, formulas: bool = False) -> None:
-    """Call `check_definition` for each of `updates`; the error also gives the position (from 0) of the first invalid
-    update."""
+    """Call `check_definition` for each of `updates`. The message of the error also contains the position of the invalid
+    update, counted from 0."""
     for position, update in enumerate(updates):
         if type(update) is Derive:
             _check(update, f"update {position} of ", formulas)
@@ -90,7 +89,8 @@ def _check(derive: Derive, where: str, formulas: bool) -> None:
 
 @cache
 def _formula_check() -> Callable[[object, tuple[str, ...]], str]:
-    """Return `cel.formulas.problem`, or a check that finds nothing if the CEL library is not installed."""
+    """Return `cel.formulas.problem`. If the CEL library is not installed, return a function that accepts every
+    formula."""
     try:
         from rebaser_core.cel.formulas import problem  # noqa: PLC0415 - needs an optional library
     except ModuleNotFoundError as error:
@@ -101,7 +101,10 @@ def _formula_check() -> Callable[[object, tuple[str, ...]], str]:
 
 
 def _unknown(function: str, what: str, names: Collection[str], allowed: AllowedNames) -> str:
-    """Return the problem with the first name that is not `allowed`; empty if all are."""
+    """Return an error message about the first of `names` that is not in `allowed`, or an empty text if there is none.
+
+    `what` is "input" or "parameter".
+    """
     if allowed is None or not names:
         return ""
     unknown = next((name for name in names if name not in allowed), None)

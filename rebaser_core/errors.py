@@ -1,28 +1,29 @@
-"""The exceptions of Rebaser, one class for each way of handling a failure.
+"""Defines the exceptions of Rebaser, with one class for each way of handling a failure.
 
-Invariant: only the class of an exception determines how the failure is handled, and no two classes are handled in the
-same way. The details are in `code` (stable, for programs) and in the message (for people).
+Invariant: the class of an exception alone determines how the failure is handled, and no two classes are handled in the
+same way. The `code` of an exception is for programs and does not change between releases; its message is for people.
 """
 
 from enum import Enum
 from typing import ClassVar, Final
 
-REQUEST_ID_REUSED: Final = "request_id_reused"  # the code of a request that reuses the id of another
+REQUEST_ID_REUSED: Final = "request_id_reused"  # the error code if a different request has used the same id
 
 
 class Disposition(Enum):
-    """The consequence of an error for the request or the process that met it."""
+    """How an error is handled: what happens to the request that caused it, or to the process."""
 
-    RETRY = "retry"  # keep the request, stop owning, nak the task with a delay
-    WAIT_FOR_NEWER = "wait_for_newer"  # like RETRY for a bounded time, then like REJECT
-    REJECT = "reject"  # decide it `dead`: commit, dead letter, error reply, delete
-    FENCE = "fence"  # another server owns the change set: stop without ack or nak
-    RETRY_DVU = "retry_dvu"  # the roots stay; run the update again later
-    EXIT = "exit"  # tell the user in one line and end the process
+    RETRY = "retry"  # the request stays in its queue; the owner ends and returns the task with a delay
+    WAIT_FOR_NEWER = "wait_for_newer"  # as for RETRY, but after a bounded time as for REJECT
+    REJECT = "reject"  # the request gets the outcome `dead`, and is moved to the dead letters
+    FENCE = "fence"  # another server owns the change set, so this owner ends without an ack or nak
+    RETRY_DVU = "retry_dvu"  # the update of derived values runs again later
+    EXIT = "exit"  # the user gets a message of one line, and the process ends
 
 
 class RebaserError(Exception):
-    """Base of all errors that Rebaser raises. `code` is a stable word for programs."""
+    """The base class of all errors that Rebaser raises. `code` identifies the error for programs, and does not change
+    between releases."""
 
     disposition: ClassVar[Disposition] = Disposition.RETRY
     default_code: ClassVar[str] = "error"
@@ -34,31 +35,33 @@ class RebaserError(Exception):
 
 
 class TransientError(RebaserError):
-    """Something outside this process is unavailable for now (NATS, the blob store, a blob): try again later."""
+    """Something outside this process is unavailable at present, such as NATS, the blob store or a blob. Try again
+    later."""
 
     disposition = Disposition.RETRY
     default_code = "transient"
 
 
 class UnsupportedVersion(RebaserError):  # noqa: N818 - the protocol uses this name
-    """The message has a newer version than this program can read: leave it to a newer server."""
+    """The message has a newer version than this program can read. A server of a newer release must process it."""
 
     disposition = Disposition.WAIT_FOR_NEWER
     default_code = "unsupported_version"
 
 
 class UnprocessableError(RebaserError):
-    """Input that fails on every retry: malformed bytes, an invalid update, an unknown message type."""
+    """The input can never be processed, however often it is retried. For example, its bytes are malformed, or an update
+    or the message type is not valid."""
 
     disposition = Disposition.REJECT
     default_code = "unprocessable"
 
 
 class FencedError(RebaserError):
-    """This owner must not append to the log of its change set any more.
+    """This server's owner of a change set must not append to the log of the change set any more.
 
-    Another writer has appended, the owner has appended a `create` commit, or it was shut down before an append was
-    answered.
+    Another writer has appended a commit, this owner has appended a `create` commit, or this owner was shut down before
+    NATS answered its append.
     """
 
     disposition = Disposition.FENCE
@@ -66,9 +69,9 @@ class FencedError(RebaserError):
 
 
 class DvuError(RebaserError):
-    """A dependent values update (DVU) could not run: Spark is unavailable or its job failed.
+    """A dependent values update (DVU) could not run, because Spark is unavailable or its job failed.
 
-    A *value* that fails is recorded as a `Fault` and raises nothing.
+    If a single value cannot be computed, this is recorded as a `Fault` of the value, and no error is raised.
     """
 
     disposition = Disposition.RETRY_DVU

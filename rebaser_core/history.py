@@ -1,14 +1,14 @@
 """Determines how far back the log of a change set can be read, and how much of it is kept.
 
-A log is purged from its beginning. The rest can be read from the first commit that names a checkpoint with a complete
-tail. Earlier commits may also remain: those appended while that checkpoint was being written. They name the previous
-checkpoint, and a part of the tail of that one was purged.
+A log is purged from its beginning. The state after a commit can be read if the checkpoint that the commit names and all
+commits after that checkpoint (its tail) remain. Some commits at the beginning of the remaining log cannot be read: they
+were appended while a checkpoint was being written, and a part of the tail of the previous checkpoint was purged.
 
-The state remembers, as marks, the checkpoints that its log has named. So the owner and tools can compute from the state
+The state records the checkpoints that its log has named, as marks. So servers and tools can compute from the state
 alone how much of the log is to be purged.
 
-Invariants: readers, purges and tools all ask `readable` which positions can be read. `purge_through` returns 0 or the
-sequence of a checkpoint that is older than the newest one.
+Invariants: readers, purges and tools all call `readable` to determine which positions can be read. `purge_through`
+returns 0 or the sequence of a checkpoint that is older than the newest one.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,13 @@ MAX_MARKS = 128
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A checkpoint that the log has named.
+    """A record of a checkpoint that the log has named.
 
-    `sequence` is the commit whose state it holds. `named` is the first commit that names it. This is the oldest
-    position whose state is read from the checkpoint. `at_ms` is the time of that commit (Unix ms), never less than that
-    of an older mark. `weight` is the weight of the log up to that commit, in bytes, blobs included. Purged commits
-    count. Commits before a checkpoint of an earlier release, which records no weight, do not count.
+    `sequence` is the log sequence of the commit after which the checkpoint has the state. `named` is that of the first
+    commit that names the checkpoint, which is the oldest position whose state is read from it. `at_ms` is the time of
+    the commit `named` (Unix ms), or that of an older mark if that is later. `weight` is the number of bytes in the log
+    up to the commit `named`, with blobs and purged commits. Commits before a checkpoint of an earlier release are not
+    counted, because it recorded no weight.
     """
 
     sequence: int
@@ -37,17 +38,19 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much history is kept: the commits of the last `for_ms` milliseconds, but not more than `max_bytes` of log."""
+    """The setting of how much history is kept: the commits of the last `for_ms` milliseconds, but at most `max_bytes`
+    of log."""
 
     for_ms: int
     max_bytes: int
 
 
 def read_after(checkpoint: CheckpointRef | None, begin: int = 0) -> int:
-    """Return the sequence after which a reader starts in the log, to get the state after a commit that names
+    """Return the log sequence after which a reader starts to read, to get the state after a commit that names
     `checkpoint`.
 
-    `begin` is the sequence of the `create` commit if the checkpoint is that of the parent, otherwise 0.
+    `begin` is the sequence of the `create` commit if the checkpoint belongs to the parent of the change set; otherwise
+    it is 0.
     """
     if begin:
         return begin - 1
@@ -65,10 +68,11 @@ def readable(checkpoint: CheckpointRef | None, begins_after: int, begin: int = 0
 
 
 def add_mark(marks: list[Mark], checkpoint: CheckpointRef, named: int, at_ms: int, weight: int) -> None:
-    """Add the mark of `checkpoint`, which the commit at log sequence `named` was the first to name.
+    """Add a mark for `checkpoint` to `marks`. The commit at log sequence `named`, of the time `at_ms`, is the first to
+    name it.
 
-    If there are too many marks, every second one of the older half is dropped. As a result, more of the log is kept
-    than necessary.
+    If there are then too many marks, every second mark of the older half is dropped. Because of that, more of the log
+    may be kept than the retention requires.
     """
     if marks:
         at_ms = max(at_ms, marks[-1].at_ms)
@@ -78,12 +82,14 @@ def add_mark(marks: list[Mark], checkpoint: CheckpointRef, named: int, at_ms: in
 
 
 def purge_through(marks: Sequence[Mark], weight: int, retention: Retention, *, crowded: bool = False) -> int:
-    """Return the log sequence up to which the log is to be purged; 0 if it is not to be purged.
+    """Return the log sequence up to which the log is to be purged, or 0 if it is not to be purged.
 
-    `weight` is the weight of the whole log, counted as in `Mark`. If `crowded` is true, there is no room for history.
-    Ages are measured from the newest mark, not from the clock, so the result depends only on the log.
+    `weight` is the weight of the whole log, counted as in `Mark`. If `crowded` is true, the stream has no room for
+    history, so as much as possible is purged. Ages are measured from the newest mark instead of the clock, so the
+    result depends only on the log.
 
-    The newest two checkpoints and the log after them always remain, for readers that started from the older one.
+    The newest two checkpoints and the commits after the older of them always remain, because some readers may have
+    started from that one.
     """
     last = len(marks) - 2
     if last < 0:
@@ -93,7 +99,7 @@ def purge_through(marks: Sequence[Mark], weight: int, retention: Retention, *, c
     begin_ms = marks[-1].at_ms - retention.for_ms
     place = -1
     for number, mark in enumerate(marks[: last + 1]):
-        if mark.at_ms <= begin_ms:  # a reader of the state at `begin_ms` starts from this mark or a newer one
+        if mark.at_ms <= begin_ms:  # to read the state at `begin_ms`, nothing before this mark is needed
             place = number
     if weight > retention.max_bytes:
         while place < last and (place < 0 or weight - marks[place].weight > retention.max_bytes):

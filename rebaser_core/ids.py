@@ -1,6 +1,6 @@
-"""Names that are subject tokens: workspaces, change sets and requests.
+"""Checks and makes the names of workspaces, change sets and requests.
 
-Invariant: every `ChangeSetKey` is safe in a NATS subject.
+Invariant: the names in a `ChangeSetKey` from `of` or `of_any` are valid tokens of a NATS subject.
 """
 
 import re
@@ -19,15 +19,18 @@ _VALUES = {char: number for number, char in enumerate(_CROCKFORD)}
 
 
 RESERVED = "-"
-"""The workspace for messages that belong to no workspace: unroutable requests, and the log of the garbage
-collection."""
+"""The workspace for messages that belong to no workspace of a user: requests whose subject names no change set, and the
+log of the garbage collection."""
 
 RequestId = NewType("RequestId", str)
-"""The name of a request: a subject token (a ULID if Rebaser made it), or `@<sequence>` if the request gave none."""
+"""The id of a request: a subject token (a ULID if Rebaser made it), or `@<sequence>` if the request contained no id."""
 
 
 def check_token(token: object, what: str) -> str:
-    """Return `token`; raises `UnprocessableError` if it is not a subject token (`[A-Za-z0-9_-]{1,64}`)."""
+    """Return `token` unchanged. Raise `UnprocessableError` if it is not a subject token (`[A-Za-z0-9_-]{1,64}`).
+
+    `what` names the token in the error message, for instance "workspace".
+    """
     if type(token) is not str or _TOKEN.fullmatch(token) is None:
         raise UnprocessableError(
             f"{what} {str(token)[:80]!r} must be 1 to 64 characters from A-Z a-z 0-9 _ -", code="invalid_id"
@@ -36,13 +39,16 @@ def check_token(token: object, what: str) -> str:
 
 
 def check_request_id(id_: object) -> RequestId:
-    """Return `id_`; raises `UnprocessableError` if it is not a valid request id."""
+    """Return `id_` unchanged. Raise `UnprocessableError` if it is not a valid request id."""
     return RequestId(check_token(id_, "request id"))
 
 
 def sequence_id(sequence: int) -> RequestId:
-    """Return the id under which a request without a readable id is recorded: its stream sequence. No request can send
-    it."""
+    """Return the id under which the log records a request that has no readable id.
+
+    The id contains the sequence of the request in its stream. No sender can use this id, because @ is not allowed in
+    request ids.
+    """
     return RequestId(f"@{sequence}")
 
 
@@ -52,29 +58,30 @@ def is_sequence_id(id_: RequestId) -> bool:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ChangeSetKey:
-    """The names of a change set and of its workspace. Requests with the same key are applied in order."""
+    """The name of a change set together with that of its workspace. Requests with the same key are applied in order."""
 
     workspace: str
     change_set: str
 
     @classmethod
     def of(cls, workspace: object, change_set: object) -> "ChangeSetKey":
-        """Make a key of unchecked names; raises `UnprocessableError` for a name that is not a subject token, and for
-        the reserved workspace."""
+        """Return the key for names that have not been checked. Raise `UnprocessableError` if a name is not a subject
+        token, or if the workspace is the reserved one."""
         key = cls.of_any(workspace, change_set)
         if key.workspace == RESERVED:
             raise UnprocessableError(
-                f"the workspace {RESERVED!r} is reserved: use a name with a letter or a digit", code="invalid_id"
+                f"the workspace name {RESERVED!r} is reserved: use a name with a letter or a digit", code="invalid_id"
             )
         return key
 
     @classmethod
     def of_any(cls, workspace: object, change_set: object) -> "ChangeSetKey":
-        """Do what `of` does, but accept the workspace `RESERVED`."""
+        """Return the same key as `of`, but accept the workspace `RESERVED` as well."""
         return cls(check_token(workspace, "workspace"), check_token(change_set, "change set"))
 
     def beside(self, change_set: str) -> "ChangeSetKey":
-        """Return the key of another change set of the same workspace, whose name is valid."""
+        """Return the key of the change set `change_set` in the same workspace. The name must be valid; it is not
+        checked."""
         return ChangeSetKey(self.workspace, change_set)
 
     def __str__(self) -> str:
@@ -82,18 +89,18 @@ class ChangeSetKey:
 
 
 def is_key(text: str) -> bool:
-    """Return whether `text` is a key that `ChangeSetKey.of` accepts, as subjects spell it:
-    `<workspace>.<change_set>`."""
+    """Return whether `text` has the form `<workspace>.<change_set>`, with names that `ChangeSetKey.of` accepts."""
     return _KEY.fullmatch(text) is not None and not text.startswith(f"{RESERVED}.")
 
 
 def ulid(timestamp_ms: int, randomness: bytes) -> str:
-    """Return a ULID (github.com/ulid/spec): 26 characters from 48 bits of milliseconds and 80 random bits.
+    """Return a ULID (github.com/ulid/spec), which is 26 characters long.
 
-    The caller passes time and randomness, because this package has neither a clock nor a random source.
+    `timestamp_ms` is the Unix time for its first 48 bits, and `randomness` contains at least 10 random bytes for the
+    others. Both are parameters because this package uses neither a clock nor a random source.
     """
     pairs, bits = _PAIRS, int.from_bytes(randomness[:10], "big")
-    # A loop would take three times as long, and this runs for each request and each commit.
+    # This is not a loop, because a loop would take three times as long, and the function runs for each request.
     return (
         f"{_time_part(timestamp_ms)}{pairs[bits >> 70]}{pairs[bits >> 60 & 1023]}{pairs[bits >> 50 & 1023]}"
         f"{pairs[bits >> 40 & 1023]}{pairs[bits >> 30 & 1023]}{pairs[bits >> 20 & 1023]}{pairs[bits >> 10 & 1023]}"
@@ -102,7 +109,7 @@ def ulid(timestamp_ms: int, randomness: bytes) -> str:
 
 
 def first_of(ids: Sequence[str]) -> str:
-    """Return the first ten ids and the number of the others, for a message."""
+    """Return the first ten of `ids`, and the number of the remaining ids, as text for a message."""
     more = f" and {len(ids) - 10:,} more" if len(ids) > 10 else ""
     return f"{', '.join(ids[:10])}{more}"
 
@@ -113,9 +120,12 @@ def _time_part(timestamp_ms: int) -> str:
 
 
 def ulid_time_ms(text: str) -> int:
-    """Return the Unix milliseconds in a ULID; raises `UnprocessableError` if `text` is not one."""
+    """Return the Unix time (ms) that a ULID contains. Raise `UnprocessableError` if `text` is not a ULID."""
     if len(text) != 26 or text[0] > "7" or any(char not in _VALUES for char in text):
-        raise UnprocessableError(f"{text[:40]!r} is not a ULID", code="invalid_id")
+        raise UnprocessableError(
+            f"{text[:40]!r} is not a ULID: a ULID has 26 characters from 0-9 and A-Z, without I, L, O and U",
+            code="invalid_id",
+        )
     number = 0
     for char in text[:10]:
         number = number * 32 + _VALUES[char]

@@ -1,4 +1,5 @@
-"""Limits of requests and commits. Every limit is enforced, because a hostile sender can reach it."""
+"""Defines the limits of requests and commits. All limits are enforced, because a hostile sender can exceed any of
+them."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -6,32 +7,32 @@ from functools import lru_cache
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sizes are bytes, depths are nested containers, other limits are counts."""
+    """The maximum sizes and counts in requests or commits."""
 
-    max_id_length: int = 512  # characters of a value id, input name or function name
-    max_depth: int = 64  # nested arrays and maps of one value
-    max_value_bytes: int = 256 * 1024  # one value, as CBOR or JSON text
-    max_updates: int = 100_000  # updates of one request
-    max_inputs: int = 1_000_000  # input ids of one derived value
-    max_matches: int = 100  # patterns among the inputs of one derived value; 0: none are accepted
-    max_request_bytes: int = 16 * 1024 * 1024  # one request with its blob; a hostile one takes 70 times this to decode
+    max_id_length: int = 512  # characters of the id of a value, the name of an input or the name of a function
+    max_depth: int = 64  # nested arrays and maps in a value
+    max_value_bytes: int = 256 * 1024  # bytes of a value, encoded as CBOR or JSON
+    max_updates: int = 100_000  # updates in a request
+    max_inputs: int = 1_000_000  # input ids of a derived value
+    max_matches: int = 100  # patterns among the inputs of a derived value; 0 forbids patterns
+    max_request_bytes: int = 16 * 1024 * 1024  # bytes of a request with its blob; decoding may need 70 times as many
 
     @property
     def without_matches(self) -> "Limits":
-        """The limits for messages of versions that had no inputs by pattern."""
+        """The same limits for messages of older versions, in which inputs cannot be patterns."""
         return _without_matches(self)
 
 
-@lru_cache(maxsize=16)  # asked for with each request
+@lru_cache(maxsize=16)  # this is needed for each request
 def _without_matches(limits: Limits) -> Limits:
     return replace(limits, max_matches=0) if limits.max_matches else limits
 
 
 DEFAULT_LIMITS = Limits()
 
-# A commit gathers the updates of many requests, which were checked when they arrived. These limits only keep a damaged
-# or foreign commit from taking all memory. They apply regardless of the limits of the servers that wrote the log, so no
-# server may be configured with larger limits.
+# A commit contains the updates of many requests, which were checked when they were received. These limits only prevent
+# a damaged or foreign commit from using up the memory. Every reader of a log applies them, so no server may be
+# configured with limits for requests that are larger.
 COMMIT_LIMITS = Limits(
     max_id_length=64 * 1024,
     max_depth=256,

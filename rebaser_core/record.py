@@ -1,9 +1,8 @@
-"""`record`: a dataclass for objects that are made for each request. It is frozen for the type checker, but not at run
-time.
+"""Defines the class decorator `record`, for dataclasses whose objects are created for each request.
 
-Invariant: no code changes a record that other code has already received. The type checker refuses assignments, but they
-are possible at run time, for speed: a class that is frozen at run time sets each field through `object.__setattr__`,
-which takes 0.3 µs, twenty times as long as an assignment. That added up to a tenth of the CPU time of a server.
+Invariant: no code changes a record that other code has already received. A type checker refuses assignments to fields,
+but Python does not. The reason is speed: a frozen dataclass sets each field through `object.__setattr__`, which takes
+0.3 µs, twenty times as long as an assignment. This used to take a tenth of the CPU time of a server.
 """
 
 from dataclasses import dataclass, field
@@ -14,5 +13,5 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(cls: type[T]) -> type[T]:
-    """Make `cls` a dataclass with slots that is compared and hashed by its fields."""
+    """Make `cls` a dataclass that has slots, and whose objects are compared and hashed by their fields."""
     return dataclass(slots=True, unsafe_hash=True)(cls)

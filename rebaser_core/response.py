@@ -1,4 +1,4 @@
-"""The reply to a request: the number of applied updates, or the reason why nothing was applied."""
+"""Defines the reply to a request: the number of updates that were applied, or the reason why nothing was applied."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -10,10 +10,11 @@ from rebaser_core.updates import Update
 
 @record
 class Success:
-    """`performed` updates were applied in the commit at log sequence `commit`.
+    """The request was successful: `performed` updates were applied in the commit at log sequence `commit`.
 
-    `position`: of an apply, the log sequence of the branch; of a rebase, the log sequence of the target; 0 for other
-    requests. `conflicts`: of a rebase, how many unresolved conflicts the branch has afterwards.
+    If the request applied a branch, `position` is the log sequence of the branch that was applied. If the request
+    rebased a branch, `position` is the log sequence of the target onto which it was rebased, and `conflicts` is the
+    number of unresolved conflicts that the branch then has. For other requests, both are 0.
     """
 
     performed: int
@@ -24,10 +25,11 @@ class Success:
 
 @record
 class Sides:
-    """The definitions that conflict at one id.
+    """The three definitions of one id that are involved in a conflict.
 
-    `base` is the definition that both sides replaced, `ours` the one in this change set, and `theirs` the one in the
-    edit. A definition is the update that recreates a value; None if the value does not exist.
+    `base` is the definition that both sides have replaced, `ours` is the definition in this change set, and `theirs` is
+    the definition in the refused edit. A definition is the update that recreates a value, or None if the value does not
+    exist.
     """
 
     base: Update | None
@@ -37,8 +39,8 @@ class Sides:
 
 @record
 class Conflict:
-    """An edit that conflicts with this change set. `sides` is None if the definitions are unknown, or too large for a
-    reply."""
+    """An edit of the value `id` that conflicts with the change set. `sides` is None if the definitions are unknown or
+    are too large for a reply."""
 
     id: str
     message: str
@@ -47,10 +49,11 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """Nothing was applied.
+    """The request was refused because of conflicts, and nothing was applied.
 
-    The log keeps only `message`; a blob keeps the conflicts if they have sides. So `conflicts` of a repeated reply is
-    empty if the conflicts had no sides.
+    `commit` is the log sequence of the commit that records this. The log stores `message`. The conflicts are stored in
+    a blob, but only if they have sides. So if a reply is sent again, `conflicts` is empty if the conflicts had no
+    sides.
     """
 
     message: str
@@ -60,7 +63,8 @@ class Conflicts:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Nothing was applied. `commit` is None if the failure is not in the log."""
+    """The request failed, and nothing was applied. `commit` is the log sequence of the commit that records the failure,
+    or None if the log does not record it."""
 
     code: str
     message: str
@@ -72,7 +76,7 @@ Status: TypeAlias = Success | Conflicts | Failure
 
 @record
 class EnqueueUpdatesResponse:
-    """`id` is the id of the request; empty if the request has no readable id."""
+    """The reply to a request. `id` is the id of the request, or empty if the request has no readable id."""
 
     id: RequestId
     workspace_id: str

@@ -1,4 +1,4 @@
-"""The four edits (`Update`), their wire format, and their validation.
+"""Defines the four kinds of edits (`Update`) and their wire format, and validates them.
 
 Invariant: every `Update` that `parse_update` or `check_updates` returns can be applied to any state.
 """
@@ -12,17 +12,19 @@ from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.record import record
 from rebaser_core.values import Json, JsonInput, check_json
 
-# Marks a pattern among ids. No id begins with it, because it is not printable.
+# The first character of a pattern in a list of ids and patterns. No id begins with this character, because it is not
+# printable.
 PATTERN_PREFIX: Final = "\0"
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """An input by pattern: all values whose ids match `glob`, now and later, as a list in the order of their ids.
+    """An input that stands for all values whose ids match the pattern `glob`, including values that are created later.
 
-    `*` matches any run of characters except `/`, and `**` any run of characters. Both match the empty run. No other
-    character is special. Every existing value can match, including unset and derived values. A value whose id matches a
-    pattern among its own inputs depends on itself.
+    The function gets these values as a list, in the order of their ids. In the pattern, `*` matches any number of
+    characters except `/`, and `**` any number of characters; both also match nothing. No other character is special.
+    Every existing value can match, including unset and derived values. A value whose id matches a pattern among its own
+    inputs depends on itself.
     """
 
     glob: str
@@ -32,7 +34,7 @@ class Match:
 
     @property
     def key(self) -> str:
-        """The key that represents this pattern among ids."""
+        """The text that represents this pattern in a list of ids and patterns."""
         return PATTERN_PREFIX + self.glob
 
 
@@ -42,12 +44,12 @@ Inputs: TypeAlias = Mapping[str, Input | Sequence[Input]]
 
 @record
 class Set:
-    """Set the value of `id`, and remove its definition if it has one."""
+    """An edit that sets `id` to `value`. If `id` was a derived value, its definition is removed."""
 
     id: str
     value: Json
 
-    if TYPE_CHECKING:  # callers may pass types that readers never get, because `check_updates` converts them
+    if TYPE_CHECKING:  # the constructor accepts more types than the field has, because `check_updates` converts them
 
         def __init__(self, id: str, value: JsonInput) -> None: ...  # noqa: A002 - the field's name
 
@@ -57,9 +59,10 @@ class Set:
 
 @record
 class Derive:
-    """Define `id` as the result of `function` on `inputs` and constant `params`.
+    """An edit that defines `id` as the result of calling `function` with the values of `inputs` and the constants
+    `params`.
 
-    `inputs` maps each name to the id of a value, a `Match`, or a list of ids and matches.
+    `inputs` maps the name of each input to the id of a value, to a `Match`, or to a list of ids and matches.
     """
 
     id: str
@@ -67,7 +70,7 @@ class Derive:
     inputs: Inputs = field(default_factory=dict)
     params: Mapping[str, Json] = field(default_factory=dict)
 
-    if TYPE_CHECKING:  # callers may pass types that readers never get, as in `Set`
+    if TYPE_CHECKING:  # the constructor accepts more types than the fields have, as that of `Set` does
 
         def __init__(
             self,
@@ -87,7 +90,7 @@ class Derive:
         }
 
     def input_ids(self) -> Iterator[str]:
-        """Yield the ids of all inputs in declared order, with repetitions; for a match, its key."""
+        """Yield the ids of all inputs, in the order of `inputs`, with repetitions. For a match, yield its key."""
         for source in self.inputs.values():
             if isinstance(source, str):
                 yield source
@@ -100,7 +103,7 @@ class Derive:
 
     @property
     def has_match(self) -> bool:
-        """Whether any input is a match."""
+        """Whether a pattern (`Match`) is among the inputs."""
         return any(
             not isinstance(source, str) and (isinstance(source, Match) or Match in map(type, source))
             for source in self.inputs.values()
@@ -109,7 +112,8 @@ class Derive:
 
 @record
 class Unset:
-    """Remove the value and the definition of `id`, but keep `id`. If `id` does not exist, create it without a value."""
+    """An edit that removes the value and the definition of `id`, but not `id` itself. If `id` does not exist, the edit
+    creates it without a value."""
 
     id: str
 
@@ -119,7 +123,7 @@ class Unset:
 
 @record
 class Remove:
-    """Remove `id` from the graph. Values that depend on it are in state `error` until it exists again."""
+    """An edit that removes `id` from the graph. Values that depend on it are in state `error` until it exists again."""
 
     id: str
 
@@ -133,9 +137,10 @@ _UPDATES = (Set, Derive, Unset, Remove)
 
 @dataclass(frozen=True, slots=True)
 class Recompute:
-    """Compute derived values again although no input changed: all, or those of one `function`.
+    """A request to compute derived values again although none of their inputs changed.
 
-    This is not an edit: it has no id.
+    It concerns the values that `function` computes, or all derived values if `function` is None. It is not an edit, so
+    it has no id.
     """
 
     function: str | None = None
@@ -153,9 +158,9 @@ _FIELDS = {
 
 
 def functions_of(recomputes: Iterable[Recompute]) -> frozenset[str] | None:
-    """Return the functions whose values are to be computed again; None for all functions."""
+    """Return the names of the functions whose values `recomputes` concern; None stands for all functions."""
     functions = {recompute.function for recompute in recomputes}
-    return None if None in functions else frozenset(functions - {None})  # type: ignore[arg-type] # only text is left
+    return None if None in functions else frozenset(functions - {None})  # type: ignore[arg-type] # None is removed
 
 
 def _input_to_wire(source: Input | Sequence[Input]) -> object:
@@ -174,8 +179,8 @@ def any_match(updates: Iterable[object]) -> bool:
 
 
 def parse_update(raw: object, limits: Limits = DEFAULT_LIMITS) -> Update:
-    """Parse the wire form of an update. Raises `UnprocessableError`, usually with code `invalid_update`, and with the
-    reason."""
+    """Return the update with the wire form `raw`. Raise `UnprocessableError` (usually with code `invalid_update`) if
+    `raw` is not a valid update."""
     if type(raw) is not dict:
         raise _invalid(f"an update must be a map, not {type(raw).__name__}")
     op = raw.get("op")
@@ -184,11 +189,11 @@ def parse_update(raw: object, limits: Limits = DEFAULT_LIMITS) -> Update:
         raise _invalid(f"unknown op {str(op)[:40]!r}: use set, derive, unset or remove")
     if not fields.issuperset(raw):
         extra = next(str(key) for key in raw if key not in fields)
-        raise _invalid(f"{op} has no field {extra[:40]!r}")
+        raise _invalid(f"an update with the op {op} has no field {extra[:40]!r}: remove this field")
     id_ = check_id(raw.get("id"), limits)
     if op == "set":
         if "value" not in raw:
-            raise _invalid(f"set {id_!r} has no value")
+            raise _invalid(f"set {id_!r} has no value: add the field value")
         return Set(id_, check_json(raw["value"], limits))
     if op == "derive":
         return _parse_derive(id_, raw, limits)
@@ -196,12 +201,13 @@ def parse_update(raw: object, limits: Limits = DEFAULT_LIMITS) -> Update:
 
 
 def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
-    """Parse all updates of a request; the error names the position (from 0) of the invalid update."""
+    """Return the updates with the wire forms in the list `raw`. Raise `UnprocessableError`, with the position of the
+    invalid update (counted from 0) in its message."""
     if not isinstance(raw, (list, tuple)):
         raise _invalid(f"updates must be a list, not {type(raw).__name__}")
     if len(raw) > limits.max_updates:
         raise UnprocessableError(
-            f"there are {len(raw)} updates; at most {limits.max_updates} are allowed", code="too_large"
+            f"there are {len(raw)} updates; a request may have at most {limits.max_updates}", code="too_large"
         )
     out: list[Update] = []
     for position, item in enumerate(raw):
@@ -213,17 +219,21 @@ def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update,
 
 
 def of_id(raw: object, message: str) -> str:
-    """Return `message`, which is about the wire object `raw`, preceded by the id of `raw` unless it contains that
-    id."""
+    """Return `message`, an error message about the wire form `raw`, as the end of a longer message.
+
+    The result begins with the id of `raw`, unless `message` already contains this id.
+    """
     id_ = raw.get("id") if type(raw) is dict else None
     name = repr(id_[:40]) if type(id_) is str and id_ else ""
     return f" of {name}: {message}" if name and name not in message else f": {message}"
 
 
 def check_updates(updates: Iterable[Update], limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
-    """Check and convert updates made by a program, by the same rules as the server.
+    """Check the updates that a program has made, by the same rules as the server, and return them with converted
+    values.
 
-    Raises `UnprocessableError`; the message names the position of the invalid update, counted from 0."""
+    Raise `UnprocessableError`, with the position of the invalid update (counted from 0) in its message.
+    """
     if type(updates) not in (list, tuple) and (
         not isinstance(updates, Iterable) or isinstance(updates, (str, bytes, Mapping))
     ):
@@ -237,25 +247,29 @@ def check_updates(updates: Iterable[Update], limits: Limits = DEFAULT_LIMITS) ->
 
 
 def _named(value: object) -> str:
-    """Return the type of a value, with its article, for an error message."""
+    """Return the name of the type of `value` for an error message, with an article if the type is a common one."""
     kind = type(value).__name__
     return f"a {kind}" if kind in {"Set", "Derive", "Unset", "Remove", "dict", "list", "tuple", "str"} else kind
 
 
 def parse_recompute(raw: object, limits: Limits = DEFAULT_LIMITS) -> Recompute:
-    """Parse the wire form of a `Recompute`; raises `UnprocessableError` (code `invalid_update`) with the reason."""
+    """Return the `Recompute` with the wire form `raw`. Raise `UnprocessableError` (code `invalid_update`) if `raw` is
+    not valid."""
     if type(raw) is not dict or not raw.keys() <= {"function"}:
-        raise _invalid("recompute must be a map with a function, or an empty map")
+        raise _invalid("recompute must be a map with the single key function, or an empty map")
     return Recompute(check_id(raw["function"], limits, "function") if raw else None)
 
 
 def check_id(id_: object, limits: Limits = DEFAULT_LIMITS, what: str = "id") -> str:
-    """Return `id_`; raises `UnprocessableError` if it is not text of 1 to `max_id_length` printable characters."""
+    """Return `id_` unchanged. Raise `UnprocessableError` if it is not text of 1 to `max_id_length` printable
+    characters. `what` names it in the error message."""
     if type(id_) is str and 0 < len(id_) <= limits.max_id_length and id_.isprintable():
         return id_
     if type(id_) is not str or not id_:
         raise _invalid(
-            f"{what} is not text" if id_ is not None and type(id_) is not str else f"{what} is missing or empty"
+            f"{what} must be text, not {type(id_).__name__}"
+            if id_ is not None and type(id_) is not str
+            else f"{what} is missing or empty"
         )
     if len(id_) > limits.max_id_length:
         raise _invalid(f"{what} {id_[:40]!r}... is longer than {limits.max_id_length} characters")
@@ -268,7 +282,7 @@ def _parse_derive(id_: str, raw: dict[Any, Any], limits: Limits) -> Derive:
     function = check_id(raw.get("function"), limits, "function")
     raw_inputs, raw_params = raw.get("inputs", {}), raw.get("params", {})
     if type(raw_inputs) is not dict:
-        raise _invalid(f"inputs of {id_!r} are not a map")
+        raise _invalid(f"the inputs of {id_!r} must be a map from names to ids, not {type(raw_inputs).__name__}")
     inputs: dict[str, Input | tuple[Input, ...]] = {}
     count = matches = 0
     for name, source in raw_inputs.items():
@@ -282,7 +296,7 @@ def _parse_derive(id_: str, raw: dict[Any, Any], limits: Limits) -> Derive:
             )
             if Match in map(type, items):
                 matches += list(map(type, items)).count(Match)
-            # A list of one match means the same as the match alone.
+            # A match already stands for a list of values, so a list that has only one match is replaced by the match.
             inputs[name] = items[0] if len(items) == 1 and type(items[0]) is Match else items
             count += len(items)
         elif type(source) is dict and limits.max_matches and source.keys() == {"match"}:
@@ -291,19 +305,24 @@ def _parse_derive(id_: str, raw: dict[Any, Any], limits: Limits) -> Derive:
             matches += 1
         else:
             kinds = "an id, a pattern, or a list of them" if limits.max_matches else "an id or a list of ids"
-            raise _invalid(f"input {name!r} of {id_!r} is not {kinds}")
+            raise _invalid(f"input {name!r} of {id_!r} must be {kinds}")
         if matches > limits.max_matches:
-            raise UnprocessableError(f"{id_!r} has more than {limits.max_matches} patterns", code="too_large")
+            raise UnprocessableError(
+                f"{id_!r} has more than {limits.max_matches} patterns as inputs; divide it into several values",
+                code="too_large",
+            )
         if count > limits.max_inputs:
-            raise UnprocessableError(f"{id_!r} has more than {limits.max_inputs} inputs", code="too_large")
+            raise UnprocessableError(
+                f"{id_!r} has more than {limits.max_inputs} inputs; divide it into several values", code="too_large"
+            )
     if type(raw_params) is not dict:
-        raise _invalid(f"params of {id_!r} are not a map")
+        raise _invalid(f"the params of {id_!r} must be a map, not {type(raw_params).__name__}")
     params: Any = check_json(raw_params, limits)
     return Derive(id_, function, inputs, params)
 
 
 def _are_ids(items: Sequence[object], limits: Limits) -> bool:
-    """Return whether `check_id` accepts all `items`."""
+    """Return whether all of `items` are valid ids, as `check_id` defines them."""
     longest = limits.max_id_length
     for item in items:  # noqa: SIM110 - `all` takes twice as long
         if not (type(item) is str and 0 < len(item) <= longest and item.isprintable()):

@@ -1,7 +1,7 @@
-"""JSON values and their states: the content of a change set.
+"""Defines and checks JSON values and their states, which are the content of a change set.
 
-Invariant: every stored value is JSON that any reader can hold: `null`, booleans, 64-bit integers, finite doubles,
-Unicode text, arrays, and maps with text keys. Two values are the same if both their types and their bytes are equal.
+Invariant: every stored value is JSON that any reader can represent: `null`, booleans, 64-bit integers, finite doubles,
+Unicode text, arrays, and maps with text keys. Two values are the same only if their types are also the same.
 """
 
 import math
@@ -20,13 +20,13 @@ Json: TypeAlias = Union[bool, int, float, str, list["Json"], dict[str, "Json"], 
 
 
 class Scalar(Protocol):
-    """A NumPy scalar, or any object that converts itself to a Python object."""
+    """A NumPy scalar, or another object with a method `item` that returns it as a Python object."""
 
     def item(self, /) -> Any: ...
 
 
-# The types that a program may pass as a value. Sequences become lists, mappings become maps, and NumPy scalars become
-# Python objects.
+# The types that a program may pass as a value. `check_json` converts sequences to lists, mappings to dictionaries, and
+# NumPy scalars to Python objects.
 JsonInput: TypeAlias = Union[bool, int, float, str, Sequence["JsonInput"], Mapping[str, "JsonInput"], Scalar, None]
 
 INT64_MIN = -(2**63)
@@ -37,8 +37,10 @@ _SIMPLE = frozenset({bool, int, float, str, type(None)})
 class State(StrEnum):
     """The state of a value.
 
-    `ok`: correct as of `covers`. `stale`: a value that it depends on changed, and no update has covered that yet.
-    `error`: it cannot be computed, and its `Fault` says why. `unset`: it exists, but has no value.
+    - `ok`: the value is up to date.
+    - `stale`: the value depends on a value that has changed, and no update has computed it since.
+    - `error`: the value cannot be computed. Its `Fault` says why.
+    - `unset`: the id exists, but has no value.
     """
 
     OK = "ok"
@@ -49,10 +51,11 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a value is in state `error`.
+    """The reason why a value is in state `error`.
 
     `code` is one of `cycle`, `failed`, `crashed`, `unknown_function`, `missing_input`, `failed_input`, `not_finite`,
-    `overflow`, `too_large`; `origin` is the id of the value that failed first, which may be the value itself.
+    `overflow` and `too_large`. `origin` is the id of the value in which the failure began. It may be the value itself,
+    or a value on which it depends.
     """
 
     code: str
@@ -62,8 +65,8 @@ class Fault:
 
 @record
 class Value:
-    """A value as a reader sees it. `value` is None in the states `error` and `unset`, and the last known value in the
-    state `stale`."""
+    """A value with its state. In the states `error` and `unset`, `value` is None. In the state `stale`, it is the value
+    that was computed last."""
 
     value: Json
     state: State
@@ -71,9 +74,9 @@ class Value:
 
 
 def check_json(value: object, limits: Limits = DEFAULT_LIMITS) -> Json:
-    """Return `value` as storable JSON; raises `UnprocessableError` if it is not JSON or exceeds `limits`.
+    """Return `value` as JSON that can be stored. Raise `UnprocessableError` if it is not JSON or exceeds `limits`.
 
-    Objects that a program may pass instead of a list, map, number or text (`JsonInput`) are converted.
+    Objects of the other types in `JsonInput`, such as tuples and NumPy scalars, are converted to JSON.
     """
     kind = type(value)
     if kind is int:
@@ -93,18 +96,22 @@ def check_json(value: object, limits: Limits = DEFAULT_LIMITS) -> Json:
 
 
 def _is_plain(value: object, limits: Limits) -> bool:
-    """Return whether `value` is ASCII text or an empty map, within `limits`. Most values that are not numbers are."""
+    """Return whether `value` is ASCII text or an empty map, and within `limits`.
+
+    This is a fast check, which is sufficient for most values other than numbers.
+    """
     if type(value) is str:
         return value.isascii() and len(value) + 2 <= limits.max_value_bytes
     return type(value) is dict and not value and limits.max_depth > 0 and limits.max_value_bytes >= 2
 
 
 class _Foreign(UnprocessableError):  # noqa: N818 - named after the object
-    """The type is not a JSON type, but may be convertible to one."""
+    """The error for an object whose type is not a JSON type but may be convertible to one."""
 
 
 class _Converter:
-    """Converts objects to JSON types, up to the size of one value. Objects of other types stay as they are."""
+    """Converts objects to JSON types, up to the maximum size of a value. Objects that cannot be converted are returned
+    unchanged."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -113,7 +120,10 @@ class _Converter:
     def convert(self, value: object, depth: int = 0) -> object:
         self._room -= 1
         if self._room < 0:
-            raise UnprocessableError(f"the value is larger than {self._limits.max_value_bytes} bytes", code="too_large")
+            raise UnprocessableError(
+                f"the value is larger than {self._limits.max_value_bytes} bytes; divide it into several values",
+                code="too_large",
+            )
         if type(value) in _SIMPLE or depth > self._limits.max_depth:
             return value
         np: Any = sys.modules.get("numpy")  # a program that passes a NumPy scalar has imported NumPy
@@ -132,8 +142,10 @@ class _Converter:
 
 
 def _check_nested(value: object, limits: Limits) -> None:
-    """Check a value with its children. The loop is iterative, so that `limits` bounds the depth, not the interpreter's
-    stack."""
+    """Raise `UnprocessableError` if `value` or anything nested in it is not JSON, or if `value` exceeds `limits`.
+
+    The function is not recursive, so that `limits` determines the maximum depth, and not the stack of the interpreter.
+    """
     room = limits.max_value_bytes
     stack: list[tuple[object, int]] = [(value, 0)]
     while stack:
@@ -141,46 +153,55 @@ def _check_nested(value: object, limits: Limits) -> None:
         room -= len(item) + 2 if type(item) is str and item.isascii() else _check_one(item)
         if isinstance(item, (list, dict)):
             if depth >= limits.max_depth:
-                raise UnprocessableError(f"the value is nested deeper than {limits.max_depth} levels", code="too_deep")
+                raise UnprocessableError(
+                    f"the value is nested deeper than {limits.max_depth} levels; divide it into several values",
+                    code="too_deep",
+                )
             if isinstance(item, dict):
                 for key in item:
                     if type(key) is not str:
-                        raise _Foreign("a map key is not text", code="invalid_value")
+                        raise _Foreign(f"a map key must be text, not {type(key).__name__}", code="invalid_value")
                     room -= len(key) + 2 if key.isascii() else _check_one(key)
                 stack.extend((child, depth + 1) for child in item.values())
             else:
                 stack.extend((child, depth + 1) for child in item)
         if room < 0:
-            raise UnprocessableError(f"the value is larger than {limits.max_value_bytes} bytes", code="too_large")
+            raise UnprocessableError(
+                f"the value is larger than {limits.max_value_bytes} bytes; divide it into several values",
+                code="too_large",
+            )
 
 
 def _check_one(item: object) -> int:
-    """Check one node without its children; returns its approximate size in bytes."""
+    """Check `item`, but nothing nested in it, and return its approximate size in bytes. Raise `UnprocessableError` if
+    it is not JSON."""
     kind = type(item)
     if kind is str:
         try:
             return len(item.encode()) + 2  # type: ignore[attr-defined]
         except UnicodeEncodeError:
-            raise UnprocessableError("text holds a lone surrogate", code="invalid_value") from None
+            raise UnprocessableError(
+                "the text contains a lone surrogate, which is not valid Unicode", code="invalid_value"
+            ) from None
     if kind is int:
         if not INT64_MIN <= item <= INT64_MAX:  # type: ignore[operator]
-            raise UnprocessableError("integer does not fit in 64 bits", code="invalid_value")
+            raise UnprocessableError("the integer does not fit in 64 bits; use text instead", code="invalid_value")
         return 9
     if kind is float:
         if not math.isfinite(item):  # type: ignore[arg-type]
-            raise UnprocessableError("number is not finite", code="invalid_value")
+            raise UnprocessableError(f"the number is not finite, but {item}; use null instead", code="invalid_value")
         return 9
     if kind is bool or item is None:
         return 1
     if kind is list or kind is dict:
         return 2
-    raise _Foreign(f"{kind.__name__} is not a JSON value", code="invalid_value")
+    raise _Foreign(f"an object of the type {kind.__name__} is not a JSON value", code="invalid_value")
 
 
 def canonical(value: Json) -> bytes:
-    """Encode a value with its types. The bytes of two values are equal if and only if the values are the same.
+    """Encode a value and its type. The bytes of two values are equal if and only if the values are the same.
 
-    `1`, `1.0` and `true` differ, NaN equals NaN, and the order of map keys does not matter.
+    `1`, `1.0` and `true` are different values. NaN is the same as NaN. The order of map keys does not matter.
     """
     out: list[bytes] = []
     _canonical(value, out)
@@ -212,7 +233,7 @@ def _canonical(value: Json, out: list[bytes]) -> None:
 
 
 def same(left: Json, right: Json) -> bool:
-    """Return whether two values are the same: type for type, byte for byte (see `canonical`)."""
+    """Return whether two values are the same, including the types of all numbers in them (see `canonical`)."""
     if type(left) is not type(right):
         return False
     if isinstance(left, (int, str)) or left is None:

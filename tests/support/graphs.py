@@ -200,8 +200,9 @@ def _call(update: Derive, args: dict[str, Json]) -> Value:
         return Value(None, State.ERROR, Fault(error.code, str(error), update.id))
     except UnprocessableError as error:
         codes = {
-            "integer does not fit in 64 bits": ("overflow", "the result does not fit in 64 bits"),
-            "number is not finite": ("not_finite", "the result is not a finite number"),
+            "the integer does not fit in 64 bits": ("overflow", "the result does not fit in 64 bits"),
+            "the number is not finite": ("not_finite", "the result is not a finite number"),
         }
-        return Value(None, State.ERROR, Fault(*codes[error.message], update.id))
+        fault = next(fault for begin, fault in codes.items() if error.message.startswith(begin))
+        return Value(None, State.ERROR, Fault(*fault, update.id))
     return Value(result, State.OK)

@@ -233,12 +233,28 @@ for _ in range(100):
         (lambda *_: [{"a": float("-inf")}], "not_finite", "a number in the result is not finite"),
         (lambda *_: 2**63, "overflow", "the result does not fit in 64 bits"),
         (lambda *_: [-(2**63) - 1], "overflow", "an integer in the result does not fit in 64 bits"),
-        (lambda *_: "x" * 300_000, "too_large", "the result cannot be stored: the value is larger than 262144 bytes"),
-        (lambda *_: object(), "failed", "the result cannot be stored: object is not a JSON value"),
-        (lambda *_: {1, 2}, "failed", "the result cannot be stored: set is not a JSON value"),
-        (lambda *_: {1: 2}, "failed", "the result cannot be stored: a map key is not text"),
-        (lambda *_: "\ud800", "failed", "the result cannot be stored: text holds a lone surrogate"),
-        (lambda *_: DEEP, "failed", "the result cannot be stored: the value is nested deeper than 64 levels"),
+        (
+            lambda *_: "x" * 300_000,
+            "too_large",
+            "the result cannot be stored: the value is larger than 262144 bytes; divide it into several values",
+        ),
+        (
+            lambda *_: object(),
+            "failed",
+            "the result cannot be stored: an object of the type object is not a JSON value",
+        ),
+        (lambda *_: {1, 2}, "failed", "the result cannot be stored: an object of the type set is not a JSON value"),
+        (lambda *_: {1: 2}, "failed", "the result cannot be stored: a map key must be text, not int"),
+        (
+            lambda *_: "\ud800",
+            "failed",
+            "the result cannot be stored: the text contains a lone surrogate, which is not valid Unicode",
+        ),
+        (
+            lambda *_: DEEP,
+            "failed",
+            "the result cannot be stored: the value is nested deeper than 64 levels; divide it into several values",
+        ),
     ],
 )
 def test_what_goes_wrong_in_a_function_is_its_value_s_fault(

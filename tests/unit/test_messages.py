@@ -94,7 +94,7 @@ def test_a_request_with_a_wrong_field_is_refused(version: int, fields: dict[str,
 
 def test_the_error_names_the_update_that_is_wrong() -> None:
     _, message = refusal("EnqueueUpdatesRequest", 2, REQUEST | {"updates": [SET, SET, {"op": "set", "id": "b"}]})
-    assert message == "update 2: set 'b' has no value"
+    assert message == "update 2: set 'b' has no value: add the field value"
 
 
 def test_the_error_names_the_field_that_is_wrong() -> None:
@@ -234,14 +234,14 @@ def test_a_match_needs_a_version_that_has_them() -> None:
             REGISTRY.encode(message, version=needed - 1)
         wires[headers[MESSAGE_TYPE]] = loads(CBOR, payload)
     asked = wires["EnqueueUpdatesRequest"]["v3"]
-    assert refusal("EnqueueUpdatesRequest", 2, asked)[1] == "update 1 of 't': input id is not text"
+    assert refusal("EnqueueUpdatesRequest", 2, asked)[1] == "update 1 of 't': input id must be text, not dict"
     slowly = asked | {"fromChangeSetId": "b"}
-    assert refusal("EnqueueUpdatesRequest", 2, slowly)[1] == "update 1 of 't': input id is not text"
-    assert refusal("Commit", 1, wires["Commit"]["v2"])[1] == "update 0 of 't': input id is not text"
+    assert refusal("EnqueueUpdatesRequest", 2, slowly)[1] == "update 1 of 't': input id must be text, not dict"
+    assert refusal("Commit", 1, wires["Commit"]["v2"])[1] == "update 0 of 't': input id must be text, not dict"
     blob = encode_updates_blob([derive])
     assert blob[:4] == b"\xa1\x62v2"
     assert decode_updates_blob(blob) == (derive,)
-    with pytest.raises(UnprocessableError, match="input id is not text"):
+    with pytest.raises(UnprocessableError, match="input id must be text"):
         decode_updates_blob(blob.replace(b"v2", b"v1", 1))
 
 
