@@ -1,7 +1,6 @@
-"""Commits: the entries of a change set's log, and the only way its state changes.
+"""Defines commits, which are the entries of a change set's log. The state of a change set changes only by a commit.
 
-Invariant: a commit needs nothing else to be folded. Folding the same commits in the same order gives the same state in
-every process.
+Invariant: folding the same commits in the same order gives the same state in every process.
 """
 
 from collections.abc import Sequence
@@ -17,57 +16,58 @@ from rebaser_core.values import Fault, Json
 
 
 class Kind(StrEnum):
-    """Why a commit was written. A reader that meets an unknown kind must stop."""
+    """The purpose of a commit. A reader that finds an unknown kind must stop."""
 
     REBASE = "rebase"  # decides requests
     DVU = "dvu"  # brings derived values up to date
-    ATTEMPT = "attempt"  # records attempts at a request, a DVU or a pull, whose number is bounded
-    CHECKPOINT = "checkpoint"  # changes no value; names a checkpoint
+    ATTEMPT = "attempt"  # records attempts at a request, an update of derived values or a pull
+    CHECKPOINT = "checkpoint"  # names a checkpoint, and changes no value
     CREATE = "create"  # begins the log of a change set that was created by a request
-    MARK = "mark"  # changes no value; protects, unprotects, closes or opens the change set
-    REPLAY = "replay"  # brings the changes that the target made since the base into the branch
+    MARK = "mark"  # protects, unprotects, closes, opens or deletes the change set
+    REPLAY = "replay"  # takes the edits of the target since the base over into the branch
     GC = "gc"  # records a run of the garbage collection, in the log of `rebaser_core.blobs.garbage.GC_KEY`
 
 
 class Outcome(StrEnum):
-    """How a request was decided. The outcome is final."""
+    """The result of deciding a request. It is final."""
 
     SUCCESS = "success"
-    CONFLICTS = "conflicts"  # nothing was applied: the edits, a revert or a branch conflict with this change set
-    ERROR = "error"  # nothing was applied: the change set refuses the request, or it is impossible
+    CONFLICTS = "conflicts"  # nothing was applied, because the edits of the request conflict with the change set
+    ERROR = "error"  # nothing was applied, because the change set refuses the request or the request is impossible
     DEAD = "dead"  # the request cannot be processed; a copy is in the dead letters
 
 
 @record
 class Decision:
-    """One request as a commit records it. `request_id` is `@<sequence>` if the message gave no readable id.
+    """The record of a decided request in a commit. `request_id` is `@<sequence>` if the message had no readable id.
 
-    `redrive` tells how many times the request had been redriven from the dead letters. `attempts` tells how many tries
-    failed. `result` is the blob with the `conflicts` of the reply, so that a repeated reply also has them. It is None
-    if there is no blob.
+    `redrive` is the number of times that the request had been sent again from the dead letters. `attempts` is the
+    number of failed tries. `result` is the blob that stores the `conflicts`, so that they are also in a repeated reply;
+    None if there is no blob.
     """
 
     sequence: int
     request_id: RequestId
     outcome: Outcome
-    performed: int = 0  # updates applied
+    performed: int = 0  # the number of updates that were applied
     code: str = ""
     message: str = ""
     redrive: int = 0
     attempts: int = 0
-    conflicts: tuple[Conflict, ...] = field(default=(), compare=False)  # for the reply; the recorded row lacks them
-    # `content_digest` of the request, empty if it is unknown. It is sent in a header, which readers may ignore.
+    conflicts: tuple[Conflict, ...] = field(default=(), compare=False)  # only for the reply; not written to the log
+    # The digest of the request (`content_digest`), empty if it is unknown. A header of the commit contains it.
     digest: bytes = field(default=b"", compare=False)
-    position: int = 0  # of an apply: log sequence of the branch; of a rebase: of the target; otherwise 0
-    unresolved: int = 0  # of a rebase: how many conflicts the branch has afterwards
+    position: int = 0  # for an apply, the log sequence of the branch; for a rebase, that of the target; otherwise 0
+    unresolved: int = 0  # for a rebase, the number of conflicts in the branch after it
     result: "BlobRef | None" = None
 
 
 @record
 class Applied:
-    """How far the request stream has been decided.
+    """The position up to which the requests of a change set have been decided.
 
-    `stream` is the creation time of the stream, an opaque text. `sequence` is the highest decided sequence.
+    `stream` is the creation time of the stream of requests, as opaque text. `sequence` is the stream sequence of the
+    last decided request.
     """
 
     stream: str
@@ -76,9 +76,9 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRef:
-    """Address and size (bytes) of the newest checkpoint, and the log sequence whose state it holds.
+    """A reference to a checkpoint: its address, its size (bytes), and the log sequence whose state it contains.
 
-    `changes`, in branches: the blob with the branch's changes as of the checkpoint (`rebaser_core.branches.branch`).
+    For a branch, `changes` is the blob with the changes of the branch at this log sequence.
     """
 
     address: str
@@ -87,16 +87,17 @@ class CheckpointRef:
     changes: "BlobRef | None" = None
 
 
-DVU_ATTEMPT = 0  # `Attempt.sequence` of attempts at the DVU; no request has this sequence
-PULL_ATTEMPT = -1  # `Attempt.sequence` of attempts at an automatic pull
+DVU_ATTEMPT = 0  # `Attempt.sequence` if derived values are updated; no request has this sequence
+PULL_ATTEMPT = -1  # `Attempt.sequence` if a branch is rebased automatically (a pull)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A request that could not be decided yet: how often it was held (`count`), and when it was held first (Unix ms).
+    """A record of how often a request, an update of derived values or a pull was tried.
 
-    `deaths` is the number of tries whose end the log has not recorded. A try in progress is counted until it ends and a
-    commit subtracts it. For a DVU and a pull, `first_ms` is the time of the last try.
+    `sequence` is that of the request, `DVU_ATTEMPT` or `PULL_ATTEMPT`. `count` is the number of times that the request
+    could not be decided yet. `first_ms` is the Unix time of the first of them; for an update or a pull, that of the
+    last try. `deaths` is the number of tries that have no recorded end, because a server died or the try still runs.
     """
 
     sequence: int
@@ -107,7 +108,7 @@ class Attempt:
 
 @record
 class Computed:
-    """The result of a DVU for one derived value: `value`, or `fault`."""
+    """The result of computing one derived value: either `value`, or the `fault` if the computation failed."""
 
     id: str
     value: Json = None
@@ -119,7 +120,7 @@ Delta: TypeAlias = Sequence[Update] | Sequence[Computed]
 
 @dataclass(frozen=True, slots=True)
 class BlobRef:
-    """Address and size (bytes) of a part of a commit that was too large for its message."""
+    """A reference to a blob that contains a part of a commit: its address and its size (bytes)."""
 
     address: str
     size: int
@@ -127,7 +128,7 @@ class BlobRef:
 
 @record
 class Authorship:
-    """Who sent a request, and why. Both are unverified claims of the sender."""
+    """The author of a request and a message about its purpose. The sender claims both, and nothing verifies them."""
 
     author: str = ""
     message: str = ""
@@ -135,10 +136,10 @@ class Authorship:
 
 @dataclass(frozen=True, slots=True)
 class Reverts:
-    """The edits that a commit takes back: those of the commits from log sequence `first` to `last`.
+    """The edits that a revert takes back, which are those of the commits from log sequence `first` to `last`.
 
-    `request`: if given, only the edits of this request in the single commit `first`. `of` is the target of the branch,
-    if the commits are in the log of the target. It is None if they are in the log of the change set itself.
+    If `request` is given, only the edits of this request are taken back, and `first` equals `last`. `of` is None if the
+    commits are in the log of the change set itself. If they are in the log of its target, `of` is the target.
     """
 
     first: int
@@ -149,10 +150,10 @@ class Reverts:
 
 @record
 class Source:
-    """The change set `change_set` as of log sequence `sequence`, from which a commit took its changes.
+    """The source of the changes of a commit: another change set, at its log sequence `sequence`.
 
-    It is either a branch whose changes the commit applied, or a target whose commits the branch replayed. `keep`, only
-    for an apply: the branch stays open, even if all of its edits are applied.
+    `change_set` is either a branch that the commit applied, or the target onto which the commit rebased a branch. If
+    `keep` is true, the applied branch stays open even if all of its edits are applied.
     """
 
     change_set: str
@@ -161,7 +162,7 @@ class Source:
 
 
 class Strategy(StrEnum):
-    """How a replay treats an id that the branch and its target defined differently."""
+    """The way in which a rebase treats an id that the branch and its target have defined differently."""
 
     RECORD = "record"  # the definition of the branch stays, and a conflict is recorded
     OURS = "ours"  # the definition of the branch stays
@@ -170,12 +171,12 @@ class Strategy(StrEnum):
 
 @record
 class Replay:
-    """The part of a `replay` commit about ids that stay changed in the branch.
+    """The part of a `replay` commit about the ids whose definition in the branch the commit does not change.
 
-    `bases`: their definitions in the target as of the new base (`Remove` if it has none). `conflicts`: for those of
-    these ids that are in conflict from now on, the common definition from which both sides departed. The other ids of
-    `bases` are not in conflict any more. If `blob` is set, `bases` and `conflicts` are in that blob, and both are empty
-    in a decoded commit until the caller loads the blob.
+    `bases` contains the target's definition of each of these ids at the new base (`Remove` if it has none). `conflicts`
+    contains the definition that both sides replaced, for each of these ids that is in conflict after the commit. The
+    other ids of `bases` are then not in conflict. If `blob` is set, both are in that blob, and they are empty in a
+    decoded commit until the caller loads the blob.
     """
 
     bases: tuple[Update, ...] = ()
@@ -185,20 +186,21 @@ class Replay:
 
 
 class BranchStatus(StrEnum):
-    """The status of a change set. Only an open one accepts edits."""
+    """The status of a change set. Only an open change set accepts edits."""
 
     OPEN = "open"
-    CLOSED = "kept"  # a tag: created closed, to keep a state; the next two are for a later close
-    APPLIED = "applied"  # the target has all edits of the branch
-    ABANDONED = "abandoned"
-    DELETED = "deleted"  # it has no values, and accepts only requests to create it anew or to bring it back
+    CLOSED = "kept"  # the change set was created closed, as a tag that keeps a state
+    APPLIED = "applied"  # the change set was closed because its target has all of its edits
+    ABANDONED = "abandoned"  # the change set was closed without being applied
+    DELETED = "deleted"  # the change set has no values, and accepts only requests to create or reopen it
 
 
 @record
 class Marking:
-    """The mark that a request gives a change set: either `protected`, or `status`.
+    """The change that a request makes to the protection or the status of a change set.
 
-    `protected` tells whether the change set refuses edits other than applied branches.
+    Either `protected` or `status` is set. If `protected` is true, the change set refuses edits and reverts from then
+    on, but branches can still be applied to it.
     """
 
     protected: bool | None = None
@@ -211,12 +213,12 @@ class Marking:
 
 @record
 class Collection:
-    """A run of the garbage collection: how many blobs no message needed (`candidates`), and how many it was about
-    to move to the trash, to erase, and to bring back. The commit is appended before the run does any of this.
+    """The plan of a run of the garbage collection. It is recorded before the run carries it out.
 
-    `trash_bytes`, `erase_bytes`: their sizes. `began_ms` is the time at which the run began, by the clock of NATS (Unix
-    ms). `grace_ms` is the minimum time for which a blob is a candidate before it moves to the trash. `listed` is the
-    blob with all candidates.
+    `candidates` is the number of blobs that no message needed. `trash`, `erase` and `restore` are the numbers of blobs
+    to move to the trash, to erase from it, and to restore from it; `trash_bytes` and `erase_bytes` are their sizes.
+    `began_ms` is the start of the run by the clock of NATS (Unix ms). `grace_ms` is the minimum time for which a blob
+    is a candidate before it moves to the trash. `listed` is the blob that lists all candidates.
     """
 
     began_ms: int
@@ -232,13 +234,14 @@ class Collection:
 
 @record
 class BranchSummary:
-    """The summary, in a header of a commit, of the branch after that commit.
+    """A summary of a branch after a commit, for a header of this commit.
 
-    `target` is empty if the change set has none. `changes` tells how many definitions differ from those at the base, or
-    were edited back to them since the last checkpoint. `conflicts` tells how many ids are in conflict with the target.
-    `origin` is the parent, as of log sequence `origin_sequence`; empty if the change set began empty. `birth` is the
-    sequence of the `create` commit, 0 if this is that commit, or if there is none. `follows` tells whether the owner of
-    the branch pulls the changes of the target without a request.
+    `target` is empty if the change set has no target. `base` is the log sequence of the target whose edits the branch
+    contains. `changes` is the number of definitions that differ from those at the base, or were edited back to them
+    since the last checkpoint. `conflicts` is the number of ids in conflict with the target. `origin` is the parent,
+    which was copied at its log sequence `origin_sequence`; it is empty if the change set began empty. `birth` is the
+    log sequence of the `create` commit; 0 in that commit itself, and if there is none. `follows` is true if the branch
+    takes over edits of the target without a request.
     """
 
     target: str
@@ -254,10 +257,10 @@ class BranchSummary:
 
 @record
 class TailRow:
-    """A message of the parent's log that a `create` commit contains: its sequence in that log, and its content.
+    """A copy, in a `create` commit, of the message with the sequence `sequence` in the parent's log.
 
-    `body` is the wire map of a commit in `version`, without the fields that folding does not need. It is None if the
-    message was not a commit.
+    `body` is the wire map of the copied commit in `version`, without the fields that folding does not need. It is None
+    if the message was not a commit.
     """
 
     sequence: int
@@ -267,15 +270,14 @@ class TailRow:
 
 @record
 class Origin:
-    """The origin of a change set: its parent `change_set` as of log sequence `sequence`.
+    """The origin of a change set: its parent `change_set`, at the parent's log sequence `sequence`.
 
-    `target`: the change set that this one branches from, and can be applied to: the parent, or the target of the
-    parent. `base` is the log sequence of the target up to which its commits are contained in this change set. `follows`
-    tells whether its owner pulls the changes of the target without a request.
+    `target` is the change set to which the new one can be applied: the parent, or the target of the parent. `base` is
+    the log sequence of the target whose edits the new change set contains. `follows` is true if the new change set
+    takes over later edits of the target without a request.
 
-    `tail` are the copies of the messages in the parent's log between the parent's checkpoint and `sequence`. If
-    `tail_blob` is set, the messages are in that blob, and `tail` of a decoded commit is empty until the caller loads
-    the blob.
+    `tail` contains copies of the messages in the parent's log after the parent's checkpoint, up to `sequence`. If
+    `tail_blob` is set, they are in that blob, and `tail` of a decoded commit is empty until the caller loads the blob.
     """
 
     change_set: str
@@ -289,7 +291,7 @@ class Origin:
 
 @record
 class CarriedOutcome:
-    """An outcome that the log of a change set recorded before the change set was created."""
+    """An earlier decision that a `create` commit contains, with the log sequence and the Unix time of its commit."""
 
     decision: Decision
     commit: int
@@ -298,33 +300,32 @@ class CarriedOutcome:
 
 @record
 class Commit:
-    """One log entry.
+    """One entry of the log of a change set.
 
-    `delta` holds `Update`s in a `rebase` or `replay` commit and `Computed`s in a `dvu` commit. If `delta_blob` is set,
-    the delta is in that blob, and `delta` of a decoded commit is empty until the caller loads the blob. `covers` is the
-    log sequence up to which derived values are correct; None stands for the sequence of the commit itself, which its
-    writer could not know. `recompute`: derived values to be computed again although none of their inputs changed.
+    `delta` contains `Update`s in a `rebase` or `replay` commit, and `Computed`s in a `dvu` commit. If `delta_blob` is
+    set, the delta is in that blob, and `delta` of a decoded commit is empty until the caller loads the blob. `covers`
+    is the log sequence up to which derived values are up to date; None stands for the sequence of this commit, which
+    was unknown when the commit was written. `recompute` names derived values that have to be computed again although
+    none of their inputs changed.
 
-    `before` are the definitions that this commit replaces, one for each id of its delta that existed before. None if
-    they are unknown. If `before_blob` is set, they are in that blob, and `before` of a decoded commit is empty until
-    the caller loads the blob. Folding needs neither field. `authors`: one for each of `requests`, or none at all.
-    `reverts` are the edits that the commit takes back. `source` is the branch whose changes the commit applies; of a
-    `replay` commit, the target as of the new base. `settled` are the ids whose conflicts the edits of the commit
-    resolved. Only `mark` commits have a `marking`, only `replay` commits a `replay`, and only `gc` commits a
-    `collection`.
+    `before` contains the definitions that this commit replaces, one for each id of its delta that existed before. It is
+    None if they are unknown. If `before_blob` is set, they are in that blob, and `before` of a decoded commit is empty
+    until the caller loads the blob. Folding needs neither field. `authors` has one item for each of `requests`, or is
+    empty. `reverts` are the edits that the commit takes back. `source` is the branch that the commit applies, or, in a
+    `replay` commit, the target at the new base. `settled` are the ids whose conflicts the edits of the commit resolve.
+    Only `mark` commits have a `marking`, only `replay` commits a `replay`, and only `gc` commits a `collection`.
 
-    `status`: in a `create` commit, None stands for open; in a `replay` commit, None means that the status stays as it
-    is.
+    If `status` is None, a `create` commit creates an open change set, and a `replay` commit leaves the status as it is.
 
-    Fields of a `create` commit: `origin` (None for a change set that begins empty), and `carried`, the outcomes that
-    the log recorded before this commit. A `create` commit can be folded without any earlier commit of its log. Its
-    `checkpoint` is that of the parent. Later commits name the same checkpoint until the change set has its own. Until
-    then, their `begin` is the sequence of the `create` commit.
+    Only `create` commits have `origin` (None for a change set that begins empty) and `carried`, the outcomes that the
+    log recorded before. A `create` commit can be folded without any earlier commit of its log. Its `checkpoint` is that
+    of the parent. Later commits name the same checkpoint until the change set has its own. Until then, their `begin` is
+    the sequence of the `create` commit.
 
-    `edited`, `branch`, `protected` and `blobs` are only in headers, so a decoded commit lacks them. `edited`: the
-    sequence of the newest commit with edits (None: this one; 0: there is none). `branch` is the branch after this
-    commit. `protected` tells whether the change set is protected after it. `blobs` are the addresses of all blobs that
-    the log needs from this message on.
+    `edited`, `branch`, `protected` and `blobs` are only in headers, so a decoded commit lacks them. `edited` is the
+    sequence of the newest commit with edits (None: this one; 0: there is none). `branch` summarizes the branch after
+    this commit. `protected` is true if the change set is protected after this commit. `blobs` are the addresses of all
+    blobs that are needed to read the log from this message on.
     """
 
     id: str
@@ -341,10 +342,10 @@ class Commit:
     attempt: Attempt | None = None
     forget_before_ms: int = 0  # outcomes recorded before this Unix time (ms) are no longer kept
     recompute: tuple[Recompute, ...] = ()
-    debt: int = field(default=0, compare=False)  # roots and recomputes due after this commit; a header repeats it
-    sequence: int = field(default=0, compare=False)  # log sequence of this commit, if the reader knows it
-    # Functions that definitions name, and that the writer of this commit lacks. Only a header lists them, for the
-    # sweeper of a server that has these functions.
+    debt: int = field(default=0, compare=False)  # number of due roots and recomputes; also in a header
+    sequence: int = field(default=0, compare=False)  # log sequence of this commit; 0 if unknown
+    # Functions that definitions name but the server that wrote this commit does not have. They are only in a header. If
+    # the sweeper has one of them, it lets an owner compute the values.
     unknown: tuple[str, ...] = field(default=(), compare=False)
     before: tuple[Update, ...] | None = None
     before_blob: BlobRef | None = None
@@ -366,24 +367,27 @@ class Commit:
 
     @property
     def has_edits(self) -> bool:
-        """Whether this commit defines or removes values. The delta need not be loaded."""
+        """Whether this commit defines or removes values. This is also correct if the delta has not been loaded."""
         return self.kind in (Kind.REBASE, Kind.REPLAY) and bool(self.delta or self.delta_blob)
 
     @property
     def folded_blobs(self) -> tuple[BlobRef, ...]:
-        """The blobs whose content a reader needs to fold this commit."""
+        """The blobs that a reader has to load before it can fold this commit."""
         replay = None if self.replay is None else self.replay.blob
         return tuple([blob for blob in (self.delta_blob, replay) if blob is not None])
 
     @property
     def follows(self) -> int:
-        """The log sequence of the state into which this commit is folded; of a `create` commit, that of its parent."""
+        """The log sequence of the commit after which this one is folded; for a `create` commit, a sequence of the
+        parent's log."""
         if self.kind is not Kind.CREATE:
             return self.previous
         return 0 if self.origin is None else self.origin.sequence
 
     @property
     def created_by(self) -> int:
-        """The sequence of the `create` commit at which a reader of the state after this commit has to begin. It is 0 if
-        the reader begins at a checkpoint of the change set itself."""
+        """The sequence of the `create` commit from which a reader begins in order to get the state after this commit.
+
+        It is 0 if the reader begins from a checkpoint of the change set itself.
+        """
         return self.sequence if self.kind is Kind.CREATE else self.begin

@@ -1,8 +1,9 @@
-"""The messages of Rebaser and their versions: requests, replies, commits, progress, and the blobs of large messages.
+"""Encodes and decodes the messages of Rebaser in all their versions: requests, replies, commits and progress, and the
+blobs of large messages.
 
-Clients and servers call the functions below, and see only messages of the current version. So a new version needs only
-a body, an upgrade from the previous version, and golden files (`tests/wire`). This package imports `encoding`, `state`
-and root modules of `rebaser_core`.
+Clients and servers call the functions below, which return messages of the current version only. So a new version needs
+only a body, an upgrade from the previous version, and golden files (`tests/wire`). This package imports `encoding`,
+`state` and root modules of `rebaser_core`.
 """
 
 from dataclasses import replace
@@ -114,7 +115,8 @@ encode = REGISTRY.encode
 
 
 def encode_commit(commit: Commit, content_type: ContentType = CBOR) -> tuple[dict[str, str], bytes]:
-    """Return `(headers, payload)` of a commit, including the headers for the sweeper."""
+    """Return the headers and the payload of the message for `commit`. The headers include those for the sweeper and for
+    overviews."""
     headers, payload = REGISTRY.encode(commit, content_type)
     headers.update(sweep_headers(commit))
     if commit.edited is not None or commit.branch is not None or commit.blobs or commit.source or commit.protected:
@@ -123,9 +125,9 @@ def encode_commit(commit: Commit, content_type: ContentType = CBOR) -> tuple[dic
 
 
 def check_commit(commit: Commit, headers: Headers, payload: bytes) -> None:
-    """Check that a reader of `headers` and `payload` gets `commit`, apart from the content of blobs.
+    """Raise `UnprocessableError` or `UnsupportedVersion` if `headers` and `payload` do not decode to `commit`.
 
-    Raises `UnprocessableError` or `UnsupportedVersion` otherwise.
+    The content of blobs is not checked.
     """
     if COVERS in headers and headers[COVERS] != covers_header(commit).get(COVERS):
         raise malformed("the headers do not match the commit")
@@ -143,7 +145,7 @@ def check_commit(commit: Commit, headers: Headers, payload: bytes) -> None:
             after = 0 if commit.checkpoint is None else commit.checkpoint.sequence
             check_tail(commit.origin.tail, after, commit.origin.sequence)
     if decode_commit(headers, payload) != expected:
-        raise malformed("the message decodes to another commit")
+        raise malformed("the message does not decode to the commit that was encoded")
     if read_sweep_headers(headers) != (commit.applied, commit.debt):
         raise malformed("the headers do not match the commit")
     edited = -1 if commit.edited is None else commit.edited
@@ -155,10 +157,10 @@ def check_commit(commit: Commit, headers: Headers, payload: bytes) -> None:
 
 
 def decode_commit(headers: Headers | None, payload: bytes, limits: Limits = COMMIT_LIMITS) -> Commit:
-    """Decode a commit.
+    """Return the commit in a message.
 
-    Raises `UnprocessableError` with code `foreign` for a message that does not claim to be a commit, and with another
-    code for a damaged commit; `UnsupportedVersion` for a version, kind or outcome that this program does not know.
+    Raise `UnprocessableError` with code `foreign` if the headers do not describe a commit, and with another code if the
+    commit is damaged. Raise `UnsupportedVersion` if the version, the kind or an outcome is unknown to this program.
     """
     check_is_commit(headers)
     commit = REGISTRY.decode(headers, payload, limits, Commit)

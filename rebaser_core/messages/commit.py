@@ -1,7 +1,8 @@
-"""The wire format of commits.
+"""Defines the wire format of commits.
 
-Invariant: `decode_commit` returns a commit equal to the one that `encode_commit` encoded. An unknown kind, outcome or
-version raises `UnsupportedVersion`, because a reader must not fold a commit that it does not understand.
+Invariant: `decode_commit` returns a commit that equals the one that `encode_commit` encoded. It raises
+`UnsupportedVersion` for an unknown kind, outcome or version, because a reader must not fold a commit that it does not
+understand.
 """
 
 from typing import Any
@@ -56,10 +57,8 @@ class CheckpointV1(Body):
 
 
 class CommitV1(Body):
-    """`requests` are compact rows: sequence, request id, outcome, performed, code, message, redrive, attempts.
-
-    Empty fields at the end of a row are left out.
-    """
+    """The wire model of version 1. Each item of `requests` is a list of sequence, request id, outcome, performed, code,
+    message, redrive and attempts, without the empty fields at its end."""
 
     id: str
     previous: Count
@@ -77,27 +76,28 @@ class CommitV1(Body):
 
 
 class CommitV2(CommitV1):
-    """Adds `recompute`; inputs may be patterns."""
+    """The wire model of version 2, which adds `recompute`, and patterns as inputs."""
 
     recompute: list[Any] = Field(default_factory=list)
 
 
 class CheckpointV3(CheckpointV1):
-    """`changes`, in branches: address and size of the blob with the changes as of the checkpoint."""
+    """The wire model of a reference to a checkpoint. For a branch, `changes` is the address and the size of the blob
+    with the changes of the branch at the checkpoint."""
 
     changes: dict[str, Any] | None = None
 
 
 class CommitV3(CommitV2):
-    """Adds the fields that history needs.
+    """The wire model of version 3, which adds the fields for history and branches.
 
-    `before`, of `rebase` and `replay` commits, has the form of `delta`. If it is missing, no id of the delta existed
-    before; if it is null, the previous definitions are unknown. `authors`: a row of author and message for each of
-    `requests`. Only `create` commits have `origin` and `carried`, only `mark` commits `mark`, only `gc` commits `gc`,
-    and only `create` and `replay` commits `status`. `from`: the branch that was applied, or the target that was
-    replayed, and its log sequence. `settled`: ids. `bases` and `conflicts`, of `replay` commits, have the form of
-    `delta`; if `bases` is an address, its blob has both. `strategy` is missing if it is `record`. `pull`: an attempt at
-    an automatic pull.
+    Only `rebase` and `replay` commits have `before`, in the form of `delta`. If it is missing, no id of the delta
+    existed before. If it is null, the previous definitions are unknown. `authors` has a list of author and message for
+    each of `requests`. Only `create` commits have `origin` and `carried`, only `mark` commits `mark`, only `gc` commits
+    `gc`, and only `create` and `replay` commits `status`. `from` is the branch that was applied, or the target that was
+    replayed, with a log sequence. `settled` contains ids. Only `replay` commits have `bases` and `conflicts`, in the
+    form of `delta`; if `bases` is the address of a blob, the blob contains both. `strategy` is missing if it is
+    `record`. `pull` is an attempt at an automatic pull.
     """
 
     checkpoint: CheckpointV3 | None = None
@@ -132,14 +132,14 @@ def upgrade_v2(old: CommitV2) -> CommitV3:
 
 
 _KINDS = {str(kind): kind for kind in Kind}
-_QUICK = _KINDS.keys() - {Kind.MARK.value, Kind.REPLAY.value, Kind.GC.value}  # these have rare fields
-_OF_UPDATES = (Kind.REBASE, Kind.REPLAY)  # commits with updates, which record the definitions that these replaced
+_QUICK = _KINDS.keys() - {Kind.MARK.value, Kind.REPLAY.value, Kind.GC.value}  # the other kinds have special fields
+_OF_UPDATES = (Kind.REBASE, Kind.REPLAY)  # the kinds that contain updates, and the definitions replaced by them
 
 
 def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
     kind = _KINDS.get(body.kind)
     if kind is None:
-        raise UnsupportedVersion(f"the commit has the kind {body.kind[:40]!r}, which this version does not know")
+        raise UnsupportedVersion(f"the commit has the unknown kind {body.kind[:40]!r}: use a newer release of Rebaser")
     delta, blob = _read_delta(kind, body.delta, limits, version)
     before, before_blob = _read_before(kind, body.before, limits, version)
     applied, checkpoint, reverts = body.applied, body.checkpoint, body.reverts
@@ -174,13 +174,14 @@ def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
 
 
 def _read_create(kind: Kind, body: CommitV3) -> dict[str, Any]:
-    """Return the fields that only `create` commits have."""
+    """Return the arguments of `Commit` that only `create` commits have, and `status`, which `replay` commits also
+    have."""
     if kind is not Kind.CREATE:
         if body.origin is not None or body.carried or (body.status is not None and kind is not Kind.REPLAY):
-            raise malformed(f"a {kind} commit must not create anything")
+            raise malformed(f"a {kind} commit has fields (origin, carried, status) that only other kinds may have")
         return {} if body.status is None else {"status": read_status(body.status)}
     if body.delta is not None or body.begin:
-        raise malformed("a create commit must begin a log, and change no value")
+        raise malformed("a create commit must not have the fields delta and begin")
     return {
         "origin": None if body.origin is None else read_origin(body.origin),
         "status": None if body.status is None else read_status(body.status),
@@ -193,14 +194,14 @@ def _read_checkpoint(body: CheckpointV3) -> CheckpointRef:
     return CheckpointRef(check_address(body.address), body.sequence, body.size, changes)
 
 
-# Nearly all commits decide requests or contain the results of a dependent values update. They have only these fields.
+# Nearly all commits decide requests or contain computed values, and have only these fields.
 USUAL = {"id", "previous", "kind", "atMs", "owner", "applied", "covers", "requests", "delta", "forgetBeforeMs", "debt"}
 USUAL |= {"checkpoint"}
 USUAL_HISTORY = USUAL | {"before", "authors"}
 
 
 def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
-    """Read a commit that has only the usual fields; None for any other."""
+    """Return the commit if `raw` has only the usual fields; otherwise return None."""
     get = raw.get
     id_, kind, owner, applied = get("id"), get("kind"), get("owner"), get("applied")
     previous, at_ms, forget, debt = get("previous"), get("atMs"), get("forgetBeforeMs", 0), get("debt", 0)
@@ -256,7 +257,8 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
 
 
 def _quick_checkpoint(raw: object) -> CheckpointRef | None:
-    """Read a checkpoint of a change set that is not a branch; None for any other."""
+    """Return the reference to a checkpoint if `raw` has only the usual fields, as for a change set that is not a
+    branch; otherwise return None."""
     if type(raw) is not dict or len(raw) != 3:
         return None
     address, sequence, size = raw.get("address"), raw.get("sequence"), raw.get("size")
@@ -278,7 +280,7 @@ def _read_before(
 ) -> tuple[tuple[Update, ...] | None, BlobRef | None]:
     if kind not in _OF_UPDATES:
         if raw:
-            raise malformed(f"a {kind} commit must not replace definitions")
+            raise malformed(f"a {kind} commit must not have the field before, because it replaces no definitions")
         return None, None
     if raw is None or version < HISTORY:
         return None, None
@@ -305,8 +307,8 @@ def _has_history(commit: Commit) -> bool:
 
 
 def _has_match(commit: Commit) -> bool:
-    """Return whether an inline delta has an input by pattern. Results of a DVU have none and may be many, so they are
-    skipped."""
+    """Return whether the inline delta of `commit` has a pattern as an input. A `dvu` commit is not searched, because it
+    has no inputs."""
     return commit.kind is not Kind.DVU and commit.delta_blob is None and any_match(commit.delta)
 
 
@@ -337,12 +339,17 @@ def _write(commit: Commit, version: int) -> dict[str, Any]:
     wire |= {"debt": commit.debt} if commit.debt else {}
     if commit.recompute:
         if version < 2:
-            raise UnprocessableError("version 1 of a commit cannot ask to recompute", code="invalid_commit")
+            raise UnprocessableError(
+                "a commit of version 1 cannot have recompute; encode version 2", code="invalid_commit"
+            )
         wire["recompute"] = [recompute.to_wire() for recompute in commit.recompute]
     if version >= HISTORY:
         _add_history(commit, wire)
     elif _has_history(commit):
-        raise UnprocessableError(f"version {version} of a commit cannot record history", code="invalid_commit")
+        raise UnprocessableError(
+            f"a commit of version {version} cannot have the fields for history; encode version {HISTORY}",
+            code="invalid_commit",
+        )
     return wire
 
 
@@ -364,10 +371,13 @@ def _add_history(commit: Commit, wire: dict[str, Any]) -> None:
 
 
 def _write_delta(commit: Commit, version: int) -> dict[str, Any]:
-    if commit.delta_blob is not None:  # `delta`, if not empty, is the content of the blob
+    if commit.delta_blob is not None:  # `delta` is then empty, or equals the content of the blob
         return write_blob(commit.delta_blob)
     if version < MATCHES and _has_match(commit):
-        raise UnprocessableError("version 1 of a commit cannot have patterns as inputs", code="invalid_commit")
+        raise UnprocessableError(
+            f"a commit of version {version} cannot have patterns as inputs; encode version {MATCHES}",
+            code="invalid_commit",
+        )
     return write_delta(commit.delta)
 
 
@@ -377,8 +387,8 @@ COMMIT = MessageType(
 
 
 def check_is_commit(headers: Headers | None) -> None:
-    """Raise `UnprocessableError` with code `foreign` for a message that does not claim to be a commit."""
+    """Raise `UnprocessableError` with code `foreign` if the headers of a message do not describe a commit."""
     name = (headers or {}).get(MESSAGE_TYPE)
     if name != COMMIT.name:
-        what = "without a type" if name is None else f"of type {name[:80]!r}"
-        raise UnprocessableError(f"the log has a message {what}, which is not a commit", code="foreign")
+        what = "without a type" if name is None else f"of the type {name[:80]!r}"
+        raise UnprocessableError(f"the log contains a message {what}, which is not a commit", code="foreign")

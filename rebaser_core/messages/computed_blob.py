@@ -1,12 +1,15 @@
-"""The blob format of `ComputedTable`: the results of a large update, in columns.
+"""Encodes and decodes blobs that contain the results of a large update in columns (`ComputedTable`).
 
-Invariant: `decode_table` returns a table equal to the one that `encode_table` encoded. It refuses bytes that are not
-such a table, or that contain a value that cannot be stored.
+Invariant: `decode_table` returns a table that equals the one that `encode_table` encoded. It refuses all other bytes,
+and tables with a value that cannot be stored.
 
-`{"v2": {"computed": {ids, kinds, numbers, others, errors}}}` in CBOR. `ids`: one text with an id in each line (ids
-contain no line breaks). `kinds`: a byte for each id (0 null, 1 false, 2 true, 3 integer, 4 double, 5 other). `numbers`:
-8 bytes, little endian, for each integer or double in order. `others`: the values of kind 5 in order. `errors`: rows of
-a position, a code, a message and an origin.
+A blob contains `{"v2": {"computed": {…}}}` in CBOR. The inner map has these fields:
+
+- `ids`: a text with one id in each line; ids contain no line breaks.
+- `kinds`: one byte for each id: 0 null, 1 false, 2 true, 3 integer, 4 double, 5 any other value.
+- `numbers`: 8 bytes, little endian, for each integer or double, in the order of their ids.
+- `others`: the values of kind 5, in the order of their ids.
+- `errors`: for each failed value, a list of its position, and the code, message and origin of its fault.
 """
 
 from dataclasses import replace
@@ -26,13 +29,13 @@ _BITS = np.dtype("<i8")
 
 
 def encode_table(table: ComputedTable) -> bytes:
-    """Encode `table` as a blob."""
+    """Encode `table` as a blob in the format above."""
     kinds = table.kinds
     numbers = is_number(kinds)
     bits = table.bits if numbers.all() else table.bits[numbers]
     ids = table.ids.lines() if isinstance(table.ids, RowIds) else "\n".join(table.ids).encode()
     faults = sorted(table.faults.items())
-    columns: dict[str, tuple[Any, ...]] = {  # joined only once, because each copy of megabytes takes time
+    columns: dict[str, tuple[Any, ...]] = {  # the parts are joined once, because a copy takes time
         "ids": (head(TEXT, len(ids)), ids),
         "kinds": (head(BYTES, len(kinds)), kinds.tobytes()),
         "numbers": (head(BYTES, bits.nbytes), np.ascontiguousarray(bits, _BITS).data),
@@ -45,15 +48,16 @@ def encode_table(table: ComputedTable) -> bytes:
 
 
 def decode_table(data: bytes, limits: Limits) -> ComputedTable:
-    """Decode a blob; raises `UnprocessableError`."""
+    """Return the table in the blob `data`. Raise `UnprocessableError` if the blob is invalid or exceeds `limits`."""
     text, table = _open(data, limits)
     return replace(table, ids=text.split("\n") if text else [])
 
 
 def check_table(data: bytes, table: ComputedTable, limits: Limits) -> None:
-    """Check that `data` decodes to `table`, without making a string of each id. Raises `UnprocessableError` otherwise.
+    """Raise `UnprocessableError` if the blob `data` does not decode to `table`.
 
-    The ids are not compared, because the ids of `table` may come from the same text as those in `data`.
+    The ids are checked but not compared, because `table` may contain the same text of ids as `data`. So no string is
+    created for each id.
     """
     if len(data) > limits.max_request_bytes:
         raise UnprocessableError(
@@ -62,30 +66,28 @@ def check_table(data: bytes, table: ComputedTable, limits: Limits) -> None:
     _, decoded = _open(data, limits)
     numbers = is_number(table.kinds)
     if not np.array_equal(decoded.kinds, table.kinds) or not np.array_equal(decoded.bits[numbers], table.bits[numbers]):
-        raise malformed("the blob decodes to another table")
+        raise malformed("the kinds or numbers in the blob are not those of the table that was encoded")
     if decoded.others != table.others or decoded.faults != table.faults:
-        raise malformed("the blob decodes to another table")
+        raise malformed("the values or errors in the blob are not those of the table that was encoded")
 
 
 def _open(data: bytes, limits: Limits) -> tuple[str, ComputedTable]:
-    """Check the whole table. Return the ids as one string, with an id in each line, and the rest of the table."""
+    """Check the whole blob. Return the ids as one text, with an id in each line, and the table without ids."""
     source = BytesIO(data)
-    raw = read_unchecked(
-        source, limits
-    )  # `check_tree` runs below, on the values only: columns have checks of their own
+    raw = read_unchecked(source, limits)  # `check_tree` runs below, and only for the values that are not in columns
     if source.tell() != len(data):
         raise malformed("unexpected bytes follow the table")
     body = _only(_only(raw, "v2"), "computed")
     if type(body) is not dict or set(body) != {"ids", "kinds", "numbers", "others", "errors"}:
-        raise malformed("a table must have ids, kinds, numbers, others and errors")
+        raise malformed("a table must be a map with the keys ids, kinds, numbers, others and errors")
     ids, kinds = body["ids"], np.frombuffer(_bytes(body["kinds"]), np.uint8)
     if len(kinds) != _check_ids(ids, limits) or (len(kinds) and kinds.max() > OTHER):
-        raise malformed("a table must have exactly one kind for each id, and every kind must be a known one")
+        raise malformed(f"the kinds of a table must be one byte for each id, from 0 to {OTHER}")
     bits = _bits(_bytes(body["numbers"]), kinds)
     places = np.flatnonzero(kinds == OTHER).tolist()
     others, errors = body["others"], body["errors"]
     if type(others) is not list or len(others) != len(places) or type(errors) is not list:
-        raise malformed("the other values of a table do not match its kinds")
+        raise malformed(f"the field others of a table must have one item for each id of kind {OTHER}")
     check_tree(others)
     faults = dict(_fault(row, kinds) for row in errors)
     return ids, ComputedTable([], kinds, bits, dict(zip(places, others, strict=True)), faults)
@@ -93,7 +95,7 @@ def _open(data: bytes, limits: Limits) -> tuple[str, ComputedTable]:
 
 def _only(raw: object, key: str) -> Any:
     if type(raw) is not dict or list(raw) != [key]:
-        raise malformed(f"a blob must be a map with the single key {key}")
+        raise malformed(f"the blob must have a map with the single key {key} in this place")
     return raw[key]
 
 
@@ -104,12 +106,13 @@ def _bytes(raw: object) -> bytes:
 
 
 def _check_ids(text: object, limits: Limits) -> int:
-    """Return the number of ids in `text`, an id in each line; raises `UnprocessableError` if one is invalid."""
+    """Return the number of ids in `text`, which has one id in each line. Raise `UnprocessableError` if `text` or one of
+    its ids is invalid."""
     if type(text) is not str:
         raise malformed("the ids of a table must be one string")
     if not text:
         return 0
-    # One array element for each character, so that lengths need no string for each id.
+    # The array has one element for each character, so that the length of an id can be computed without its string.
     ascii_only = text.isascii()
     characters = np.frombuffer(
         text.encode("ascii" if ascii_only else "utf-32-le"), np.uint8 if ascii_only else np.uint32
@@ -129,7 +132,7 @@ def _check_ids(text: object, limits: Limits) -> int:
 
 def _bits(raw: bytes, kinds: Any) -> Any:
     if len(raw) != 8 * int(is_number(kinds).sum()):
-        raise malformed("the numbers of a table do not match its kinds")
+        raise malformed("the field numbers of a table must have 8 bytes for each integer or double")
     bits = spread_numbers(kinds, np.frombuffer(raw, _BITS))
     if not np.isfinite(bits[kinds == FLOAT].view(np.float64)).all():
         raise malformed("a number of a table is not finite")
@@ -138,10 +141,10 @@ def _bits(raw: bytes, kinds: Any) -> Any:
 
 def _fault(row: object, kinds: Any) -> tuple[int, Fault]:
     if type(row) is not list or len(row) != 4:
-        raise malformed("an error of a table must be a row of 4 fields")
+        raise malformed("an error of a table must be a list of position, code, message and origin")
     position, code, message, origin = row
     if type(position) is not int or not 0 <= position < len(kinds) or kinds[position] != NULL:
-        raise malformed("an error of a table has no valid position")
+        raise malformed("the position of an error of a table must be that of an id whose value is null")
     if not (type(code) is str and type(message) is str and type(origin) is str):
-        raise malformed("the code, message or origin of an error is not text")
+        raise malformed("the code, message and origin of an error of a table must be text")
     return position, Fault(code, message, origin)

@@ -1,7 +1,8 @@
-"""A digest of the content of a request. It distinguishes a resent request from a different request with the same id.
+"""Computes a digest of the content of a request, which distinguishes a resent request from a different request with the
+same id.
 
-Invariant: equal updates have equal digests, no matter whether they were sent as CBOR or JSON, in the message or in a
-blob, and no matter how the keys of their maps are ordered.
+Invariant: requests with equal content have equal digests. It does not matter whether they were sent as CBOR or JSON,
+whether the updates were in the message or in a blob, or how the keys of maps were ordered.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ from rebaser_core.commit import Marking, Reverts
 from rebaser_core.updates import Derive, Input, Match, Recompute, Set, Unset, Update
 from rebaser_core.values import canonical
 
-SIZE: Final = 8  # bytes; a sender who searches for a collision only harms its own requests
+SIZE: Final = 8  # bytes; this is enough, because a sender who finds a collision only harms its own requests
 
 
 def digest_of(
@@ -23,9 +24,9 @@ def digest_of(
     expect_at: int | None = None,
     action: Action | None = None,
 ) -> bytes:
-    """Return the digest of a request's content. Author and message are left out.
+    """Return the digest of a request with this content. The author and the message of a request are not included.
 
-    `action` is the action of a request without edits.
+    `action` is the action of a request that has no edits.
     """
     parts = [_bytes_of(update) for update in updates]
     if from_change_set is not None:
@@ -52,7 +53,7 @@ def digest_of(
 
 
 def _bytes_of(update: Update) -> bytes:
-    """Encode one update. Each part includes its length, so no update is a prefix of another."""
+    """Encode one update. Each part includes its length, so no encoded update is a prefix of a different one."""
     if type(update) is Derive:
         return _bytes_of_derive(update)
     id_ = update.id.encode()
@@ -62,9 +63,11 @@ def _bytes_of(update: Update) -> bytes:
 
 
 def _bytes_of_derive(derive: Derive) -> bytes:
-    """Return `canonical` of the id, the function, the inputs as pairs, and the parameters. The order of the inputs
-    matters; the order of the parameters does not. The bytes are built directly, because building a list for `canonical`
-    takes most of the time."""
+    """Return what `canonical` would return for a list of the id, the function, the inputs as pairs, and the parameters.
+
+    The order of the inputs matters, but that of the parameters does not. The bytes are built without that list, because
+    building it would take most of the time.
+    """
     out = [b"derive[4:", _text(derive.id), _text(derive.function), b"[%d:" % len(derive.inputs)]
     for name, source in derive.inputs.items():
         out += (b"[2:", _text(name))
@@ -82,6 +85,6 @@ def _input(source: Input) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    """Return `canonical` of a string."""
+    """Return what `canonical` would return for a string."""
     raw = text.encode("utf-8", "surrogatepass")
     return b"s%d:%b" % (len(raw), raw)

@@ -1,7 +1,8 @@
-"""Dead letters: copies of requests that could not be processed, with the reason in their headers.
+"""Writes and reads the headers of dead letters, which are copies of requests that could not be processed.
 
-Invariant: no header of a request can be mistaken for a header that Rebaser adds, and no header of a copy means anything
-to NATS. Headers of the request with such names get the prefix `X-Original-`, and lose it when the request is redriven.
+The headers contain the reason. Invariant: no header of a request can be mistaken for a header that Rebaser adds, and
+NATS interprets no header of a copy. To ensure this, headers of the request with such names get the prefix
+`X-Original-`. They lose the prefix when the request is sent again.
 """
 
 import re
@@ -15,7 +16,7 @@ from rebaser_core.ids import ChangeSetKey, RequestId, check_request_id, is_seque
 
 MAX_HEADERS = 64
 MAX_HEADER_VALUE = 1024  # characters
-HEADER_ROOM = 64 * 1024  # bytes of a message that are reserved for its headers
+HEADER_ROOM = 64 * 1024  # the number of bytes of a message that are reserved for its headers
 
 _REASON_CODE = "X-Reason-Code"
 _REASON = "X-Reason"
@@ -40,11 +41,13 @@ _REDRIVE = re.compile(r"[1-9][0-9]{0,5}")
 class DeadLetter:
     """A dead letter as its headers describe it.
 
-    `sequence` is the sequence of the dead letter in its stream. `request_sequence` is the sequence of the request in
-    the request stream. `request_id`: `@<request_sequence>` if neither the readable part of the request nor its
-    `Nats-Msg-Id` gave an id. `attempts` tells how often the request was tried. `redrive` tells how often it had been
-    redriven. `dead_at_ms`: Unix time. `size`: bytes of the payload in this message; a larger payload is in a blob
-    (`payload_address`). `headers` are the headers of the request.
+    `sequence` is the sequence of the dead letter in its stream, and `request_sequence` that of the request in the
+    stream of requests. `request_id` is `@<request_sequence>` if neither the readable part of the request nor its header
+    `Nats-Msg-Id` contains an id. `code` and `reason` say why the request could not be processed. `attempts` is the
+    number of times that the request was tried. `redrive` is the number of times that it had been sent again from the
+    dead letters. `server` is the server that wrote the dead letter, at the Unix time `dead_at_ms`. `size` is the number
+    of bytes of the payload in this message; a larger payload is in the blob `payload_address`. `headers` are the
+    headers of the request.
     """
 
     sequence: int
@@ -63,22 +66,25 @@ class DeadLetter:
 
 
 def read_redrive(headers: Mapping[str, str] | None) -> int:
-    """Return how often a request was redriven, according to its header; 0 if the header is missing or is not
-    a count."""
+    """Return how many times a request was sent again from the dead letters, according to its header. Return 0 if the
+    header is missing or is not a valid count."""
     text = (headers or {}).get(REDRIVE, "")
     return int(text) if _REDRIVE.fullmatch(text) else 0
 
 
 def read_dead_at(headers: Mapping[str, str] | None) -> int:
-    """Return the Unix time (ms) at which a redriven request died; 0 if its sender did not give a time."""
+    """Return the Unix time (ms) at which a request, sent again since, was moved to the dead letters.
+
+    Return 0 if the headers contain no valid time.
+    """
     return _count((headers or {}).get(_DEAD_AT))
 
 
 def claimed_id(headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestId | None:
-    """Return the request id in the `Nats-Msg-Id` of a request whose payload cannot or must not be read; None if there
-    is none.
+    """Return the request id that the header `Nats-Msg-Id` contains, or None if it contains no valid id.
 
-    The header holds the id itself, or the id after the key of the change set, as Rebaser's own clients write it.
+    This id is used if the payload of a request cannot or must not be read. The header contains either the id alone, or
+    the key of the change set followed by the id, as Rebaser's own clients write it.
     """
     id_ = (headers or {}).get(MESSAGE_ID, "").removeprefix(f"{key}.").partition("#")[0]
     try:
@@ -88,10 +94,11 @@ def claimed_id(headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestI
 
 
 def reported_id(request_id: RequestId, headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestId | None:
-    """Return the id that replies give for a request recorded as `request_id`; None if its sender gave none.
+    """Return the request id for the reply to a request that the log records as `request_id`; None if the sender gave no
+    id.
 
-    An unreadable request is recorded under another id than the one it claims, so that it cannot be mistaken for the
-    request that has that id.
+    The two ids differ for an unreadable request. The log records it under its sequence, not under the id that it
+    claims, so that it cannot be mistaken for a readable request with this id.
     """
     return claimed_id(headers, key) if is_sequence_id(request_id) else request_id
 
@@ -105,7 +112,11 @@ def dead_headers(
     server: str,
     at_ms: int,
 ) -> dict[str, str]:
-    """Return the headers of the dead letter of a request that was decided `dead`."""
+    """Return the headers of the dead letter for a request with the outcome `dead`.
+
+    `original` are the headers of the request, `subject` is its subject, `server` the name of the server that writes the
+    dead letter, and `at_ms` the present Unix time.
+    """
     headers: dict[str, str] = {}
     for name, value in list((original or {}).items())[:MAX_HEADERS]:
         if _HEADER_NAME.fullmatch(name):
@@ -129,7 +140,10 @@ def dead_headers(
 
 
 def read_letter(sequence: int, key: ChangeSetKey, headers: Mapping[str, str], size: int) -> DeadLetter:
-    """Read a message of the dead letter stream; fields that its headers do not give are empty or 0."""
+    """Return the dead letter in a message of the stream of dead letters.
+
+    `sequence` and `size` (bytes of the payload) are those of the message. Fields that its headers lack are empty or 0.
+    """
     own = {
         name.removeprefix(_ORIGINAL): value
         for name, value in headers.items()
@@ -155,8 +169,8 @@ def read_letter(sequence: int, key: ChangeSetKey, headers: Mapping[str, str], si
 def redriven_headers(letter: DeadLetter) -> dict[str, str]:
     """Return the headers with which to send the request of `letter` again.
 
-    These are the headers of the request, except headers that mean something to NATS, and except the inbox of the
-    caller, which got its reply long ago.
+    They are the headers of the request, except those that NATS interprets, and except the inbox of the caller, who has
+    already received a reply.
     """
     number = letter.redrive + 1
     headers = {
@@ -164,14 +178,16 @@ def redriven_headers(letter: DeadLetter) -> dict[str, str]:
         for name, value in letter.headers.items()
         if not name.lower().startswith("nats-") and name.lower() not in (REPLY_INBOX.lower(), REDRIVE.lower())
     }
-    # Another dead letter may have the same request id and, if the request stream was recreated, also the same sequence.
+    # The suffix makes the message id unique. Another dead letter may have the same request id and, if the stream of
+    # requests was created again, also the same request sequence.
     suffix = f"#{number}@{letter.sequence}"
     dead_at = {_DEAD_AT: str(letter.dead_at_ms)}
     return headers | dead_at | {REDRIVE: str(number), MESSAGE_ID: f"{letter.key}.{letter.request_id}{suffix}"}
 
 
 def clean(text: str) -> str:
-    """Return `text` as a header value: printable ASCII of at most `MAX_HEADER_VALUE` characters."""
+    """Convert `text` to a header value: at most `MAX_HEADER_VALUE` characters of printable ASCII, with ? in place of
+    other characters."""
     return "".join(char if " " <= char <= "~" else "?" for char in text[:MAX_HEADER_VALUE]).strip()
 
 

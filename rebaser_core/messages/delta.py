@@ -1,7 +1,6 @@
-"""The wire format of deltas: inline in a commit, or in a blob.
+"""Defines the wire format of deltas, which are either inline in a commit or in a blob.
 
-Invariant: the delta of a `dvu` commit decodes only as computed values, and the delta of any other commit only as
-updates.
+Invariant: only computed values are accepted as the delta of a `dvu` commit, and only updates as that of other commits.
 """
 
 import operator
@@ -32,8 +31,8 @@ from rebaser_core.values import Fault, check_json
 
 T = TypeVar("T")
 
-_ITEMS = (tuple, list)  # the types of a delta that is not in columns
-_SLICE_BYTES = 64 * 1024  # approximate bytes that are decoded in a single call
+_ITEMS = (tuple, list)  # the types of all deltas except `ComputedTable`
+_SLICE_BYTES = 64 * 1024  # the approximate number of bytes that are decoded in one call
 _SINGULAR = {"updates": "update", "computed": "computed value"}
 
 
@@ -48,13 +47,13 @@ def write_computed(item: Computed) -> dict[str, Any]:
 
 def read_computed_list(raw: object, limits: Limits) -> tuple[Computed, ...]:
     if type(raw) is not list:
-        raise malformed("computed values are not a list")
+        raise malformed(f"the field computed must be a list, not {type(raw).__name__}")
     return tuple([read_computed(item, limits) for item in raw])
 
 
 def read_computed(raw: object, limits: Limits) -> Computed:
     if type(raw) is not dict or len(raw) != 2:
-        raise malformed("a computed value must be a map of two fields: the id, and the value or the error")
+        raise malformed("a computed value must be a map with the key id and either the key value or the key error")
     id_ = check_id(raw.get("id"), limits)
     if "value" in raw:
         return Computed(id_, check_json(raw["value"], limits))
@@ -66,11 +65,11 @@ def read_fault(raw: object) -> Fault:
         code, message, origin = raw.get("code"), raw.get("message"), raw.get("origin")
         if type(code) is str and type(message) is str and type(origin) is str:
             return Fault(code, message, origin)
-    raise malformed("an error must be a map of code, message and origin")
+    raise malformed("the error of a computed value must be a map of code, message and origin, all of which are text")
 
 
 def write_delta(delta: Delta) -> dict[str, Any]:
-    """Return the wire map of a delta, in a commit or a blob."""
+    """Return the wire map of `delta`."""
     field, write = _writer(delta)
     return {field: [write(item) for item in delta]}
 
@@ -82,7 +81,8 @@ def _writer(delta: Delta) -> tuple[str, Callable[[Any], dict[str, Any]]]:
 
 
 def read_delta(kind: Kind, raw: dict[str, Any], limits: Limits) -> Delta:
-    """Read the wire map of the delta of a commit of `kind`; raises `UnprocessableError`."""
+    """Return the delta with the wire map `raw`, for a commit of `kind`. Raise `UnprocessableError` if `raw` is
+    invalid."""
     field = "computed" if kind is Kind.DVU else "updates"
     if len(raw) != 1 or field not in raw:
         raise malformed(f"the delta of a {kind} commit must be a map with the single key {field}")
@@ -91,35 +91,39 @@ def read_delta(kind: Kind, raw: dict[str, Any], limits: Limits) -> Delta:
 
 # -- blobs -------------------------------------------------------------------------------------------------------------
 #
-# `{"v1": {"updates": […]}}` or `{"v1": {"computed": […]}}`, always CBOR. Blobs are encoded and decoded some items at a
-# time: one call for a million items would hold the interpreter, and so the event loop, for a second. Updates that #
-# contain a match are written as `v2`, so that a program of the previous release leaves them to newer programs. The
-# results of a large update are written in columns (`rebaser_core.messages.computed_blob`). That format is also tagged
-# `v2`. The module of that format needs NumPy, so it is imported only for such a delta, which clients rarely read.
+# A blob contains `{"v1": {"updates": […]}}` or `{"v1": {"computed": […]}}` in CBOR. A call of the library encodes or
+# decodes only a few hundred items, because a call for a million items would block the event loop for a second. Updates
+# that contain a match are tagged `v2`, so that programs of the previous release refuse the blob as too new. The results
+# of a large update are written in columns (`rebaser_core.messages.computed_blob`) and are also tagged `v2`. The module
+# for columns needs NumPy, so it is imported only for these results, which clients rarely read.
 
 _V2 = dumps(CBOR, {"v2": 0})[:4]
 
 
 def encode_updates_blob(updates: Sequence[Update]) -> bytes:
-    """Return the blob with the updates of a request that does not fit in a message."""
+    """Encode the updates of a request as a blob, because they are too large for the message."""
     return encode_delta(tuple(updates))
 
 
 def decode_updates_blob(data: bytes, limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
-    """Decode a blob of updates; raises `UnprocessableError` as for an inline request, or `UnsupportedVersion`."""
+    """Return the updates in `data`, the output of `encode_updates_blob`.
+
+    Raise `UnprocessableError` if they are invalid, by the same rules as for updates in a message, and
+    `UnsupportedVersion` if their version is unknown.
+    """
     return _decode("updates", data, limits, parse_update)
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedUpdates:
-    """Updates that were checked and encoded as a `blob`. They are decoded only if a caller iterates over them."""
+    """Updates that have been checked and encoded as a `blob`. Iterating over this object decodes them."""
 
     blob: bytes
     count: int
 
     @classmethod
     def of(cls, updates: Sequence[Update]) -> "EncodedUpdates":
-        """Encode `updates`, which must be valid (`check_updates`, `check_definitions`)."""
+        """Encode `updates`. The caller must have checked them with `check_updates` and `check_definitions`."""
         return cls(encode_updates_blob(updates), len(updates))
 
     def __len__(self) -> int:
@@ -130,9 +134,9 @@ class EncodedUpdates:
 
 
 def encode_delta(delta: Delta, max_bytes: int = COMMIT_LIMITS.max_request_bytes) -> bytes:
-    """Return the blob with a delta that is too large for its commit. An empty delta needs no blob.
+    """Encode a delta as a blob, because the delta is too large for its commit.
 
-    Raises `UnprocessableError` with code `too_large` for a delta that takes more than about `max_bytes`.
+    Raise `UnprocessableError` with code `too_large` if the blob would have more than about `max_bytes`.
     """
     if not isinstance(delta, _ITEMS):
         from rebaser_core.messages.computed_blob import encode_table  # noqa: PLC0415 - needs NumPy
@@ -150,12 +154,15 @@ def encode_delta(delta: Delta, max_bytes: int = COMMIT_LIMITS.max_request_bytes)
         slices.append(write_items(list(map(write, delta[start : start + some]))))
         room -= len(slices[-1])
         if room < 0:
-            raise UnprocessableError(f"the blob takes more than {max_bytes} bytes", code="too_large")
+            raise UnprocessableError(f"the blob would have more than {max_bytes} bytes", code="too_large")
     return b"".join(slices)
 
 
 def decode_delta(kind: Kind, data: bytes, limits: Limits = COMMIT_LIMITS) -> Delta:
-    """Decode the blob with the delta of a commit of `kind`; raises `UnprocessableError` or `UnsupportedVersion`."""
+    """Return the delta in the blob `data`, for a commit of `kind`.
+
+    Raise `UnprocessableError` if the blob is invalid, and `UnsupportedVersion` if its version is unknown.
+    """
     if kind is Kind.DVU:
         if data[:4] == _V2:
             if len(data) > limits.max_request_bytes:
@@ -170,7 +177,7 @@ def decode_delta(kind: Kind, data: bytes, limits: Limits = COMMIT_LIMITS) -> Del
 
 
 def check_delta(kind: Kind, data: bytes, delta: Delta) -> None:
-    """Check that the blob `data` decodes to `delta` of a commit of `kind`; raises `UnprocessableError` otherwise."""
+    """Raise `UnprocessableError` if the blob `data` does not decode to `delta`, for a commit of `kind`."""
     if not isinstance(delta, _ITEMS):
         from rebaser_core.messages.computed_blob import check_table  # noqa: PLC0415 - needs NumPy
         from rebaser_core.state.computed_table import ComputedTable  # noqa: PLC0415 - needs NumPy
@@ -179,7 +186,7 @@ def check_delta(kind: Kind, data: bytes, delta: Delta) -> None:
             check_table(data, delta, COMMIT_LIMITS)
             return
     if decode_delta(kind, data) != tuple(delta):
-        raise malformed("the blob decodes to another delta")
+        raise malformed("the blob does not decode to the delta that was encoded")
 
 
 def _decode(field: str, data: bytes, limits: Limits, read: Callable[[object, Limits], T]) -> tuple[T, ...]:
@@ -209,12 +216,13 @@ def _decode(field: str, data: bytes, limits: Limits, read: Callable[[object, Lim
             slice_ = [_read_one(source, field, position, limits, read) for position in range(first, first + size)]
         items += slice_
     if source.tell() != len(data):
-        raise malformed(f"{len(data) - source.tell()} bytes follow the {_SINGULAR[field]}s")
+        raise malformed(f"{len(data) - source.tell()} unexpected bytes follow the {_SINGULAR[field]}s in the blob")
     return tuple(items)
 
 
 def _read_one(source: BytesIO, field: str, position: int, limits: Limits, read: Callable[[object, Limits], T]) -> T:
-    """Read the item at `position`; the error says which item is invalid, and why."""
+    """Read and return the item at `position` of the list. If the item is invalid, raise an error whose message contains
+    the position and the id."""
     raw: object = None
     try:
         raw = read_item(source, limits)
@@ -225,12 +233,17 @@ def _read_one(source: BytesIO, field: str, position: int, limits: Limits, read: 
 
 
 def check_version(tag: object, newest: int) -> None:
-    """Check that `tag` is a version from `v1` to `newest`; raises `UnsupportedVersion` for a newer one."""
+    """Check that `tag`, the key of a blob, is a version from `v1` to `v<newest>`.
+
+    Raise `UnsupportedVersion` if the version is newer, and `UnprocessableError` if `tag` is not a version.
+    """
     if type(tag) is str and _VERSION_TAG.fullmatch(tag):
         if int(tag[1:]) <= newest:
             return
-        raise UnsupportedVersion(f"the blob has version {tag}; this program reads up to v{newest}")
-    raise malformed("a blob must be a map with a single version")
+        raise UnsupportedVersion(
+            f"the blob has version {tag}, but this release reads versions up to v{newest}: use a newer release"
+        )
+    raise malformed('the blob must be a map with its version as the only key, as in {"v1": {…}}')
 
 
 _VERSION_TAG = re.compile(r"v[1-9][0-9]{0,8}")
@@ -238,13 +251,13 @@ _VERSION_TAG = re.compile(r"v[1-9][0-9]{0,8}")
 
 def _check_field(key: object, field: str) -> None:
     if key != field:
-        raise malformed(f"the blob holds {str(key)[:40]!r} in place of {field!r}")
+        raise malformed(f"the blob must have the field {field!r}, but it has the field {str(key)[:40]!r}")
 
 
 def _open_map(source: BytesIO, check_key: Callable[[object], None]) -> object:
-    """Read the head and the key of a map with one entry; returns the key."""
+    """Read the head and the only key of a map, check the key with `check_key`, and return it."""
     if read_head(source, MAP) != 1:
-        raise malformed("every map in a blob must have exactly one entry")
+        raise malformed("each of the two outer maps of a blob must have exactly one key")
     key = read_item(source, DEFAULT_LIMITS)
     check_key(key)
     return key

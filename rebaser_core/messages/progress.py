@@ -1,4 +1,5 @@
-"""The progress of a long dependent values update. Published for watchers, stored nowhere."""
+"""Defines the message that reports the progress of a long update of derived values. It is published for watchers, and
+not stored."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -12,9 +13,10 @@ from rebaser_core.limits import Limits
 
 @dataclass(frozen=True, slots=True)
 class DvuProgress:
-    """A running update: it has run on `server` for `seconds` and brings derived values up to log sequence `covers`.
+    """The progress of a running update of derived values.
 
-    `done` of `total` values are processed; `total` is None during planning.
+    The update has been running on `server` for `seconds`. When it is complete, derived values are up to date up to the
+    log sequence `covers`. So far, `done` of `total` values are processed; `total` is None during planning.
     """
 
     workspace_id: str

@@ -1,8 +1,8 @@
-"""Checks that an encoded commit decodes to the same commit, at a lower cost than decoding it.
+"""Checks that an encoded commit decodes to the same commit, without the cost of decoding it.
 
-Invariant: the check returns True only if `decode_commit` would return an equal commit and `read_sweep_headers` would
+Invariant: the check returns true only if `decode_commit` would return an equal commit and `read_sweep_headers` would
 return the commit's `applied` and `debt`. False means that the result is unknown. The check runs for every commit before
-it is stored, while the CPU caches are cold. So it compares the fields of the message with the commit, builds no
+the commit is stored, so it must be fast: it compares the fields of the message with those of the commit, creates no
 objects, and calls few functions.
 """
 
@@ -25,10 +25,9 @@ _CBOR, _NAME = str(CBOR), COMMIT.name
 def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
     """Return whether `headers` and `payload` are certain to decode to `commit`.
 
-    Examines only CBOR commits of version 1 or 3 that decide requests and set values that were set before, with all
-    parts inline, in a change set that is not a branch; returns False for others.
-
-    Raises `UnprocessableError` if `payload` is not CBOR.
+    Only a common kind of commit is examined: in CBOR of version 1 or 3, it decides requests, and sets values that do
+    not exist or were set before. All of its parts are inline, and its change set is not a branch. For any other commit,
+    return false. Raise `UnprocessableError` if `payload` is not CBOR.
     """
     if commit.kind is not Kind.REBASE or commit.delta_blob is not None:
         return False
@@ -65,8 +64,8 @@ def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
 
 
 def _same_fields(body: dict[str, Any], commit: Commit, headers: Headers) -> bool:
-    """Return whether the fields of `body` that contain numbers and names match `commit`, and whether the headers repeat
-    its `applied` and `debt`."""
+    """Return whether the numbers and names in `body` equal those of `commit`, and whether the headers contain the same
+    `applied` and `debt`."""
     get = body.get
     id_, kind, owner, applied, covers = get("id"), get("kind"), get("owner"), get("applied"), get("covers")
     previous, at_ms, forget, debt = get("previous"), get("atMs"), get("forgetBeforeMs", 0), get("debt", 0)
@@ -101,7 +100,8 @@ def _same_fields(body: dict[str, Any], commit: Commit, headers: Headers) -> bool
 
 
 def _same_checkpoint(raw: Any, checkpoint: CheckpointRef | None) -> bool:
-    """Return whether `raw` equals `checkpoint`, or both are None; False for the checkpoint of a branch."""
+    """Return whether `raw` is the wire form of `checkpoint`, or both are None. Return false for the checkpoint of a
+    branch."""
     if raw is None or checkpoint is None:
         return raw is None and checkpoint is None
     if type(raw) is not dict or len(raw) != 3 or checkpoint.changes is not None:
@@ -120,16 +120,14 @@ def _same_checkpoint(raw: Any, checkpoint: CheckpointRef | None) -> bool:
 
 
 def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
-    """Return whether `rows` equal `decisions`; False if any is not a success, or has a code, message, redrive or
-    attempts."""
+    """Return whether `rows` are the wire form of `decisions`. Return false if any decision is not a plain success."""
     if type(rows) is not list or len(rows) != len(decisions):
         return False
     success, bits = Outcome.SUCCESS, 0
     try:
         for (sequence, request_id, outcome, performed), decision in zip(rows, decisions):  # noqa: B905 - equal lengths
-            if not (
-                type(sequence) is type(performed) is int and type(request_id) is str
-            ):  # this also fails for a row that is a map or a text
+            # This condition is also false for a row that is a map or a text.
+            if not (type(sequence) is type(performed) is int and type(request_id) is str):
                 return False
             if sequence != decision.sequence or request_id != decision.request_id or performed != decision.performed:
                 return False
@@ -140,14 +138,14 @@ def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
             if decision.position != 0 or decision.unresolved != 0 or decision.result is not None:
                 return False
             bits |= sequence | performed
-    except (TypeError, ValueError):  # not a row of four
+    except (TypeError, ValueError):  # a row is not a list of four items
         return False
-    return 0 <= bits <= INT64_MAX  # true only if each number is in this range
+    return 0 <= bits <= INT64_MAX  # this is true only if each of the numbers is in this range
 
 
 def _same_before(body: dict[str, Any], before: tuple[Update, ...] | None) -> bool:
-    """Return whether the inline definitions in `body` equal `before`; False if any does something other than set a
-    value."""
+    """Return whether the field `before` of `body` is the wire form of `before`. Return false if any of the definitions
+    is not a `Set`."""
     if "before" in body:
         return bool(before) and _same_updates(body["before"], before or ())
     return before is None or before == ()
@@ -165,7 +163,7 @@ def _same_authors(rows: Any, authors: tuple[Authorship, ...]) -> bool:
 
 
 def _same_updates(delta: Any, updates: Delta) -> bool:
-    """Return whether an inline delta equals `updates`; False if any update does something other than set a value."""
+    """Return whether `delta` is the wire form of `updates`. Return false if any of them is not a `Set`."""
     if delta is None or not updates:
         return delta is None and not updates
     if type(delta) is not dict or len(delta) != 1:
@@ -185,6 +183,6 @@ def _same_updates(delta: Any, updates: Delta) -> bool:
                 value = check_json(value, COMMIT_LIMITS)
             if value != update.value:
                 return False
-    except (KeyError, TypeError):  # not a map with these three keys
+    except (KeyError, TypeError):  # an item is not a map with the keys op, id and value
         return False
     return True

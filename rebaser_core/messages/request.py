@@ -1,7 +1,7 @@
-"""The request to edit a change set, or to compute derived values again.
+"""Defines the request to a change set, in all versions of its wire format.
 
-Version 1 names a blob with its updates. Version 2 can contain its updates. Version 3 adds `recompute`, and its inputs
-may be patterns. Version 4 adds `author`, `message`, `expect`, and the actions: `revert`, `create`, `apply`,
+A request of version 1 names a blob with its updates. Version 2 can contain the updates. Version 3 adds `recompute`, and
+patterns as inputs. Version 4 adds `author`, `message` and `expect`, and the actions `revert`, `create`, `apply`,
 `rebase` and `mark`.
 """
 
@@ -28,15 +28,16 @@ MAX_AUTHOR, MAX_MESSAGE = 128, 1024  # characters
 
 @record
 class EnqueueUpdatesRequest:
-    """Edits for one change set: either `updates`, or `updates_address` of a blob written by `encode_updates_blob`.
+    """A request to one change set, which contains either edits or an action.
 
-    `recompute`: the derived values to compute again after the edits, although no input changed. `from_change_set_id`:
-    the change set from which the edits were taken, if any.
+    The edits are in `updates`, or in the blob `updates_address` (see `encode_updates_blob`). `recompute` names derived
+    values to compute again after the edits, although none of their inputs changed. `from_change_set_id` is the change
+    set from which the edits were taken, if any. `author` and `message` say who sends the request, and why; both are
+    unverified claims of the sender. `expect_at` is the log sequence that the sender has seen: the request is refused if
+    one of its ids was defined or removed after it.
 
-    `author` and `message`: who sends the request, and why; both are claims of the sender. `expect_at`: the log sequence
-    that the sender saw; the request is refused if one of its ids was defined or removed after that sequence. `action`:
-    the action that the request asks for instead of edits. A request with an action has no updates and no `recompute`.
-    Only a revert, an apply or a mark may have `expect_at`; a mark is refused if the log has any later commit.
+    `action` is the action of a request without edits. Such a request has no updates and no `recompute`. Of the actions,
+    only a revert, an apply or a mark may have `expect_at`. A mark is refused if the log has any later commit.
     """
 
     id: RequestId
@@ -108,14 +109,14 @@ class RebaseV4(Body):
 
 
 class MarkV4(Body):
-    """Either `protected` or `status`."""
+    """The wire model of a mark. Exactly one of the two fields is given."""
 
     protected: bool | None = None
     status: str | None = None
 
 
 class RequestV4(RequestV3):
-    """At most one of `revert`, `create`, `apply`, `rebase` and `mark` is given."""
+    """The wire model of version 4. At most one of `revert`, `create`, `apply`, `rebase` and `mark` is given."""
 
     author: str = ""
     message: str = ""
@@ -175,7 +176,7 @@ def _read_action(body: Body) -> Action:
         return Apply(check_token(body.source, "change set"), body.at, body.strict, body.allow_stale, body.keep)
     if isinstance(body, RebaseV4):
         return _read_rebase(body)
-    assert isinstance(body, MarkV4)  # noqa: S101 - the last of the five
+    assert isinstance(body, MarkV4)  # noqa: S101 - the only remaining type
     return check_marking(body.protected, None if body.status is None else read_status(body.status))
 
 
@@ -184,7 +185,7 @@ _STRATEGIES = {str(strategy): strategy for strategy in Strategy}
 
 def _text(text: str, what: str, longest: int) -> str:
     if len(text) > longest:
-        raise malformed(f"{what} is longer than {longest} characters")
+        raise malformed(f"the field {what} has {len(text)} characters; at most {longest} are allowed")
     return text
 
 
@@ -207,7 +208,7 @@ def _read_create(body: CreateV4) -> Create:
 def _read_rebase(body: RebaseV4) -> Rebase:
     strategy = _STRATEGIES.get(body.strategy)
     if strategy is None:
-        raise malformed(f"unknown strategy {body.strategy[:40]!r}; it must be one of {', '.join(_STRATEGIES)}")
+        raise malformed(f"the strategy must be one of {', '.join(_STRATEGIES)}, not {body.strategy[:40]!r}")
     onto = None if body.onto is None else check_token(body.onto, "change set")
     return _check_rebase(Rebase(body.upto, onto, strategy, body.settles))
 
@@ -215,22 +216,25 @@ def _read_rebase(body: RebaseV4) -> Rebase:
 def _check_rebase(rebase: Rebase) -> Rebase:
     plain = rebase.upto is not None and rebase.onto is None and rebase.strategy is Strategy.RECORD
     if rebase.settles is not None and not plain:
-        raise malformed("a rebase that settles an apply must have upto, and neither onto nor a strategy")
+        raise malformed("a request to rebase with the field settles must have upto, but neither onto nor strategy")
     return rebase
 
 
 def check_create(create: Create) -> Create:
-    """Return `create`; raises `UnprocessableError` if its fields do not fit together."""
+    """Return `create` unchanged. Raise `UnprocessableError` if it has a position or a target but no parent."""
     if create.parent is None and (create.at is not None or create.target is not None):
-        raise malformed("a change set without a parent must have neither a position nor a target")
+        raise malformed("a request to create a change set without a parent must have neither a position nor a target")
     return create
 
 
 def _check_revert(reverts: Reverts) -> Reverts:
     if not 0 < reverts.first <= reverts.last:
-        raise malformed("the first commit of a revert must be 1 or more, and at most the last")
+        raise malformed(
+            f"the first commit of a revert must be at least 1 and at most the last commit, {reverts.last}; "
+            f"it is {reverts.first}"
+        )
     if reverts.request is not None and reverts.first != reverts.last:
-        raise malformed("a revert of one request must name its commit as first and last")
+        raise malformed("a request to revert a single request must give the commit of this request as first and last")
     return reverts
 
 
@@ -239,8 +243,10 @@ def _read_updates(raw: object, limits: Limits, version: int) -> tuple[Update, ..
 
 
 def _quick(raw: dict[str, Any], limits: Limits, version: int) -> EnqueueUpdatesRequest | None:
-    """Read a request that has only inline updates, as nearly all requests do; None for any other. The checks are those
-    of `_read`."""
+    """Return the request if it has only inline updates, as nearly all requests do; otherwise return None.
+
+    The request is checked by the same rules as in `_read`.
+    """
     updates = raw.get("updates")
     if (
         version < 2
@@ -280,30 +286,34 @@ def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
     }
     if version < 4 and _is_v4(request):
         raise UnprocessableError(
-            f"version {version} of a request cannot have author, message, expect or an action",
+            f"a request of version {version} cannot have author, message, expect or an action; use version 4",
             code="invalid_request",
         )
     if request.action is not None:
         return wire | _write_v4(request)
     if (request.updates is None) == (request.updates_address is None):
-        raise UnprocessableError("a request must have either updates or an address of them", code="invalid_request")
+        raise UnprocessableError("a request must have either updates or updates_address", code="invalid_request")
     if request.updates_address is not None:
         wire["updatesAddress"] = request.updates_address
     elif version >= 2:
         if version < MATCHES and any_match(request.updates or ()):
             raise UnprocessableError(
-                f"version {version} of a request cannot have patterns as inputs", code="invalid_request"
+                f"a request of version {version} cannot have patterns as inputs; use version {MATCHES}",
+                code="invalid_request",
             )
         wire["updates"] = [update.to_wire() for update in request.updates or ()]
     else:
         raise UnprocessableError(
-            "version 1 of a request cannot carry updates: give their address", code="invalid_request"
+            "a request of version 1 cannot contain updates; store them in a blob and give its address",
+            code="invalid_request",
         )
     if request.from_change_set_id is not None:
         wire["fromChangeSetId"] = request.from_change_set_id
     if request.recompute is not None:
         if version < 3:
-            raise UnprocessableError(f"version {version} of a request cannot ask to recompute", code="invalid_request")
+            raise UnprocessableError(
+                f"a request of version {version} cannot have recompute; use version 3", code="invalid_request"
+            )
         wire["recompute"] = request.recompute.to_wire()
     return wire | _write_v4(request) if version >= 4 else wire
 

@@ -1,4 +1,4 @@
-"""The wire format of the reply to a request, and of the blob that keeps the conflicts of a reply."""
+"""Defines the wire format of the reply to a request, and of the blob that stores the conflicts of a reply."""
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
@@ -43,8 +43,10 @@ class StatusV1(Body):
 
 
 class ConflictV2(ConflictV1):
-    """Adds the sides: each is an update, or null if the value does not exist. If the sides are unknown, all fields are
-    missing."""
+    """The wire model of a conflict in version 2, which adds the three definitions that are involved.
+
+    Each of them is an update, or null if the value does not exist. If they are unknown, all three fields are missing.
+    """
 
     base: dict[str, Any] | None = None
     ours: dict[str, Any] | None = None
@@ -52,11 +54,15 @@ class ConflictV2(ConflictV1):
 
 
 class ConflictsV2(ConflictsV1):
-    conflicts: Annotated[list[ConflictV2], FailFast()]  # type: ignore[assignment] # narrower
+    conflicts: Annotated[list[ConflictV2], FailFast()]  # type: ignore[assignment] # the type is narrower
 
 
 class SuccessV2(SuccessV1):
-    """Adds the position that an apply or a rebase took, and the number of conflicts that a rebase left."""
+    """The wire model of a success in version 2, which adds two fields for requests about branches.
+
+    `position` is the log sequence of the branch that was applied, or of the target onto which a branch was rebased.
+    `conflicts` is the number of conflicts in the branch after a rebase.
+    """
 
     position: Count = 0
     conflicts: Count = 0
@@ -97,7 +103,7 @@ def _read_status(wire: StatusV1, limits: Limits) -> Status:
         return Conflicts(conflicts.message, conflicts.commit, _read_conflicts(conflicts.conflicts, limits))
     if error is not None and success is None and conflicts is None:
         return Failure(error.code, error.message, error.commit)
-    raise malformed("a status must be success, conflicts or error")
+    raise malformed("a status must have exactly one of the fields success, conflicts and error")
 
 
 def _read_conflicts(items: Sequence[ConflictV1], limits: Limits) -> tuple[Conflict, ...]:
@@ -111,13 +117,13 @@ def _read_sides(item: ConflictV1, limits: Limits) -> Sides | None:
     if not isinstance(item, ConflictV2) or _SIDES.isdisjoint(item.model_fields_set):
         return None
     if not item.model_fields_set >= _SIDES:
-        raise malformed("a conflict must have all three sides or none")
+        raise malformed("a conflict must have either all of the fields base, ours and theirs, or none of them")
     sides = (item.base, item.ours, item.theirs)
     return Sides(*[None if side is None else parse_update(side, limits) for side in sides])
 
 
 def _quick(raw: dict[str, Any], _: Limits, __: int) -> EnqueueUpdatesResponse | None:
-    """Read a success, as nearly all replies are; None for any other reply."""
+    """Return the reply if it is a plain success, as nearly all replies are; otherwise return None."""
     status = raw.get("status")
     success = status.get("success") if type(status) is dict and len(status) == 1 else None
     if len(raw) != 4 or type(success) is not dict or len(success) != 2:
@@ -157,7 +163,7 @@ def _write_status(status: Status, version: int) -> dict[str, Any]:
     if type(status) is Conflicts:
         conflicts = [_write_conflict(conflict, version) for conflict in status.conflicts]
         return {"conflicts": {"message": status.message, "commit": status.commit, "conflicts": conflicts}}
-    assert type(status) is Failure  # noqa: S101 - the last of the three
+    assert type(status) is Failure  # noqa: S101 - the only remaining type
     return {"error": {"code": status.code, "message": status.message, "commit": status.commit}}
 
 
@@ -175,18 +181,21 @@ class ResultV1(Body):
 
 
 def encode_result(conflicts: Iterable[Conflict]) -> bytes:
-    """Return the blob with the conflicts of a reply."""
+    """Encode the conflicts of a reply as a blob."""
     return dumps(CBOR, {"v1": {"conflicts": [_write_conflict(conflict, 2) for conflict in conflicts]}})
 
 
 def decode_result(data: bytes) -> tuple[Conflict, ...]:
-    """Decode a blob of `encode_result`; raises `UnprocessableError`, or `UnsupportedVersion`."""
+    """Return the conflicts in `data`, the output of `encode_result`.
+
+    Raise `UnprocessableError` if the blob is invalid, and `UnsupportedVersion` if its version is unknown.
+    """
     raw = loads(CBOR, data, COMMIT_LIMITS)
     if type(raw) is not dict or len(raw) != 1:
-        raise malformed("a result must be a map with one version")
+        raise malformed('the blob must be a map with its version as the only key, as in {"v1": {…}}')
     check_version(next(iter(raw)), 1)
     body = validate(ResultV1, unwrap(raw, 1))
-    assert isinstance(body, ResultV1)  # noqa: S101 - `validate` returns what it is asked for
+    assert isinstance(body, ResultV1)  # noqa: S101 - `validate` returns a `ResultV1`
     return _read_conflicts(body.conflicts, COMMIT_LIMITS)
 
 

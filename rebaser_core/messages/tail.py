@@ -1,10 +1,10 @@
-"""The tail of a branch, and the blobs of branches.
+"""Copies the commits of a parent to a branch, and encodes and decodes the blobs of branches.
 
-The tail of a branch consists of the commits in the parent's log between the checkpoint of the parent and the position
+The tail of a branch consists of the commits in the parent's log after the checkpoint of the parent, up to the position
 from which the branch was created. They are copied into the `create` commit of the branch.
 
-Invariant: a copied commit folds as the original does, except for the fields that only the parent's queue needs. All
-change sets that are created from one position name the same blob as their tail.
+Invariant: folding a copied commit has the same effect as folding the original, except for the fields that only the
+parent's queue needs. All change sets that are created from one position name the same blob as their tail.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,13 +25,13 @@ from rebaser_core.updates import Remove, Set, Update
 
 # Fields that concern only the parent's queue. A change set created from the parent does not need them.
 _OF_QUEUE = {"requests", "authors", "reverts", "attempt", "forgetBeforeMs", "applied", "debt", "checkpoint", "carried"}
-_OF_APPLY = _OF_QUEUE | {"from"}  # but in a replay, `from` is needed: it is the new base of the branch
+_OF_APPLY = _OF_QUEUE | {"from"}  # a `replay` commit needs `from`, because it contains the new base of the branch
 _peek = MessageRegistry((COMMIT,)).peek
 
 
 def copy_row(sequence: int, headers: Headers, data: bytes) -> TailRow:
-    """Return the row that copies the commit in a message. Raises the errors of `decode_commit` if the message is not a
-    commit."""
+    """Return a copy of the commit in the message at log sequence `sequence`. Raise the errors of `decode_commit` if the
+    message is not a commit."""
     check_is_commit(headers)
     peeked = _peek(headers)
     body = unwrap(loads(peeked.content_type, data, COMMIT_LIMITS), peeked.version)
@@ -44,12 +44,14 @@ def copy_row(sequence: int, headers: Headers, data: bytes) -> TailRow:
 
 
 def read_row(row: TailRow) -> Commit | None:
-    """Return the commit in a copied row; None if the message was not a commit. Raises the errors of `decode_commit`."""
+    """Return the commit in `row`, or None if the copied message was not a commit. Raise the errors of
+    `decode_commit`."""
     if row.body is None:
         return None
     if row.version > COMMIT.current:
         raise UnsupportedVersion(
-            f"a copied commit has version {row.version}; this program reads versions up to {COMMIT.current}"
+            f"a copied commit has version {row.version}, but this release reads versions up to {COMMIT.current}: "
+            "use a newer release"
         )
     return COMMIT.decode_body(row.body, row.version, COMMIT_LIMITS)
 
@@ -60,23 +62,26 @@ def encode_tail(rows: tuple[TailRow, ...]) -> bytes:
 
 
 def decode_tail(data: bytes) -> tuple[TailRow, ...]:
-    """Decode a blob of `encode_tail`; raises `UnprocessableError`, or `UnsupportedVersion`."""
+    """Return the tail in `data`, the output of `encode_tail`.
+
+    Raise `UnprocessableError` if the blob is invalid, and `UnsupportedVersion` if its version is unknown.
+    """
     raw = loads(CBOR, data, COMMIT_LIMITS)
     if type(raw) is not dict or len(raw) != 1:
         raise malformed("a blob of copied commits must be a map with its version as the only key")
     check_version(next(iter(raw)), 1)
     body = next(iter(raw.values()))
     if type(body) is not dict or body.keys() != {"commits"} or type(body["commits"]) is not list:
-        raise malformed("a blob of copied commits must have a list of them")
+        raise malformed("a blob of copied commits must have a list in the field commits, and no other field")
     return read_tail(body["commits"])
 
 
 def encode_changes(changes: Iterable[tuple[str, Changed]]) -> bytes:
-    """Encode the changes of a branch, by id, as a blob.
+    """Encode the changes of a branch as a blob. `changes` are pairs of an id and its change.
 
-    It is a blob of updates, two for each id: the definition at the base and the definition in the branch. If there is
-    no such definition, the update is a removal. If the id is in conflict, two more updates follow: the definition that
-    both sides replaced, and an update whose value is the sequence of the replay that recorded the conflict.
+    The blob contains two updates for each id: its definition at the base, and its definition in the branch. If the
+    value did or does not exist, the update is a `Remove`. If the id is in conflict, two more updates follow: the
+    definition that both sides replaced, and a `Set` to the sequence of the replay that recorded the conflict.
     """
     updates: list[Update] = []
     for id_, changed in changes:
@@ -87,13 +92,14 @@ def encode_changes(changes: Iterable[tuple[str, Changed]]) -> bytes:
 
 
 def decode_changes(data: bytes) -> dict[str, Changed]:
-    """Decode a blob of `encode_changes`; raises `UnprocessableError`."""
+    """Return the changes of a branch, by id, in `data`, the output of `encode_changes`. Raise `UnprocessableError` if
+    the blob is invalid."""
     updates: Sequence[Any] = decode_delta(Kind.REBASE, data)
     changes: dict[str, Changed] = {}
     for id_, group in groupby(updates, lambda update: update.id):
         found = list(group)
         if len(found) not in (2, 4) or id_ in changes:
-            raise malformed("the changes of a branch must have two or four updates for each id")
+            raise malformed("a blob with the changes of a branch must have two or four updates for each id")
         contested = Contested(definition_of(found[2]), _sequence(found[3])) if len(found) == 4 else None
         changes[id_] = Changed(definition_of(found[0]), definition_of(found[1]), contested)
     return changes
@@ -101,23 +107,24 @@ def decode_changes(data: bytes) -> dict[str, Changed]:
 
 def _sequence(update: Update) -> int:
     if type(update) is not Set or type(update.value) is not int or update.value < 1:
-        raise malformed("the sequence of a conflict is not a positive number")
+        raise malformed("the log sequence of a conflict is not a positive number")
     return update.value
 
 
 def check_tail(rows: Sequence[TailRow], after: int, until: int) -> list[Commit]:
-    """Check that `rows` continue a log from `after` to `until` without a gap, and return the commits in them.
+    """Check that `rows` contain the part of a log after sequence `after`, up to `until`, without a gap. Return the
+    commits in them.
 
-    Raises the errors of `read_row`.
+    Raise `UnprocessableError` if they do not, and the errors of `read_row`.
     """
     commits: list[Commit] = []
     for row in rows:
         commit = read_row(row)
         if (commit is not None and commit.follows != after) or row.sequence <= after:
-            raise malformed(f"the copied commit {row.sequence} does not follow {after}")
+            raise malformed(f"the copied commit {row.sequence} does not follow commit {after}")
         if commit is not None:
             commits.append(commit)
         after = row.sequence
     if after != until:
-        raise malformed(f"the copied commits end at {after}, not at {until}")
+        raise malformed(f"the copied commits end at commit {after}, but they must end at commit {until}")
     return commits

@@ -1,1 +1,2 @@
-"""The wire formats of single fields of a commit. `messages.commit` assembles the commit from them."""
+"""Defines the wire formats of the fields of a commit. `rebaser_core.messages.commit` combines them to the format of a
+whole commit."""

@@ -1,5 +1,5 @@
-"""The wire format of the fields of a commit about its requests: who sent them, and what they reverted, applied or
-marked."""
+"""Defines the wire format of four fields of a commit: the authors of its requests, the edits that it reverts, the
+change set that it applies or replays, and the mark that it sets."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ class SourceV3(Body):
 
 
 class MarkV3(Body):
-    """Either `protected` or `status`."""
+    """The wire model of a mark. Exactly one of the two fields is given."""
 
     protected: bool | None = None
     status: str | None = None
@@ -32,13 +32,13 @@ class MarkV3(Body):
 
 def read_authors(rows: list[Any], requests: int) -> tuple[Authorship, ...]:
     if rows and len(rows) != requests:
-        raise malformed("the numbers of authors and of requests differ")
+        raise malformed(f"the commit has {len(rows)} authors for {requests} requests; the numbers must be equal")
     return tuple([_read_author(row) for row in rows])
 
 
 def _read_author(row: object) -> Authorship:
     if type(row) is not list or len(row) != 2 or not type(row[0]) is type(row[1]) is str:
-        raise malformed("an author must be a row of two strings")
+        raise malformed("each item of authors must be a list of two strings: the author and the message")
     return Authorship(*row)
 
 
@@ -50,32 +50,36 @@ def read_reverts(body: RevertsV3) -> Reverts:
 def read_source(kind: Kind, body: SourceV3 | None) -> Source | None:
     if body is None:
         if kind is Kind.REPLAY:
-            raise malformed("a replay commit must say what it replays")
+            raise malformed("a replay commit must have the field from, with the target and its log sequence")
         return None
     if kind not in (Kind.REBASE, Kind.REPLAY):
-        raise malformed(f"a {kind} commit must not apply a branch, or replay its target")
+        raise malformed(f"a {kind} commit must not have the field from; only rebase and replay commits may have it")
     if kind is Kind.REPLAY and body.keep:
-        raise malformed("a replay commit must not have keep: it applies no branch that could stay open")
+        raise malformed("a replay commit must not have keep, because keep is only for a commit that applies a branch")
     return Source(check_token(body.change_set, "change set"), body.sequence, body.keep)
 
 
 def read_marking(kind: Kind, body: MarkV3 | None, *, changed: bool) -> Marking | None:
-    """Read the marking of a commit; None if it has none. `changed` tells whether the commit has a delta."""
+    """Return the mark that a commit of `kind` sets, or None if `body` is None.
+
+    `changed` says whether the commit has a delta. Raise `UnprocessableError` if `body` is not valid for such a commit.
+    """
     if (kind is Kind.MARK) != (body is not None):
-        raise malformed("a mark commit must have a mark, and no other commit may have one")
+        raise malformed("a mark commit must have the field mark, and no other commit may have it")
     if body is None:
         return None
     if changed:
-        raise malformed("a mark commit must change no value")
+        raise malformed("a mark commit must not have a delta")
     return check_marking(body.protected, None if body.status is None else read_status(body.status))
 
 
 def check_marking(protected: bool | None, status: BranchStatus | None) -> Marking:
-    """Return a mark; raises `UnprocessableError` if it has both fields or none, or a status that only `create` sets."""
+    """Return a mark with these fields. Raise `UnprocessableError` if both or neither of them are given, or if only a
+    request to create can set `status`."""
     if (protected is None) == (status is None):
-        raise malformed("a mark must have either protected or status")
+        raise malformed("a mark must have either the field protected or the field status, but not both")
     if status is BranchStatus.CLOSED:
-        raise malformed(f"only a request to create gives a change set the status {status}")
+        raise malformed(f"a mark cannot set the status {status}; only a request to create a change set can")
     return Marking(protected, status)
 
 
@@ -86,7 +90,7 @@ def write_marking(marking: Marking) -> dict[str, Any]:
 
 
 def write_about(commit: Commit) -> dict[str, Any]:
-    """Return the fields of the wire map of `commit` that this module reads."""
+    """Return those fields of the wire map of `commit` that the functions of this module read."""
     wire: dict[str, Any] = {}
     if commit.authors:
         wire["authors"] = [[one.author, one.message] for one in commit.authors]

@@ -1,4 +1,4 @@
-"""The wire format of the attempts at requests, updates and pulls that a commit records."""
+"""Defines the wire format in which a commit records an attempt at a request, an update of derived values or a pull."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ class PullAttemptV3(Body):
 def read_attempt(attempt: AttemptV1 | None, pull: PullAttemptV3 | None) -> Attempt | None:
     if pull is not None:
         if attempt is not None:
-            raise malformed("a commit must not record attempts at a pull and at something else")
+            raise malformed("a commit must not have both of the fields attempt and pull")
         return Attempt(PULL_ATTEMPT, 0, pull.first_ms, pull.deaths)
     return None if attempt is None else Attempt(attempt.sequence, attempt.count, attempt.first_ms, attempt.deaths)
 

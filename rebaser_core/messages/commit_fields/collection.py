@@ -1,4 +1,4 @@
-"""The wire format of the run that a `gc` commit records."""
+"""Defines the wire format in which a `gc` commit records the plan of a run of the garbage collection."""
 
 from rebaser_core.blobs.address import check_address
 from rebaser_core.commit import BlobRef, Collection, Kind
@@ -12,8 +12,11 @@ class ListedV3(Body):
 
 
 class CollectionV3(Body):
-    """Points in time are Unix milliseconds; durations are milliseconds. `listed`: address and size of the blob with all
-    candidates."""
+    """The wire model of the plan of a run.
+
+    `began_ms` is a Unix time, and `grace_ms` a duration in milliseconds. `trash_bytes` and `erase_bytes` are sizes; the
+    other numbers count blobs. `listed` is the address and the size of the blob that lists all candidates.
+    """
 
     began_ms: Count
     grace_ms: Count
@@ -30,13 +33,16 @@ _NUMBERS = ("trash", "trash_bytes", "erase", "erase_bytes", "restore")
 
 
 def read_collection(kind: Kind, body: CollectionV3 | None, *, changed: bool) -> Collection | None:
-    """Read the collection of a commit; None if it has none. `changed` tells whether the commit has a delta."""
+    """Return the plan that a commit of `kind` records, or None if `body` is None.
+
+    `changed` says whether the commit has a delta. Raise `UnprocessableError` if `body` is not valid for such a commit.
+    """
     if (kind is Kind.GC) != (body is not None):
-        raise malformed("a gc commit must describe a collection, and no other commit may describe one")
+        raise malformed("a gc commit must have the field gc, and no other commit may have it")
     if body is None:
         return None
     if changed:
-        raise malformed("a gc commit must change no value")
+        raise malformed("a gc commit must not have a delta")
     return Collection(
         began_ms=body.began_ms,
         grace_ms=body.grace_ms,

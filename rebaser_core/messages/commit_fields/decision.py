@@ -1,7 +1,6 @@
-"""The wire format of decisions: rows in commits and checkpoints, and the digests of the requests.
+"""Defines the wire format of decisions, which are rows in commits and checkpoints, and of the digests of requests.
 
-Invariant: `read_decision` returns a decision equal to the one that `write_decision` wrote. An unknown outcome raises
-`UnsupportedVersion`.
+Invariant: `read_decision` returns a decision that equals the one that `write_decision` wrote.
 """
 
 from base64 import b64decode, b64encode
@@ -16,13 +15,14 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages.content_digest import SIZE
 
 _OUTCOMES = {str(outcome): outcome for outcome in Outcome}
-_EMPTY: list[Any] = [None, None, None, 0, "", "", 0, 0, 0, 0, None]  # the fields that a short row leaves out
-_NONE: list[Any] = [0, 0, 0, 0, None]  # the last five of these fields
+_EMPTY: list[Any] = [None, None, None, 0, "", "", 0, 0, 0, 0, None]  # defaults of the fields that a short row lacks
+_NONE: list[Any] = [0, 0, 0, 0, None]  # the last five of these defaults
 _NO_DIGEST = bytes(SIZE)
 
 
 def read_decision(row: object) -> Decision:
-    """Read a row of `requests`; raises `UnprocessableError`, or `UnsupportedVersion` for an unknown outcome."""
+    """Return the decision in a row of `requests`. Raise `UnprocessableError` if the row is invalid, and
+    `UnsupportedVersion` if its outcome is unknown."""
     if type(row) is not list or not 3 <= len(row) <= len(_EMPTY):
         raise malformed(f"a decided request must be a row of 3 to {len(_EMPTY)} fields")
     if len(row) == 4:  # the usual case: a row without code, message and later fields
@@ -38,7 +38,7 @@ def read_decision(row: object) -> Decision:
         raise malformed("the id, outcome, code or message of a decided request is not text")
     known_outcome = _OUTCOMES.get(outcome)
     if known_outcome is None:
-        raise UnsupportedVersion(f"a request has the outcome {outcome[:40]!r}, which this version does not know")
+        raise UnsupportedVersion(f"a request has the unknown outcome {outcome[:40]!r}: use a newer release of Rebaser")
     redrive, attempts, position, unresolved, result = rest
     return Decision(
         *(sequence, RequestId(request_id), known_outcome, performed, code, message, redrive, attempts),
@@ -50,12 +50,12 @@ def read_decision(row: object) -> Decision:
 
 def _read_result(raw: object) -> BlobRef:
     if type(raw) is not list or len(raw) != 2 or type(raw[1]) is not int or raw[1] < 0:
-        raise malformed("a result must be the address and the size of a blob")
+        raise malformed("the result of a decided request must be a list of the address and the size of a blob")
     return BlobRef(check_address(raw[0]), raw[1])
 
 
 def write_decision(decision: Decision) -> list[Any]:
-    """Return the row of a decision, without empty fields at its end."""
+    """Return the row for `decision`. Empty fields at the end of the row are left out."""
     row: list[Any] = [decision.sequence, decision.request_id, decision.outcome.value]
     if decision.position or decision.unresolved or decision.result is not None:
         row += (decision.performed, decision.code, decision.message, decision.redrive, decision.attempts)
@@ -71,16 +71,17 @@ def write_decision(decision: Decision) -> list[Any]:
 
 
 def write_digests(decisions: Sequence[Decision]) -> str:
-    """Return the digests of `decisions` as text; empty if none has one."""
+    """Return the digests of the requests in `decisions` as Base64 text. The text is empty if no decision has a
+    digest."""
     if not any(decision.digest for decision in decisions):
         return ""
     return b64encode(b"".join([decision.digest or _NO_DIGEST for decision in decisions])).decode()
 
 
 def add_digests(decisions: Sequence[Decision], text: str | None) -> None:
-    """Add the digests in `text`, which `write_digests` wrote, to decisions that were just read.
+    """Set the digests of `decisions`, which were just read, to those in `text`, the output of `write_digests`.
 
-    A text that does not fit is ignored.
+    If `text` is not valid for these decisions, it is ignored.
     """
     if not text:
         return
@@ -92,5 +93,5 @@ def add_digests(decisions: Sequence[Decision], text: str | None) -> None:
         for position, decision in enumerate(decisions):
             digest = data[position * SIZE : (position + 1) * SIZE]
             if digest != _NO_DIGEST:
-                # No other code has the decision yet, and a copy costs ten times as much.
+                # The decision may be changed because no other code has it yet. A copy would take ten times as long.
                 object.__setattr__(decision, "digest", digest)

@@ -1,4 +1,4 @@
-"""The wire format of fields that only `create` commits have: origin, status, and outcomes recorded before them."""
+"""Defines the wire format of three fields of `create` commits: the origin, the status, and the earlier outcomes."""
 
 from base64 import b64decode, b64encode
 from typing import Any
@@ -14,13 +14,14 @@ from rebaser_core.ids import check_token
 from rebaser_core.messages.commit_fields.decision import read_decision, write_decision
 from rebaser_core.messages.content_digest import SIZE
 
-AUTO, MANUAL = "auto", "manual"  # `auto`: the owner of a branch pulls without a request
+AUTO, MANUAL = "auto", "manual"  # with `auto`, a branch takes over edits of its target without a request
 
 
 class OriginV3(Body):
-    """`commits`: the copied messages as rows of sequence, version and wire map, or address and size of their blob.
+    """The wire model of the origin of a change set.
 
-    `follow`: `auto` or `manual`.
+    `commits` contains the copied messages of the parent's log, as rows of sequence, version and wire map, or the
+    address and the size of the blob that contains them. `follow` is `auto` or `manual`.
     """
 
     change_set: str
@@ -32,9 +33,10 @@ class OriginV3(Body):
 
 
 def read_follow(text: str) -> bool:
-    """Return whether a branch follows its target; raises `UnsupportedVersion` for a word of a newer version."""
+    """Return whether a branch follows its target, according to the field `follow`. Raise `UnsupportedVersion` if the
+    content of the field is unknown."""
     if text not in (AUTO, MANUAL):
-        raise UnsupportedVersion(f"the field follow is {text[:40]!r}, which this version does not know")
+        raise UnsupportedVersion(f"the field follow has the unknown content {text[:40]!r}: use a newer release")
     return text == AUTO
 
 
@@ -44,7 +46,7 @@ _STATUSES = {str(status): status for status in BranchStatus}
 def read_status(text: str) -> BranchStatus:
     status = _STATUSES.get(text)
     if status is None:
-        raise UnsupportedVersion(f"a change set has the status {text[:40]!r}, which this version does not know")
+        raise UnsupportedVersion(f"a change set has the unknown status {text[:40]!r}: use a newer release of Rebaser")
     return status
 
 
@@ -62,17 +64,18 @@ def read_origin(body: OriginV3) -> Origin:
 
 
 def read_tail(rows: list[Any]) -> tuple[TailRow, ...]:
-    """Return the copied messages in `rows`; raises `UnprocessableError`. Their wire maps are not decoded."""
+    """Return the copied messages in `rows`, without decoding their wire maps. Raise `UnprocessableError` if a row is
+    invalid."""
     return tuple([_read_row(row) for row in rows])
 
 
 def _read_row(row: object) -> TailRow:
     if type(row) is not list or len(row) not in (1, 3) or type(row[0]) is not int or row[0] < 1:
-        raise malformed("a copied message must be a row of a sequence, or of a sequence, a version and a map")
+        raise malformed("a copied message must be a list of a sequence, or of a sequence, a version and a map")
     if len(row) == 1:
         return TailRow(row[0])
     if type(row[1]) is not int or row[1] < 1 or type(row[2]) is not dict:
-        raise malformed("a copied commit must have a version and a map")
+        raise malformed("the version of a copied commit must be a positive number, and its content must be a map")
     return TailRow(row[0], row[1], row[2])
 
 
@@ -82,10 +85,10 @@ def write_tail(rows: tuple[TailRow, ...]) -> list[Any]:
 
 def read_carried(row: object) -> CarriedOutcome:
     if type(row) is not list or len(row) not in (3, 4):
-        raise malformed("an outcome must be a row of commit, time and decision")
+        raise malformed("a carried outcome must be a list of commit, time and decision, and optionally a digest")
     commit, at_ms = row[:2]
     if not (type(commit) is type(at_ms) is int and commit >= 0 and at_ms >= 0):
-        raise malformed("the commit or the time of an outcome is not a natural number")
+        raise malformed("the commit or the time of a carried outcome is not a natural number")
     decision = read_decision(row[2])
     if len(row) == 4:
         object.__setattr__(decision, "digest", _digest(row[3]))
@@ -98,7 +101,7 @@ def _digest(text: object) -> bytes:
     except ValueError:
         digest = b""
     if len(digest) != SIZE:
-        raise malformed("the digest of an outcome is not valid")
+        raise malformed(f"the digest of a carried outcome is not the Base64 text of {SIZE} bytes")
     return digest
 
 
@@ -109,7 +112,7 @@ def _write_carried(outcome: CarriedOutcome) -> list[Any]:
 
 
 def write_create(commit: Commit) -> dict[str, Any]:
-    """Return the fields of the wire map of `commit` that only `create` commits have."""
+    """Return those fields of the wire map of `commit` that only `create` commits have."""
     wire: dict[str, Any] = {}
     origin = commit.origin
     if origin is not None:
@@ -132,7 +135,7 @@ def write_create(commit: Commit) -> dict[str, Any]:
 def read_blob(raw: dict[str, Any]) -> BlobRef:
     size = raw.get("size")
     if len(raw) != 2 or type(size) is not int or size < 0:
-        raise malformed("a blob must be a map of its address and its size")
+        raise malformed("a reference to a blob must be a map with the keys address and size")
     return BlobRef(check_address(raw.get("address")), size)
 
 

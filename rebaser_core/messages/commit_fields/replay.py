@@ -1,5 +1,5 @@
-"""The wire format of the fields of a commit about conflicts: those that a `replay` commit found, and those that edits
-settled.
+"""Defines the wire format of the fields of a commit about conflicts: the conflicts that a `replay` commit records, and
+those that the edits of a commit resolve.
 
 Invariant: `read_replay` and `decode_replay` return what `write_replay` and `encode_replay` wrote.
 """
@@ -21,17 +21,21 @@ _STRATEGIES = {str(strategy): strategy for strategy in Strategy}
 def read_replay(
     kind: Kind, bases: dict[str, Any] | None, conflicts: dict[str, Any] | None, strategy: str | None, limits: Limits
 ) -> Replay | None:
-    """Read the `replay` of a commit. If `bases` is an address, that blob has both the bases and the conflicts."""
+    """Return the replay that a commit of `kind` records; None for other kinds than `replay`.
+
+    If `bases` contains the address of a blob, this blob has both the bases and the conflicts. Raise
+    `UnprocessableError` if the fields are invalid, and `UnsupportedVersion` if the strategy is unknown.
+    """
     if kind is not Kind.REPLAY:
         if bases is not None or conflicts is not None or strategy is not None:
-            raise malformed(f"a {kind} commit must not replay anything")
+            raise malformed(f"a {kind} commit must not have the fields bases, conflicts or strategy")
         return None
     known = Strategy.RECORD if strategy is None else _STRATEGIES.get(strategy)
     if known is None:
-        raise UnsupportedVersion(f"unknown strategy {str(strategy)[:40]!r}")
+        raise UnsupportedVersion(f"a commit has the unknown strategy {str(strategy)[:40]!r}: use a newer release")
     if bases is not None and "address" in bases:
         if conflicts is not None:
-            raise malformed("conflicts must be in the blob of the bases")
+            raise malformed("if bases refers to a blob, the conflicts must be in this blob")
         return Replay(strategy=known, blob=read_blob(bases))
     replay = Replay(_updates(bases, limits), _updates(conflicts, limits), known)
     _check(replay)
@@ -43,16 +47,14 @@ def _updates(raw: dict[str, Any] | None, limits: Limits) -> tuple[Update, ...]:
 
 
 def _check(replay: Replay) -> None:
-    """Raise `UnprocessableError` if an id occurs twice, or a conflict has no base."""
+    """Raise `UnprocessableError` if an id occurs twice in a list, or if an id of the conflicts is not in the bases."""
     ids, conflicts = {update.id for update in replay.bases}, {update.id for update in replay.conflicts}
     if len(ids) != len(replay.bases) or len(conflicts) != len(replay.conflicts) or not conflicts <= ids:
-        raise malformed(
-            "each conflict of a replay needs a base for the same id, and an id may occur only once in either list"
-        )
+        raise malformed("every id in conflicts must also be in bases, and an id must occur only once in either of them")
 
 
 def write_replay(replay: Replay, status: BranchStatus | None) -> dict[str, Any]:
-    """Return the fields of the wire map of a commit that `read_replay` reads, and its `status`."""
+    """Return those fields of the wire map of a commit that `read_replay` reads, and the field `status` if it is set."""
     wire: dict[str, Any] = {} if status is None else {"status": status.value}
     if replay.blob is not None:
         wire["bases"] = write_blob(replay.blob)
@@ -63,12 +65,15 @@ def write_replay(replay: Replay, status: BranchStatus | None) -> dict[str, Any]:
 
 
 def encode_replay(replay: Replay) -> bytes:
-    """Return the blob with the bases, and then the conflicts, of a replay that is too large for its commit."""
+    """Encode the bases of a replay, followed by its conflicts, as a blob, because they are too large for the commit."""
     return encode_delta((*replay.bases, *replay.conflicts))
 
 
 def decode_replay(data: bytes, strategy: Strategy) -> Replay:
-    """Decode a blob of `encode_replay`; raises `UnprocessableError`. The second update of an id is its conflict."""
+    """Return the replay in `data`, the output of `encode_replay`. Raise `UnprocessableError` if `data` is not valid.
+
+    If an id occurs twice, the first update is its base and the second its conflict.
+    """
     updates: Sequence[Any] = decode_delta(Kind.REPLAY, data)
     bases: dict[str, Update] = {}
     conflicts: list[Update] = []
@@ -80,17 +85,18 @@ def decode_replay(data: bytes, strategy: Strategy) -> Replay:
     replay = Replay(tuple(bases.values()), tuple(conflicts), strategy)
     _check(replay)
     if (*replay.bases, *replay.conflicts) != tuple(updates):
-        raise malformed("the conflicts of a replay must follow its bases")
+        raise malformed("the blob of a replay must contain all bases before the conflicts")
     return replay
 
 
 def read_settled(kind: Kind, ids: list[Any], limits: Limits) -> tuple[str, ...]:
-    """Return the ids whose conflicts the edits of a commit resolved; raises `UnprocessableError`."""
+    """Return the ids whose conflicts the edits of a commit of `kind` resolve. Raise `UnprocessableError` if `ids` is
+    not valid for such a commit."""
     if ids and kind is not Kind.REBASE:
-        raise malformed(f"a {kind} commit must not settle conflicts")
+        raise malformed(f"a {kind} commit must not have the field settled; only rebase commits may have it")
     settled = tuple([check_id(id_, limits) for id_ in ids])
     if len(set(settled)) != len(settled):
-        raise malformed("an id is settled twice")
+        raise malformed("an id occurs twice in the field settled")
     return settled
 
 

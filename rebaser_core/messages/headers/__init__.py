@@ -1,1 +1,4 @@
-"""The headers of commits, which let readers list branches, sweep and collect garbage without decoding a payload."""
+"""Writes and reads the headers of commits, for readers that do not decode payloads.
+
+These are lists of branches, the sweeper and the garbage collection.
+"""

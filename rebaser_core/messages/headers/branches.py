@@ -1,17 +1,17 @@
-"""The headers of commits for overviews of branches and for garbage collection.
+"""Writes and reads the headers of commits for overviews of branches and for the garbage collection.
 
 A reader of these headers does not need the payload. Most commits have none of these headers:
 
-- `X-Edited`: the log sequence of the newest commit with edits, 0 if there is none. If the header is missing, the newest
-  commit with edits is this one or an unknown earlier one.
-- `X-Branch`, in change sets that were created or closed by a request: `<target>@<base> <status> <changes> <conflicts>
-  <origin>@<sequence> <birth> auto`. A missing target or origin leaves its name empty; a `create` commit has no
-  `<birth>`. The last word is missing if the branch does not follow its target.
-- `X-Protected`: `1` as long as the change set is protected.
-- `X-From`: `<change set>@<sequence>`, the branch whose changes this commit applies.
-- `X-Blobs`: the addresses of all blobs that the log needs from this message on, separated by spaces; or, if they are
-  many, `@` and the address of a blob that lists them. If a message of version 3 or newer lacks the header, the log
-  needs no blobs from that message on.
+- `X-Edited` contains the log sequence of the newest commit with edits, or 0 if there is none. If the header is missing,
+  the newest commit with edits is this commit or an earlier one.
+- `X-Branch` is in all commits of a change set that was created or closed by a request: `<target>@<base> <status>
+  <changes> <conflicts> <origin>@<sequence> <birth> auto`. If there is no target or origin, its name is empty. A
+  `create` commit has no `<birth>`. The last word is missing if the branch does not follow its target.
+- `X-Protected` is `1`, and present as long as the change set is protected.
+- `X-From` names the branch that this commit applies, as `<change set>@<sequence>`.
+- `X-Blobs` contains the addresses of all blobs that are needed to read the log from this message on, separated by
+  spaces. If there are many, it contains `@` and the address of a blob that lists them. If a message of version 3 or
+  newer lacks this header, the log from this message on needs no blobs.
 
 Invariant: the functions that read headers return what was written, or raise `UnprocessableError`.
 """
@@ -26,8 +26,8 @@ from rebaser_core.errors import RebaserError
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit_fields.origin import AUTO, read_status
 
-LIST = "@"  # in front of the address of a list
-MAX_ADDRESSES = 200  # in one header, to keep it short
+LIST = "@"  # precedes the address of a blob that lists addresses
+MAX_ADDRESSES = 200  # the maximum number of addresses in a header; more are listed in a blob
 
 
 def branch_headers(commit: Commit) -> dict[str, str]:
@@ -46,14 +46,19 @@ def branch_headers(commit: Commit) -> dict[str, str]:
 
 
 def read_edited(headers: Headers | None, sequence: int) -> int:
-    """Return the log sequence of the newest commit with edits; without the header, `sequence`, which is an
-    upper bound."""
+    """Return the log sequence of the newest commit with edits, from the headers of the commit at `sequence`.
+
+    Without the header, return `sequence`, which is an upper bound.
+    """
     text = (headers or {}).get(EDITED)
     return sequence if text is None else _natural(text)
 
 
 def read_branch(headers: Headers | None) -> BranchSummary | None:
-    """The branch after a commit; None if no request created or closed the change set."""
+    """Return the summary of the branch after a commit, from the headers of the commit.
+
+    Return None if no request has created or closed the change set. Raise `UnprocessableError` if the header is damaged.
+    """
     text = (headers or {}).get(BRANCH)
     if text is None:
         return None
@@ -71,7 +76,8 @@ def read_branch(headers: Headers | None) -> BranchSummary | None:
 
 
 def read_status_after(headers: Headers | None) -> BranchStatus:
-    """Return the status of the change set after a commit; open if the headers are damaged."""
+    """Return the status of the change set after a commit, from the headers of the commit. If they are damaged, return
+    `open`."""
     try:
         branch = read_branch(headers)
     except RebaserError:
@@ -80,24 +86,29 @@ def read_status_after(headers: Headers | None) -> BranchStatus:
 
 
 def is_deleted(headers: Headers | None) -> bool:
-    """Return whether the change set is deleted after a commit."""
+    """Return whether the change set is deleted after a commit, according to the headers of the commit."""
     return read_status_after(headers) is BranchStatus.DELETED
 
 
 def read_protected(headers: Headers | None) -> bool:
-    """Return whether the change set is protected after a commit."""
+    """Return whether the change set is protected after a commit, according to the headers of the commit."""
     return PROTECTED in (headers or {})
 
 
 def read_source(headers: Headers | None) -> Source | None:
-    """Return the branch that a commit applies, without `keep`; None if it applies none."""
+    """Return the branch that a commit applies, from the headers of the commit; None if the commit applies no branch.
+
+    `keep` of the result is always false, because the header does not contain it.
+    """
     text = (headers or {}).get(FROM)
     return None if text is None else Source(*_position(text))
 
 
 def read_blobs(headers: Headers | None) -> tuple[str, ...]:
-    """Return the addresses in the header; a single one that begins with `@` is the address of a list
-    (`decode_addresses`)."""
+    """Return the addresses in the header `X-Blobs`. Raise `UnprocessableError` if one of them is invalid.
+
+    If the only one begins with `@`, the rest is the address of a blob that lists the addresses (`decode_addresses`).
+    """
     text = (headers or {}).get(BLOBS)
     if not text:
         return ()
@@ -107,17 +118,18 @@ def read_blobs(headers: Headers | None) -> tuple[str, ...]:
 
 
 def encode_addresses(addresses: Iterable[str]) -> bytes:
-    """Return the blob that lists `addresses`."""
+    """Encode `addresses` as a blob that lists them."""
     return dumps(CBOR, {"v1": {"addresses": list(addresses)}})
 
 
 def decode_addresses(data: bytes) -> tuple[str, ...]:
-    """Decode a blob of `encode_addresses`; raises `UnprocessableError`."""
+    """Return the addresses in `data`, the output of `encode_addresses`. Raise `UnprocessableError` if `data` is not
+    valid."""
     raw = loads(CBOR, data, COMMIT_LIMITS)
     body = raw.get("v1") if type(raw) is dict and len(raw) == 1 else None
     addresses = body.get("addresses") if type(body) is dict and len(body) == 1 else None
     if type(addresses) is not list:
-        raise malformed("the blob is not a list of addresses")
+        raise malformed("the blob does not contain a list of blob addresses")
     return tuple([check_address(address) for address in addresses])
 
 

@@ -1,4 +1,4 @@
-"""The headers of commits for the sweeper and for overviews, which decode no payload.
+"""Writes and reads the headers of commits for the sweeper and for overviews of change sets, which decode no payload.
 
 Invariant: `read_sweep_headers`, `read_unknown` and `read_covers` return what was written.
 """
@@ -13,10 +13,11 @@ from rebaser_core.messages.headers.branches import read_branch
 
 
 def sweep_headers(commit: Commit) -> dict[str, str]:
-    """Return the headers `X-Applied` (`<stream>:<sequence>`, or empty) and `X-Debt`.
+    """Return the headers of `commit` for the sweeper.
 
-    The result also has `X-Unknown-Functions` and `X-Digests` (of the requests), if the commit has any. These two are
-    headers because older readers refuse a body with unknown fields.
+    They are `X-Applied` (`<stream>:<sequence>`, or empty) and `X-Debt`. If the commit has unknown functions or digests
+    of requests, `X-Unknown-Functions` or `X-Digests` contains them. The payload cannot contain these two, because older
+    readers refuse payloads with unknown fields.
     """
     applied = commit.applied
     headers = {
@@ -31,12 +32,12 @@ def sweep_headers(commit: Commit) -> dict[str, str]:
 
 
 def read_sweep_headers(headers: Headers | None) -> tuple[Applied | None, int]:
-    """Return `(applied, debt)` from the headers of a commit; raises `UnprocessableError` if they are missing or
-    damaged."""
+    """Return the fields `applied` and `debt` of a commit from its headers. Raise `UnprocessableError` if the headers
+    are missing or damaged."""
     headers = headers or {}
     applied, debt = headers.get(APPLIED), headers.get(DEBT)
     if applied is None or debt is None:
-        raise malformed(f"the commit lacks the header {APPLIED} or {DEBT}")
+        raise malformed(f"the commit does not have both of the headers {APPLIED} and {DEBT}")
     if not applied:
         return None, _natural(debt)
     stream, _, sequence = applied.rpartition(":")  # the stream's creation time may contain colons
@@ -50,9 +51,10 @@ def _natural(text: str) -> int:
 
 
 def read_unknown(headers: Headers | None) -> tuple[str, ...]:
-    """Return the functions that the writer of a commit lacked; empty if the header is damaged.
+    """Return the names of the functions that were missing on the server that wrote a commit.
 
-    The header only lets a server that has these functions compute their values sooner.
+    If the header is damaged, return nothing. This does no harm, because the header only serves to compute the values of
+    these functions sooner, on a server that has the functions.
     """
     text = (headers or {}).get(UNKNOWN)
     if not text:
@@ -65,10 +67,10 @@ def read_unknown(headers: Headers | None) -> tuple[str, ...]:
 
 
 def covers_header(commit: Commit) -> dict[str, str]:
-    """Return the header `X-Covers`. It contains the log sequence up to which derived values are correct; it is empty if
-    that is the sequence of the commit itself.
+    """Return the header `X-Covers` of `commit`, or no header if the commit does not need it.
 
-    Two kinds of commits have this header: those that do not cover themselves, and those that create a change set.
+    The header contains the log sequence up to which derived values are up to date. It is empty if that is the sequence
+    of the commit itself. A commit needs the header if it does not cover itself or creates a change set.
     """
     if commit.covers is None and commit.kind is not Kind.CREATE:
         return {}
@@ -76,10 +78,10 @@ def covers_header(commit: Commit) -> dict[str, str]:
 
 
 def read_covers(headers: Headers | None, sequence: int) -> int | None:
-    """Return the log sequence up to which derived values are correct after the commit `sequence`.
+    """Return the log sequence up to which derived values are up to date, from the headers of the commit at `sequence`.
 
-    None if it is only in the payload, because servers of earlier releases wrote no `X-Covers`. Raises
-    `UnprocessableError` if the headers are damaged.
+    Return None if only the payload contains it, because a server of an earlier release, which wrote no `X-Covers`,
+    wrote the commit. Raise `UnprocessableError` if the headers are damaged.
     """
     headers = headers or {}
     text = headers.get(COVERS)
