@@ -1,6 +1,7 @@
-"""The folded state of a change set: the result of all commits in its log.
+"""Implements the folded state of a change set, which is the result of all commits in its log.
 
-`change_set` contains the state, `view` its views, `overlay` the values by id, and `columns` the arrays underneath.
-`patterns` finds out which patterns match which ids. The owner uses this package to fold and decide, the planner to read
-the arrays of a view; readers of a log and checkpoints use it, too. It imports only root modules of `rebaser_core`.
+`change_set` contains the state, `view` its views, `overlay` the values by id, and `columns` the arrays that store the
+values. `patterns` determines which patterns match which ids. The server that owns a change set uses this package to
+fold commits and decide requests, the planner of updates to read the arrays of a view, and every reader of a log to
+rebuild the state. This package imports only root modules of `rebaser_core`.
 """

@@ -1,13 +1,13 @@
-"""The folded state of a change set: the result of its commits, as far as later commits and readers need it.
+"""Folds the commits of a change set into its state, which contains what later commits and readers need.
 
-A checkpoint stores the state, without parts that follow from other parts or that the commit naming it repeats.
+A checkpoint stores the state, except for parts that can be computed from other parts or from the commit that names it.
 
-Invariant: the state changes only in `ChangeSetState.fold`, one commit at a time. Owners and readers use this same
+Invariant: the state changes only in `ChangeSetState.fold`, one commit at a time. Servers and readers use the same
 function. The cost of an update depends on the values that it touches, never on the size of the change set.
 
-Values are stored in columns (`rebaser_core.state.columns`). An open view pins the columns, so that another thread can
-read them at the speed of arrays. Commits folded meanwhile are written to an overlay (`rebaser_core.state.overlay`).
-Once the view is closed, each fold merges a part of the overlay into the columns.
+Values are stored in columns (`rebaser_core.state.columns`). As long as a view is open, the columns do not change, so
+that another thread can read them. Commits that are folded meanwhile are written to an overlay (module `overlay`). Once
+the view is closed, each fold merges a part of the overlay into the columns.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,25 +43,25 @@ __all__ = ["REDRIVE_MEMORY_MS", "UNSET_CELL", "BrokenChain", "Cell", "ChangeSetS
 
 
 class BrokenChain(TransientError):  # noqa: N818 - it names a condition
-    """A commit does not follow the commit before it: load the state again from the newest checkpoint."""
+    """A commit does not follow the one before it. The state has to be loaded again from the newest checkpoint."""
 
     default_code = "broken_chain"
 
 
 @record
 class RecordedOutcome:
-    """The outcome of a request. It is kept so that the reply can be repeated."""
+    """The outcome of a request, which is recorded so that the reply can be repeated."""
 
     decision: Decision
-    commit: int  # log sequence
-    at_ms: int
+    commit: int  # the log sequence of the commit that contains the decision
+    at_ms: int  # the Unix time of this commit
 
 
-# Outcomes of redriven requests are kept for this much longer than other outcomes. That is longer than any dead letter
-# is kept, so a dead letter that was redriven but not deleted is never applied twice, however late it is redriven again.
+# Outcomes of requests that were sent again from the dead letters are kept for so much longer than other outcomes, so
+# that a dead letter is not applied twice if it is sent again more than once.
 REDRIVE_MEMORY_MS = 31 * 24 * 3600 * 1000
 
-# Measured; used to estimate the memory of a state.
+# Measured sizes in memory, to estimate the memory of a state.
 VALUE_BYTES = 258
 INPUT_BYTES = 24
 OUTCOME_BYTES = 600
@@ -70,7 +70,7 @@ OUTCOME_BYTES = 600
 class ChangeSetState:
     """The state of one change set after the commit at log sequence `last`.
 
-    Outside this module, all attributes are read-only. Comments in `__init__` describe them. `covers` and `applied` have
+    Other modules must not change its attributes. The comments in `__init__` describe them. `covers` and `applied` have
     the same meaning as in `Commit`.
     """
 
@@ -78,27 +78,27 @@ class ChangeSetState:
         self.last = 0  # 0 if there is no commit yet
         self.covers = 0
         self.cells = Cells()  # all values by id
-        # By id: the newest commit that touched the value. The values that depend on it are not up to date yet.
+        # Maps each value whose dependents are not up to date to the newest commit that touched the value.
         self.roots: dict[str, int] = {}
-        # Requests to compute derived values again although nothing touched them; for each, the newest commit with it.
+        # Maps each due request to compute derived values again to the newest commit that contains it.
         self.recompute: dict[Recompute, int] = {}
         self.applied: Applied | None = None
-        self.outcomes: dict[RequestId, RecordedOutcome] = {}  # oldest first
-        self.redriven: dict[RequestId, RecordedOutcome] = {}  # of requests that were redriven from the dead letters
+        self.outcomes: dict[RequestId, RecordedOutcome] = {}  # oldest first; without those in `redriven`
+        self.redriven: dict[RequestId, RecordedOutcome] = {}  # of requests sent again from the dead letters
         # Attempts that have not succeeded yet. The key is the sequence of a request, `DVU_ATTEMPT` or `PULL_ATTEMPT`.
         self.attempts: dict[int, Attempt] = {}
         self.checkpoint: CheckpointRef | None = None  # the newest checkpoint that a commit named
-        self.unknown: tuple[str, ...] = ()  # functions that the newest writer lacked; not part of checkpoints
-        self.edited = 0  # the newest commit with edits
-        # Checkpoints of earlier releases do not record when each value was defined. Values from such a checkpoint have
-        # 0 as their `edited`; they were defined at this log sequence or before.
+        self.unknown: tuple[str, ...] = ()  # functions missing on the server of the newest commit; not in checkpoints
+        self.edited = 0  # the log sequence of the newest commit with edits
+        # Checkpoints of earlier releases do not record which commit defined each value. Values from such a checkpoint
+        # have an `edited` of 0. They were defined at this log sequence or before.
         self.untracked = 0
         self.marks: list[Mark] = []  # the checkpoints that commits have named, oldest first
         self.weight = 0  # bytes of the log, counted as in `Mark`
         self.branch: Branch | None = None  # None unless a request created, closed or deleted the change set
-        self.taken: dict[str, int] = {}  # by the name of a branch: the newest commit that applied it
+        self.taken: dict[str, int] = {}  # maps the name of a branch to the newest commit that applied it
         self.protected = False  # if true, only applied branches may edit the change set
-        self.born_ms = 0  # Unix ms of the commit that created the change set; 0 if no commit created it
+        self.born_ms = 0  # Unix time of the commit that created the change set; 0 if no commit created it
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -109,44 +109,44 @@ class ChangeSetState:
 
     @property
     def debt(self) -> int:
-        """How many roots and recomputes are due; a commit reports the number to the sweeper."""
+        """The number of roots and recomputes that no update has covered yet. Each commit repeats it in a header."""
         return len(self.roots) + len(self.recompute)
 
     @property
     def memory(self) -> int:
-        """The memory of this state in bytes, estimated from the sizes of its parts."""
+        """An estimate of the memory that this state takes, in bytes."""
         columns = self.cells.columns
         outcomes = len(self.outcomes) + len(self.redriven)
         texts = self.checkpoint.size if self.checkpoint is not None and columns.other else 0
         return len(columns.ids) * VALUE_BYTES + columns.refs_used * INPUT_BYTES + outcomes * OUTCOME_BYTES + texts
 
     def debt_after(self, covered: int) -> int:
-        """Return the `debt` that remains once a DVU has covered log sequence `covered`."""
+        """Return the `debt` that will remain after an update of derived values that covers log sequence `covered`."""
         if covered >= self.last:
             return 0
         return sum(1 for owed in (self.roots, self.recompute) for sequence in owed.values() if sequence > covered)
 
     def recorded(self, request_id: RequestId) -> RecordedOutcome | None:
-        """Return the outcome of `request_id`; None if the request is not decided or its outcome was forgotten."""
+        """Return the outcome of `request_id`, or None if the request is not decided or its outcome was dropped."""
         return self.outcomes.get(request_id) or self.redriven.get(request_id)
 
     def results(self) -> tuple[str, ...]:
-        """Return the addresses of the blobs that repeated replies need."""
+        """Return the addresses of the blobs that are needed to repeat the recorded replies."""
         recorded = [*self.outcomes.values(), *self.redriven.values()]
         return tuple([one.decision.result.address for one in recorded if one.decision.result is not None])
 
     def defined_by(self, id_: str) -> int:
-        """Return the log sequence at which `id_` was last defined or removed; a later sequence if the exact one is
-        unknown."""
+        """Return the log sequence at which `id_` was last defined or removed. If it is unknown, return an upper
+        bound."""
         if id_ not in self.cells:
-            return self.edited  # any commit up to this one may have removed the id, because removals leave no trace
+            return self.edited  # the state does not record which commit removed an id
         return self.cells.edited(id_) or self.untracked
 
     def wakes(self, updates: Iterable[Update]) -> bool:
-        """Return whether applying `updates` makes a DVU due.
+        """Return whether derived values have to be computed after `updates` are applied.
 
-        As in `fold`, removing a value that does not exist touches nothing. The inputs of a `Derive` among `updates`
-        need no check: the `Derive` itself makes a DVU due.
+        Removing a value that does not exist has no effect. The inputs of a `Derive` among `updates` are not searched,
+        because its own value has to be computed anyway.
         """
         cells = self.cells
         return any(
@@ -155,28 +155,28 @@ class ChangeSetState:
         )
 
     def view(self) -> "View":
-        """Open a view of the current state; use it as a context manager, or `close` it.
+        """Return a new view of the current state. The caller must `close` it, or use it as a context manager.
 
-        All open views must be of the same commit. Raises `RuntimeError` if a view of an older commit is open.
+        All open views must be of the same commit. Raise `RuntimeError` if a view of an older commit is open.
         """
         if self.pinned and not self.cells.overlay_empty:
-            raise RuntimeError("a view of an older commit is open")
+            raise RuntimeError("a view of an older commit is still open; close it before a new one is opened")
         self._merge_all()
         return View(self.cells, self.last, self.covers, dict(self.roots), dict(self.recompute))
 
     @property
     def pinned(self) -> bool:
-        """Whether a view is open, or a thread still reads one."""
+        """Whether a view is open, or a thread still reads a closed view."""
         return self.cells.pins > 0
 
     def merge_overlay(self, at_most: int) -> bool:
-        """Merge up to `at_most` values of the overlay into the columns, as `Cells.merge_overlay` does."""
+        """Merge up to `at_most` values of the overlay into the columns. Return whether there are more."""
         return self.cells.merge_overlay(at_most)
 
     def stale(self) -> set[str]:
-        """Return the ids of derived values that no DVU has brought up to date yet.
+        """Return the ids of the derived values that are not up to date.
 
-        The cost depends on the number of such ids; if a recompute is due, on the size of the change set.
+        The cost depends on the number of these ids, or, if a recompute is due, on the size of the change set.
         """
         self._merge_all()
         if not self.recompute:
@@ -186,7 +186,7 @@ class ChangeSetState:
         return set(recomputed) if functions is None else self.cells.reached({*self.roots, *recomputed})
 
     def value(self, id_: str, stale: set[str]) -> Value | None:
-        """Return the value of `id_` as a reader sees it, given the result of `stale()`; None if it does not exist."""
+        """Return the value of `id_`, or None if it does not exist. `stale` is the result of the method `stale`."""
         value = self.cells.value(id_)
         return Value(value.value, State.STALE, None) if value is not None and id_ in stale else value
 
@@ -206,11 +206,11 @@ class ChangeSetState:
 
     @property
     def status(self) -> BranchStatus:
-        """Whether the change set accepts edits."""
+        """The status of the change set, which says whether it accepts edits."""
         return BranchStatus.OPEN if self.branch is None else self.branch.status
 
     def replaced_by(self, commit: Commit) -> bool:
-        """Return whether `commit`, which follows this state, replaces it: it creates, deletes or restores the change
+        """Return whether `commit` replaces this whole state, because it creates, deletes or restores the change
         set."""
         marking = commit.marking
         return commit.kind is Kind.CREATE or (marking is not None and marking.deletes) or self._restored_by(commit)
@@ -220,10 +220,10 @@ class ChangeSetState:
         return opens and self.status is BranchStatus.DELETED
 
     def emptied(self) -> "ChangeSetState":
-        """Return the state without values, as the deletion of the change set leaves it, at the same log sequence.
+        """Return the state of this change set after its deletion, which has no values, at the same log sequence.
 
-        Everything about the queue and the log stays, so that decided requests are not decided again and the log keeps
-        its history. `target` and `origin` stay, so that readers can still see them.
+        It contains the facts about the queue and the log, so that no request is decided twice and history remains. It
+        also contains the target and the origin, for readers.
         """
         empty = ChangeSetState()
         empty._take_queue(self)
@@ -233,8 +233,8 @@ class ChangeSetState:
         return empty
 
     def restore(self, deleted: "ChangeSetState") -> None:
-        """Keep the values of this state, but take the log position and the queue of `deleted`, the deleted change
-        set."""
+        """Turn this state, from before a deletion, into the state after the change set is brought back. Its log
+        sequence and the facts about the queue are those of `deleted`, the state of the deleted change set."""
         self._take_queue(deleted)
         self.branch = replace(self.branch or Branch(0), status=BranchStatus.OPEN)
 
@@ -248,21 +248,20 @@ class ChangeSetState:
     # -- folding ---------------------------------------------------------------------------------------------------
 
     def fold(self, sequence: int, commit: Commit, weight: int = 0) -> None:
-        """Apply the commit at log sequence `sequence`; its delta must be loaded. `weight` is the number of bytes that
+        """Apply the commit at log sequence `sequence`, whose delta must be loaded. `weight` is the number of bytes that
         the commit adds to the log.
 
-        A `create` commit is folded into the state of the parent that it names, or into an empty state.
-
-        Raises `BrokenChain` and changes nothing if the commit does not follow `last`.
+        A `create` commit is folded into the state of the parent that it names, or into an empty state. If the commit
+        does not follow `last`, raise `BrokenChain` and change nothing.
         """
         for _ in self.fold_in_steps(sequence, commit, weight):
             pass
 
     def fold_in_steps(self, sequence: int, commit: Commit, weight: int = 0) -> Iterator[None]:
-        """Do what `fold` does, and yield after each `fold_step` edits. Between these steps, the state corresponds to no
-        commit."""
+        """Do the same as `fold`, but yield after every `fold_step` edits. Until the generator ends, the state
+        corresponds to no commit."""
         if self._restored_by(commit):
-            raise BrokenChain(f"commit {sequence} restores a deleted change set, whose values are in its checkpoint")
+            raise BrokenChain(f"commit {sequence} restores a deleted change set, so its checkpoint must be loaded")
         if commit.follows != self.last or sequence <= self.last:
             raise BrokenChain(f"commit {sequence} follows {commit.follows}, but the state is at {self.last}")
         if commit.kind is Kind.CREATE:
@@ -284,7 +283,7 @@ class ChangeSetState:
         self._record(sequence, commit)
 
     def _begin(self, sequence: int, commit: Commit) -> None:
-        """Turn the state of the parent into that of a new change set, which has a queue and a log of its own."""
+        """Turn the state of the parent into the state of a new change set, which has its own queue and log."""
         self.branch = Branch.of(sequence, commit.origin, commit.status, self.branch)
         self.edited, self.born_ms = sequence, commit.at_ms
         self.applied = self.checkpoint = None
@@ -295,13 +294,13 @@ class ChangeSetState:
             self.remember(RecordedOutcome(carried.decision, carried.commit, carried.at_ms))
 
     def skip(self, sequence: int) -> None:
-        """Skip a message on the log that is not a commit."""
+        """Move past the message at log sequence `sequence`, because it is not a commit."""
         self.last = sequence
 
     def _apply_edits(self, sequence: int, commit: Commit) -> Iterator[None]:
         self.cells.merge_overlay(thresholds.now.overlay_merge_per_commit)
         apply, roots, branch, step = self.cells.apply, self.roots, self.branch, thresholds.now.fold_step
-        delta: Sequence[Any] = commit.delta  # only the delta of a DVU has no updates
+        delta: Sequence[Any] = commit.delta  # it contains updates, because the commit is not a DVU
         takes_over = branch.take if branch is not None and commit.kind is Kind.REPLAY else None
         for start in range(0, len(delta), step):
             if start:
@@ -319,7 +318,7 @@ class ChangeSetState:
             yield from branch.fold(sequence, commit, self.cells.edit_of, step)
         for recompute in commit.recompute:
             if recompute.function is None:
-                self.recompute.clear()  # a recompute of all functions includes earlier requests for some of them
+                self.recompute.clear()  # this recompute concerns all functions, so it includes all earlier ones
             self.recompute[recompute] = sequence
 
     def _apply_computed(self, commit: Commit) -> None:
@@ -329,8 +328,8 @@ class ChangeSetState:
             return
         store_result = self.cells.store_result
         for item in commit.delta:
-            assert type(item) is Computed  # noqa: S101 - the decoder puts nothing else into a DVU
-            store_result(item.id, item.value, item.fault)  # ignores ids that no longer exist
+            assert type(item) is Computed  # noqa: S101 - the decoder ensures it
+            store_result(item.id, item.value, item.fault)  # this ignores ids that no longer exist
 
     def _merge_all(self) -> None:
         while self.cells.merge_overlay(thresholds.now.overlay_merge_per_commit):
@@ -357,7 +356,7 @@ class ChangeSetState:
             if commit.attempt.count or commit.attempt.deaths:
                 self.attempts[commit.attempt.sequence] = commit.attempt
             else:
-                self.attempts.pop(commit.attempt.sequence, None)  # this try ended, so it is no longer counted
+                self.attempts.pop(commit.attempt.sequence, None)  # there is nothing left to count
         if commit.checkpoint is not None:
             self.checkpoint = commit.checkpoint
             if not self.marks or commit.checkpoint.sequence > self.marks[-1].sequence:
@@ -374,7 +373,7 @@ class ChangeSetState:
             self._empty()
 
     def _empty(self) -> None:
-        """Forget the values, and all facts about them."""
+        """Remove all values, and all facts about them."""
         self.cells, self.roots, self.recompute = Cells(), {}, {}
         self.edited = self.untracked = 0
         self.taken = {}
@@ -382,7 +381,7 @@ class ChangeSetState:
             self.branch.changes, self.branch.conflicts = {}, {}
 
     def remember(self, recorded: RecordedOutcome) -> None:
-        """Record an outcome as the newest; for `fold`, and for readers of checkpoints."""
+        """Record an outcome as the newest one. Only `fold` and readers of checkpoints call this."""
         request_id = recorded.decision.request_id
         if request_id:
             self.outcomes.pop(request_id, None)

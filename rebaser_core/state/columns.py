@@ -1,10 +1,10 @@
-"""The values of a change set and their definitions in columns, and which definitions depend on which value.
+"""Stores the values of a change set and their definitions in columns, and finds the definitions that use a value.
 
-`refs` holds the inputs of all definitions as rows, one definition after another. The inputs of a row begin at
-`first_input[row]`, and its template says how many there are. `edges` (`rebaser_core.state.dependents`) leads from an
-input back to the rows that name it. It lists every row that names the input, but may also list rows that no longer do.
-A caller that needs the exact result checks each row with `uses_input`. A pattern among the inputs has a row of its own,
-without a value (`rebaser_core.state.patterns.matches`).
+`refs` contains the inputs of all definitions as row numbers, one definition after another. The inputs of a row begin at
+`first_input[row]`, and the row's template says how many there are. `edges` (`rebaser_core.state.dependents`) leads from
+an input to the rows whose definitions name the input. It lists all of them, but may also list rows that named the input
+in the past. A caller that needs the exact result checks each row with `uses_input`. A pattern among the inputs also has
+a row, without a value (`rebaser_core.state.patterns.matches`).
 """
 
 from typing import Any, ClassVar
@@ -23,15 +23,18 @@ from rebaser_core.values import Json
 
 
 class Columns(ValueColumns):
-    """The values and definitions of a change set, in arrays with an item for each row.
+    """The values and definitions of a change set, in arrays with one item for each row.
 
-    Besides the arrays of `ValueColumns`, there are `template` (int32: the index of the row's template in `templates`,
-    -1 without a definition), `first_input` (int64: where the row's inputs begin in `refs`), `uses` (int32: how often
-    definitions name the row) and `edited` (int64: the log sequence of the commit that last defined the row; 0 if that
-    is unknown or the row has no value).
+    In addition to the arrays of `ValueColumns`, there are these:
 
-    `definition_generation` counts definitions that were added or removed. As long as this number stays the same, no
-    input changes, and neither does its row. `patterns` is None or empty if no input is a pattern.
+    - `template` (int32) is the index of the row's template in `templates`, or -1 for a row without a definition.
+    - `first_input` (int64) is the position in `refs` at which the row's inputs begin.
+    - `uses` (int32) is the number of times that definitions name the row as an input.
+    - `edited` (int64) is the log sequence of the commit that last defined the row; 0 if that is unknown or there is no
+      value.
+
+    `definition_generation` is increased when a definition is added or removed. While it is the same, no definition
+    changes, and no input gets another row. `patterns` is None or empty if no input is a pattern.
     """
 
     TYPES: ClassVar[dict[str, Any]] = ValueColumns.TYPES | {
@@ -63,26 +66,27 @@ class Columns(ValueColumns):
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def used(self, id_: str) -> int:
-        """Return how often definitions name `id_`."""
+        """Return the number of times that definitions name `id_` as an input."""
         row = self.index.get(id_, -1)
         return self._uses[row] if row >= 0 else 0
 
     def inputs(self, row: int) -> list[int]:
-        """Return the rows that the definition of `row` names, in declared order, with repetitions."""
+        """Return the rows of the inputs of the definition of `row`, in the order of the definition, with
+        repetitions."""
         template = self._template[row]
         at = self._first_input[row]
         return self._refs[at : at + self.templates.arity[template]].tolist() if template >= 0 else []
 
     def uses_input(self, row: int, input_row: int) -> bool:
-        """Return whether the definition of `row` names `input_row`."""
+        """Return whether `input_row` is an input of the definition of `row`."""
         return input_row in self.inputs(row)
 
     def dependents(self, row: int) -> list[int]:
-        """Return the rows whose definitions name `row`, each once."""
+        """Return the rows whose definitions name `row` as an input, without repetitions."""
         return [user for user in dict.fromkeys(self._edges().candidates(row)) if self.uses_input(user, row)]
 
     def definition(self, row: int) -> Derive | None:
-        """Return the definition of a row, or None."""
+        """Return the definition of `row`, or None if the row has no definition."""
         if self._template[row] < 0:
             return None
         template = self.templates[self._template[row]]
@@ -98,7 +102,7 @@ class Columns(ValueColumns):
         return Derive(self.ids[row], template.function, inputs, template.params)
 
     def edit_of(self, id_: str) -> Update | None:
-        """Return the update that recreates `id_`; None if it does not exist."""
+        """Return the update that recreates `id_`, or None if `id_` does not exist."""
         row = self.find(id_)
         if row < 0:
             return None
@@ -107,16 +111,16 @@ class Columns(ValueColumns):
         return Unset(id_) if self.state[row] == UNSET else Set(id_, self.value(row))
 
     def input_places(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the positions in `refs` of the inputs of `rows`, which all have definitions.
+        """Return the positions in `refs` of the inputs of `rows`. All of these rows must have definitions.
 
-        Returns an array of all positions, one row after another, and two arrays by row: where the positions of the row
-        begin in the first array, and how many there are.
+        The first array contains all positions, one row after another. The second array contains, for each of `rows`,
+        the index in the first array at which its positions begin, and the third array the number of its positions.
         """
         return self.templates.input_places(self.template[rows], self.first_input[rows])
 
     def derived(self, functions: frozenset[str] | None = None) -> NDArray[np.intp]:
-        """Return the rows of all derived values, or of those that call one of `functions`. The call goes over all
-        rows."""
+        """Return the rows of all derived values, or only those whose function is one of `functions`. All rows are
+        searched."""
         template = self.template[: self.count]
         found = (template >= 0) & (self.state[: self.count] != ABSENT)
         if functions is not None:
@@ -125,22 +129,22 @@ class Columns(ValueColumns):
             found &= wanted[template]
         return np.flatnonzero(found)
 
-    # -- writing: `edited` is the log sequence of the commit that makes the edit ---------------------------------------
+    # -- writing; `edited` is the log sequence of the commit that contains the edit ------------------------------------
 
     def set(self, id_: str, value: Json, edited: int = 0) -> None:
-        """Set the value of `id_`, and remove its definition."""
+        """Set `id_` to `value`. If `id_` has a definition, the definition is removed."""
         row = self._row_undefined(id_, edited)
         self._state[row] = OK
         self.put(row, value)
 
     def unset(self, id_: str, edited: int = 0) -> None:
-        """Remove the value and the definition of `id_`; `id_` stays."""
+        """Remove the value and the definition of `id_`, but not `id_` itself."""
         row = self._row_undefined(id_, edited)
         self._state[row] = UNSET
         self.put(row, None)
 
     def remove(self, id_: str) -> None:
-        """Remove `id_`."""
+        """Remove `id_` with its value and its definition, if it exists."""
         row = self.find(id_)
         if row >= 0:
             self._row_undefined(id_, 0)
@@ -154,7 +158,7 @@ class Columns(ValueColumns):
                 self.release(row)
 
     def derive(self, definition: Derive, edited: int = 0) -> None:
-        """Define `definition.id`. It keeps its value, which becomes stale."""
+        """Store a definition. The value that its id has, if any, stays and becomes stale."""
         template, ids = self.templates.split(definition)
         row = self._row_undefined(definition.id, edited)
         rows = [self._row_of(id_) for id_ in ids]
@@ -175,7 +179,7 @@ class Columns(ValueColumns):
         self.edges.add(row, rows)
 
     def reserve_refs(self, count: int) -> None:
-        """Make room for `count` more inputs."""
+        """Enlarge `refs`, if necessary, so that `count` more inputs fit."""
         at = self.refs_used
         if at + count > len(self.refs):
             grown = np.zeros(max(at + count, 2 * len(self.refs)), np.int32)
@@ -183,9 +187,9 @@ class Columns(ValueColumns):
             self.refs, self._refs = grown, grown.data
 
     def extend(self, ids: list[str]) -> None:
-        """Add rows for `ids`, which have no rows yet. The caller must pass patterns among `ids` to `add_pattern`.
+        """Add a row for each of `ids`. The caller must then call `add_pattern` for the patterns among `ids`.
 
-        Raises `ValueError` for a duplicate id.
+        Raise `ValueError` if an id has a row already or occurs twice.
         """
         first = self.count
         super().extend(ids)
@@ -201,13 +205,13 @@ class Columns(ValueColumns):
         return row
 
     def add_pattern(self, key: str) -> None:
-        """Register the pattern `key`, which has a row now."""
+        """Register the pattern `key`, which must have a row."""
         if self.patterns is None:
             self.patterns = PatternMatches(self)
         self.patterns.add(key)
 
     def _row_undefined(self, id_: str, edited: int) -> int:
-        """Return the row of `id_`, without its definition. Adds the row if there is none."""
+        """Remove the definition of `id_`, if any, and return the row of `id_`. If `id_` has no row, add one."""
         row = self._row_of(id_)
         self._touched[row] = 1
         self._edited[row] = edited
@@ -216,7 +220,7 @@ class Columns(ValueColumns):
             if self.patterns is not None:
                 self.patterns.value_added(id_)
         elif self._template[row] >= 0:
-            self._uses[row] += 1  # keeps this row from being released if its own definition names it
+            self._uses[row] += 1  # so that the row is not released if its own definition names it as an input
             self._undefine(row)
             self._uses[row] -= 1
         return row
@@ -234,7 +238,7 @@ class Columns(ValueColumns):
                 self.release(input_row)
 
     def release(self, row: int) -> None:
-        """Free a row that has no value and that no definition names."""
+        """Free `row`, which must not have a value and must not be an input of any definition."""
         if self.patterns is not None and (id_ := self.ids[row])[0] == PATTERN_PREFIX:
             self.patterns.remove(id_)
         super().release(row)
@@ -247,8 +251,8 @@ class Columns(ValueColumns):
         return self.edges
 
     def compact(self) -> None:
-        """Rebuild the dependents and compact the inputs, if enough of them have changed. The cost is proportional to
-        the number of definitions."""
+        """Rebuild `edges` and remove unused items from `refs`, if enough of them have changed. The cost is proportional
+        to the number of definitions."""
         if not self.patterns:
             self.patterns = None
         if not self.edges.needs_rebuild and self.dead_refs <= max(

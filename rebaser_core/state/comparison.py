@@ -1,7 +1,7 @@
 """Finds the changes of a target since the base of a branch, by comparing the two states instead of reading commits.
 
-With its changes undone, a branch equals its target at the base. So the target changed a definition after the base if
-that definition differs from the one in the branch with its changes undone.
+If the changes of a branch are undone, the result equals the target at the base. So the target has changed a definition
+since the base if its definition differs from the one in this result.
 """
 
 from collections.abc import Container, Iterator, Mapping
@@ -15,18 +15,18 @@ from rebaser_core.state.columns import Columns
 from rebaser_core.state.kinds import OTHER
 from rebaser_core.state.overlay import Cells
 
-SLOW = 100  # definitions that are made and compared before the caller gets a turn
+SLOW = 100  # the maximum number of ids in a step in which definitions are compared one by one
 
 
 def definitions_that_differ(
     branch: ChangeSetState, changes: Mapping[str, Definition], target: ChangeSetState, step: int
 ) -> Iterator[dict[str, Definition]]:
-    """Yield, some ids at a time, the definitions in `target` that differ from those at the base; None if an id has
-    none.
+    """Yield, in several parts, the definitions in `target` that differ from those at the base of `branch`.
 
-    `changes` are the changes of the branch. The caller must not fold an edit of the branch meanwhile; it may fold
-    results of dependent values updates. For each `step` ids, the columns are compared first, to skip ids with the same
-    plain value. The remaining ids are compared one by one.
+    Each part maps ids to definitions in the target; None means that the value does not exist in the target. `changes`
+    are the changes of the branch. Until the generator ends, the caller must not fold an edit into the branch, but it
+    may fold computed values. For every `step` ids, the columns are compared first, to skip equal values without
+    definitions. The remaining ids are compared one by one.
     """
     cells, theirs = branch.cells, target.cells
 
@@ -52,8 +52,10 @@ def _ids(columns: Columns, step: int) -> Iterator[list[str]]:
 
 
 def _doubtful(cells: Cells, changes: Container[str], theirs: Columns, rows: NDArray[np.intp]) -> list[str]:
-    """Return the ids of the `rows` of the target that may differ. All other rows have the same plain value in the
-    branch."""
+    """Return the ids of those `rows` of the target whose definitions may differ from those at the base.
+
+    All other rows have no definition, and have the same value in the branch.
+    """
     mine = cells.columns
     index, ids, over = mine.index, [theirs.ids[row] for row in rows.tolist()], cells.overlaid
     at = np.array([index.get(id_, -1) for id_ in ids], np.intp)

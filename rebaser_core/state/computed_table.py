@@ -1,6 +1,6 @@
-"""The results of a dependent values update, in columns.
+"""Stores the results of an update of derived values in columns.
 
-Invariant: a table equals the sequence of its `Computed` items, which are created only when a caller asks for them.
+Invariant: a table behaves like a sequence of `Computed` items. An item is created only when it is accessed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from rebaser_core.values import Fault, Json
 
 @dataclass(frozen=True, slots=True)
 class RowIds(Sequence[str]):
-    """The ids of `rows`, looked up in `ids` on access."""
+    """A sequence of the ids of `rows`. Each id is looked up in `ids`, a list by row, when it is accessed."""
 
     ids: list[str]
     rows: NDArray[np.int32]
@@ -37,17 +37,18 @@ class RowIds(Sequence[str]):
         return map(self.ids.__getitem__, self.rows.tolist())
 
     def lines(self) -> bytes:
-        """Return all ids as text, an id in each line."""
+        """Return all ids as UTF-8 text with one id in each line."""
         return "\n".join(self).encode()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComputedTable(Sequence[Computed]):
-    """The results of an update. Result `i` is for the value `ids[i]`. It is either a value of kind `kinds[i]`, stored
-    as `rebaser_core.state.kinds` describes, or a fault `faults[i]`, with the kind NULL.
+    """The results of an update of derived values.
 
-    `rows` are the rows of the values in `columns`, if the table was made from columns; both are None in a decoded
-    table. An id must be dropped from the table (`filter`) before it loses its row.
+    Result number i is that of the value `ids[i]`. It is either a value of the kind `kinds[i]`, which is stored as
+    `rebaser_core.state.kinds` describes, or the fault `faults[i]`, and then its kind is NULL. If the table was made
+    from `columns`, `rows` are the rows of the values there; both are None in a decoded table. Before the row of an id
+    is freed, the id must be removed from the table with `filter`.
     """
 
     ids: Sequence[str]
@@ -62,7 +63,7 @@ class ComputedTable(Sequence[Computed]):
         return len(self.ids)
 
     def value(self, at: int) -> Json:
-        """Return the value at a position."""
+        """Return the value at position `at`; None if the result is a fault."""
         return decode_one(self.kinds, self.bits, self.others, at, CONSTANTS)
 
     @overload
@@ -83,10 +84,10 @@ class ComputedTable(Sequence[Computed]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
-    __hash__ = None  # type: ignore[assignment] # like a list
+    __hash__ = None  # type: ignore[assignment] # a table is not hashable, as a list is not
 
     def filter(self, mask: NDArray[np.bool_]) -> "ComputedTable":
-        """Return the table of the items where `mask` is true."""
+        """Return a table with only the results at the positions where `mask` is true."""
         places = np.flatnonzero(mask).tolist()
         others = {new: self.others[old] for new, old in enumerate(places) if old in self.others}
         faults = {new: self.faults[old] for new, old in enumerate(places) if old in self.faults}

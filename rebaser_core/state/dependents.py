@@ -1,11 +1,11 @@
-"""Finds the dependents of a row: the rows whose definitions name it.
+"""Finds the dependents of a row, which are the rows whose definitions name it as an input.
 
-Invariant: the edges lead to all dependents. They may also lead to other rows, because the edges of a removed definition
-stay until the next `build`.
+Invariant: the edges of a row lead to all of its dependents. They may also lead to other rows, because the edges of a
+removed definition stay until the next `build`.
 
-`build` sorts the edges of all definitions: the dependents of row r are `targets[offsets[r]:offsets[r + 1]]`. Edges that
-are added later form a linked list for each row, newest first: it begins at `head[r]` and continues at `next[edge]`
-until that is -1; `appended[edge]` is the dependent.
+`build` sorts the edges of all definitions. Then the dependents of row r are `targets[offsets[r]:offsets[r + 1]]`. Edges
+that are added later form a linked list for each row, newest first. The list begins at edge `head[r]` and continues at
+`next[edge]`, until this is -1. The dependent at the end of an edge is `appended[edge]`.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from rebaser_core import thresholds
 class Edges:
     """The edges from each row to its dependents.
 
-    `chained` counts the edges that were added since the last `build`, `dead_edges` those whose definition was removed.
-    If `stale` is True, edges are missing, and `build` must run before a lookup.
+    `chained` is the number of edges that were added since the last `build`, and `dead_edges` the number of edges whose
+    definition was removed. If `stale` is true, edges are missing, and `build` must run before a lookup.
     """
 
     def __init__(self) -> None:
@@ -42,16 +42,16 @@ class Edges:
 
     @property
     def needs_rebuild(self) -> bool:
-        """Whether so many edges were added or died since the last `build` that another one pays off."""
+        """Whether another `build` is worthwhile, because many edges were added or removed since the last one."""
         return self.stale or self.chained + self.dead_edges > max(
             thresholds.now.dependents_rebuild_min_edges, len(self.targets) // 4
         )
 
     def add(self, row: int, inputs: Sequence[int]) -> None:
-        """Add edges from each of `inputs` to `row`, which names them now."""
+        """Add edges from each of `inputs` to `row`, whose new definition names them."""
         if self.stale or not inputs:
             return
-        # There was no lookup for a long time, so drop the edges; the next lookup rebuilds them.
+        # With so many new edges, dropping all edges is cheaper. The next lookup builds them again.
         if self.chained > max(thresholds.now.dependents_drop_min_edges, 2 * len(self.targets)):
             self.stale = True
             self._clear(64)
@@ -64,7 +64,7 @@ class Edges:
                 next_[place] = head[input_row]
                 appended[place] = row
                 head[input_row] = place
-        else:  # an input that occurs twice keeps one of its two edges, which are equal
+        else:  # if an input occurs twice, only one of its two equal edges is stored
             places = np.arange(at, at + len(inputs), dtype=np.int32)
             self.next[places] = self.head[inputs]
             self.appended[places] = row
@@ -84,7 +84,8 @@ class Edges:
             self._views()
 
     def candidates(self, row: int) -> list[int]:
-        """Return the rows that name `row`, and perhaps rows that no longer do. A row may occur several times."""
+        """Return all dependents of `row`, and possibly rows that were dependents in the past. A row may occur several
+        times."""
         found: list[int] = (
             self.targets[self.offsets[row] : self.offsets[row + 1]].tolist() if row + 1 < len(self.offsets) else []
         )
@@ -96,7 +97,7 @@ class Edges:
         return found
 
     def build(self, inputs: NDArray[np.int32], rows: NDArray[np.int32], count: int) -> None:
-        """Replace all edges by edges from each `inputs[i]` to `rows[i]`. All rows are from 0 to `count` - 1."""
+        """Replace all edges by an edge from `inputs[i]` to `rows[i]` for each i. All rows are below `count`."""
         self.offsets = np.zeros(count + 1, np.int64)
         np.cumsum(np.bincount(inputs, minlength=count), out=self.offsets[1:])
         self.targets = rows[np.argsort(inputs, kind="stable")]

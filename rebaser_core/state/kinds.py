@@ -1,8 +1,9 @@
-"""Values in arrays (`kinds`, `bits` and `others`), and the functions that decode them.
+"""Defines how values are stored in the arrays `kinds` and `bits` and the map `others`, and decodes them.
 
-Invariant: a value is its kind and, if it is a number, its 8 bytes: an integer, or the bits of a double. Text, lists and
-maps are stored separately, by position. A million numbers are two arrays, never a list of objects. The order of the
-kinds matters: compiled code handles every kind up to FLOAT.
+Invariant: `kinds` contains the kind of each value. If the value is a number, `bits` contains its 8 bytes, which are an
+integer or the bits of a double. Text, lists and maps are in `others`, by position. So a million numbers are stored in
+two arrays, never as objects. The order of the kinds must not change, because compiled code handles the kinds up to
+FLOAT.
 """
 
 from collections.abc import Mapping
@@ -17,26 +18,26 @@ Kinds: TypeAlias = NDArray[np.uint8]
 Bits: TypeAlias = NDArray[np.int64]
 T = TypeVar("T")
 
-# The states of a row.
+# The codes of the states of a row.
 ABSENT, OK, STALE, ERROR, UNSET = range(5)
 STATES: Final = (State.UNSET, State.OK, State.STALE, State.ERROR, State.UNSET)
 STATE_CODES: Final = {State.OK: OK, State.STALE: STALE, State.ERROR: ERROR, State.UNSET: UNSET}
 
-# The kinds of a value. `rebaser.dvu.wire.column` adds kinds of its own after OTHER.
+# The kinds of a value. `rebaser.dvu.wire.column` adds further kinds after OTHER.
 NULL, FALSE, TRUE, INT, FLOAT, OTHER = range(6)
-CONSTANTS: Final[Mapping[int, bool | None]] = {NULL: None, FALSE: False, TRUE: True}  # kinds with a single value
+CONSTANTS: Final[Mapping[int, bool | None]] = {NULL: None, FALSE: False, TRUE: True}  # the kinds that have one value
 
 UNDEFINED: Final = -1  # the template of a row without a definition
 
 
 def is_number(kinds: Kinds) -> NDArray[np.bool_]:
-    """Return a mask of the values that are numbers."""
+    """Return a mask that is true for each kind that is a number (INT or FLOAT)."""
     mask: NDArray[np.bool_] = (kinds == INT) | (kinds == FLOAT)
     return mask
 
 
 def decode_one(kinds: Kinds, bits: Bits, others: Mapping[int, T], at: int, constants: Mapping[int, T]) -> T:
-    """Return the value at position `at`, which is not negative."""
+    """Return the value at position `at`, which must not be negative. The other parameters are those of `decode`."""
     kind = int(kinds[at])
     value: Any
     if kind == FLOAT:
@@ -45,12 +46,15 @@ def decode_one(kinds: Kinds, bits: Bits, others: Mapping[int, T], at: int, const
         value = int(bits[at])
     else:
         value = constants[kind] if kind in constants else others[at]
-    return value  # type: ignore[no-any-return] # numbers are among the T of every caller
+    return value  # type: ignore[no-any-return] # the T of every caller includes numbers
 
 
 def decode(kinds: Kinds, bits: Bits, others: Mapping[int, T], constants: Mapping[int, T]) -> list[T]:
-    """Return all values, as a list. `constants` maps each kind that has only one value to that value. `others` maps
-    positions to the values there that are neither constants nor numbers."""
+    """Return all values as a list.
+
+    `constants` maps each kind that has only one value to this value. `others` maps positions to the values that are
+    neither constants nor numbers.
+    """
     values: list[Any]
     if len(kinds) and (kinds == FLOAT).all():
         values = bits.view(np.float64).tolist()
@@ -69,13 +73,15 @@ def decode(kinds: Kinds, bits: Bits, others: Mapping[int, T], constants: Mapping
 
 
 def spread_numbers(kinds: Kinds, numbers: Bits) -> Bits:
-    """Return an array of bits with an item for each of `kinds`. `numbers` has the bits of the numbers among them, in
-    order. Raises `ValueError` if the counts differ."""
+    """Return the array `bits` for `kinds`. `numbers` contains the items for those kinds that are numbers, in order.
+
+    Raise `ValueError` if `numbers` does not have exactly one item for each of these kinds.
+    """
     if len(numbers) == len(kinds):
         return numbers
     places = np.flatnonzero(is_number(kinds))
-    if len(places) != len(numbers):  # otherwise NumPy would broadcast a single number to every place
-        raise ValueError(f"{len(numbers)} numbers for {len(places)} places")
+    if len(places) != len(numbers):  # without this check, NumPy would copy a single number to all positions
+        raise ValueError(f"there are {len(numbers)} numbers for {len(places)} kinds that need one")
     bits = np.zeros(len(kinds), np.int64)
     bits[places] = numbers
     return bits

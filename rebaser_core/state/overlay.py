@@ -1,7 +1,8 @@
-"""All values of a change set by id: the columns, and an overlay of changes made while views pin the columns.
+"""Provides all values of a change set by id, from columns and from an overlay.
 
-Invariant: callers see one set of cells, no matter whether a cell is in the overlay or in the columns. An entry of the
-overlay hides the value in the columns. The entry None means that the value was removed.
+The overlay contains the changes that were made while open views pinned the columns. Invariant: callers see a single
+mapping, no matter whether a value is in the overlay or in the columns. An entry of the overlay hides the value in the
+columns, and an entry None means that the value was removed.
 """
 
 from collections import Counter
@@ -22,10 +23,10 @@ from rebaser_core.values import Fault, Json, State, Value
 
 @record
 class Cell:
-    """One stored value.
+    """A stored value with its state and its definition.
 
-    `state` is `ok`, `error` or `unset`, or `stale` for a derived value that no DVU has computed yet. `edited` is the
-    log sequence of the commit that last defined it, 0 if that is unknown.
+    `state` is `stale` only for a derived value that has not been computed since it was defined. `edited` is the log
+    sequence of the commit that last defined the value, or 0 if that is unknown.
     """
 
     value: Json
@@ -36,7 +37,7 @@ class Cell:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The distinct input ids of the definition, in declared order. A pattern is listed as its key."""
+        """The input ids of the definition, in its order and without repetitions. A pattern is listed as its key."""
         return tuple(dict.fromkeys(self.definition.input_ids())) if self.definition is not None else ()
 
 
@@ -44,15 +45,16 @@ UNSET_CELL = Cell(None, State.UNSET)
 
 
 class Cells(Mapping[str, Cell]):
-    """A mapping from id to `Cell`. Cells are made on access. `pins` counts the views that need `columns` unchanged."""
+    """A mapping from ids to cells, which are created on access. `pins` is the number of views that need `columns` to
+    stay unchanged."""
 
     def __init__(self) -> None:
         self.columns = Columns()
         self.pins = 0
         self._overlay: dict[str, Cell | None] = {}
-        self._extra_uses: dict[str, int] = {}  # uses of an id by definitions, minus its uses in `columns`
-        self._extra_size = 0  # number of values, minus their number in `columns`
-        self._patterns: GlobSet | None = None  # the patterns that definitions in the overlay name
+        self._extra_uses: dict[str, int] = {}  # by id: its uses as an input, minus those that `columns` counts
+        self._extra_size = 0  # the number of values, minus the number of values in `columns`
+        self._patterns: GlobSet | None = None  # the patterns among the inputs of definitions in the overlay
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -76,12 +78,12 @@ class Cells(Mapping[str, Cell]):
         return cell
 
     def base_cell(self, id_: str) -> Cell | None:
-        """Return the cell of `id_` in the columns, without the overlay."""
+        """Return the cell of `id_` in the columns, or None. The overlay is ignored."""
         row = self.columns.find(id_)
         return self.at(row) if row >= 0 else None
 
     def at(self, row: int) -> Cell:
-        """Return the cell in a row of the columns."""
+        """Return the cell in the row `row` of the columns."""
         columns = self.columns
         return Cell(
             columns.value(row),
@@ -92,7 +94,7 @@ class Cells(Mapping[str, Cell]):
         )
 
     def value(self, id_: str) -> Value | None:
-        """Return the value of `id_` as stored; None if `id_` does not exist. Unlike `get`, this method creates no
+        """Return the stored value of `id_`, or None if `id_` does not exist. Unlike `get`, this method creates no
         definition object."""
         if id_ in self._overlay:
             cell = self._overlay[id_]
@@ -102,8 +104,8 @@ class Cells(Mapping[str, Cell]):
         return Value(columns.value(row), STATES[columns.state[row]], columns.faults.get(row)) if row >= 0 else None
 
     def edited(self, id_: str) -> int:
-        """Return the log sequence of the commit that last defined `id_`; 0 if that is unknown or `id_` does
-        not exist."""
+        """Return the log sequence of the commit that last defined `id_`, or 0 if that is unknown or `id_` does not
+        exist."""
         if id_ in self._overlay:
             cell = self._overlay[id_]
             return 0 if cell is None else cell.edited
@@ -111,7 +113,7 @@ class Cells(Mapping[str, Cell]):
         return int(self.columns.edited[row]) if row >= 0 else 0
 
     def iter_values(self) -> Iterator[tuple[str, Value]]:
-        """Yield all ids and values. This is cheaper than `items`, which would create definition objects."""
+        """Yield all ids with their values. Unlike `items`, this method creates no definition objects."""
         columns, over = self.columns, self._overlay
         ids, value, state, faults = columns.ids, columns.value, columns.state, columns.faults
         for row in columns.rows().tolist():
@@ -122,7 +124,7 @@ class Cells(Mapping[str, Cell]):
                 yield id_, Value(cell.value, cell.state, cell.fault)
 
     def states(self) -> dict[State, int]:
-        """Return the number of values in each state, as stored."""
+        """Return the number of values in each stored state."""
         columns, over = self.columns, self._overlay
         counts: Counter[State] = Counter()
         for code, count in enumerate(np.bincount(columns.state[columns.rows()]).tolist()):
@@ -154,8 +156,8 @@ class Cells(Mapping[str, Cell]):
         return row >= 0 and self.columns.template[row] >= 0
 
     def derived(self, functions: frozenset[str] | None = None) -> Iterator[str]:
-        """Yield the ids of all derived values, or of those that use one of `functions`. The call goes over the whole
-        change set."""
+        """Yield the ids of all derived values, or only of those whose function is one of `functions`. The whole change
+        set is searched."""
         over, ids = self._overlay, self.columns.ids
         yield from [id_ for row in self.columns.derived(functions).tolist() if (id_ := ids[row]) not in over]
         for id_, cell in over.items():
@@ -164,7 +166,7 @@ class Cells(Mapping[str, Cell]):
                 yield id_
 
     def functions_of_faults(self, code: str) -> set[str]:
-        """Return the functions of derived values whose fault has this code. The call goes over all faults."""
+        """Return the functions of derived values whose fault has the code `code`. All faults are searched."""
         columns, over = self.columns, self._overlay
         of_template = {int(columns.template[row]): row for row, fault in columns.faults.items() if fault.code == code}
         found = {derive.function for row in of_template.values() if (derive := columns.definition(row)) is not None}
@@ -174,13 +176,12 @@ class Cells(Mapping[str, Cell]):
         return found
 
     def unknown_functions(self, known: Container[str]) -> set[str]:
-        """Return the functions that definitions in the columns name, or named in the past, and that are not
-        in `known`."""
+        """Return those functions of present and past definitions in the columns that are not in `known`."""
         return {name for name in self.columns.templates.functions if name not in known}
 
     def uses(self, function: str | None) -> bool:
-        """Return whether a value is or was derived by `function` (None: by any). The call goes over the whole
-        overlay."""
+        """Return whether a value is or was derived by `function`, or by any function if `function` is None. The whole
+        overlay is searched."""
         known = self.columns.templates.functions
         if known if function is None else function in known:
             return True
@@ -188,15 +189,16 @@ class Cells(Mapping[str, Cell]):
         return any(derive is not None and function in (None, derive.function) for derive in definitions)
 
     def is_input(self, id_: str) -> bool:
-        """Return whether a definition names `id_`, or a pattern that matches it; `id_` need not exist."""
+        """Return whether a definition has `id_`, or a pattern that matches `id_`, as an input. `id_` may be an id that
+        does not exist."""
         used, uses = self.columns.used, self._extra_uses
         if self.columns.patterns is None and self._patterns is None:
             return used(id_) + uses.get(id_, 0) > 0
         return any(used(name) + uses.get(name, 0) > 0 for name in self._names(id_))
 
     def _names(self, id_: str) -> list[str]:
-        """Return the input ids by which definitions can refer to `id_`: itself, and the keys of patterns that
-        match it."""
+        """Return the inputs by which definitions can refer to `id_`: `id_` itself, and the keys of the patterns that
+        match `id_`."""
         names = [id_]
         if self.columns.patterns:
             names += self.columns.patterns.keys(id_)
@@ -213,14 +215,12 @@ class Cells(Mapping[str, Cell]):
 
     @property
     def overlaid(self) -> KeysView[str]:
-        """The ids whose cells differ from those in the columns, or do not exist any more."""
+        """The ids of the values in the overlay, and of values in the columns that were removed since."""
         return self._overlay.keys()
 
     def apply(self, update: Update, edited: int = 0) -> bool:
-        """Apply an edit of the commit at log sequence `edited`.
-
-        Returns False if it touches nothing because it removes an id that does not exist, otherwise True.
-        """
+        """Apply `update`, an edit of the commit at log sequence `edited`. Return false if it has no effect, because it
+        removes an id that does not exist."""
         if self.pins or self._overlay:
             return self._write_overlay(update, edited)
         columns = self.columns
@@ -237,13 +237,13 @@ class Cells(Mapping[str, Cell]):
         return True
 
     def _write_overlay(self, update: Update, edited: int) -> bool:
-        """Do what `apply` does, in the overlay."""
+        """Apply an update to the overlay. Parameters and result are those of `apply`."""
         id_ = update.id
         columns, overlaid, row = self.columns, None, -1
         if id_ in self._overlay:
             overlaid = self._overlay[id_]
         else:
-            row = columns.find(id_)  # not `base_cell`, which would create a definition object: this runs for every edit
+            row = columns.find(id_)  # faster than `base_cell`, which would create a definition object
         exists = row >= 0 or overlaid is not None
         cell: Cell | None = None
         if type(update) is Set:
@@ -264,7 +264,7 @@ class Cells(Mapping[str, Cell]):
         return True
 
     def _count_inputs(self, definition: Derive, change: int) -> None:
-        """Add `change` to `_extra_uses` for each input of `definition`, and remember the patterns among the inputs."""
+        """Add `change` to `_extra_uses` for each input of `definition`, and add its patterns to `_patterns`."""
         uses = self._extra_uses
         for input_id in definition.input_ids():
             uses[input_id] = uses.get(input_id, 0) + change
@@ -273,9 +273,9 @@ class Cells(Mapping[str, Cell]):
                 self._patterns.add(input_id[1:])
 
     def merge_overlay(self, at_most: int) -> bool:
-        """Move up to `at_most` cells from the overlay into the columns. Returns whether there are more.
+        """Move up to `at_most` cells from the overlay to the columns. Return whether more cells remain.
 
-        While the columns are pinned, it moves none and returns False.
+        While the columns are pinned, move no cell and return false.
         """
         if self.pins:
             return False
@@ -290,8 +290,8 @@ class Cells(Mapping[str, Cell]):
         return bool(overlay)
 
     def _merge_cell(self, id_: str, cell: Cell | None) -> None:
-        """Write one cell of the overlay into the columns. From then on, the columns count the cell and its inputs, so
-        this method subtracts both from `_extra_size` and `_extra_uses`."""
+        """Write one cell of the overlay to the columns. The columns then count the value and its inputs, so this method
+        subtracts them from `_extra_size` and `_extra_uses`."""
         columns = self.columns
         size = columns.size
         row = columns.find(id_)
@@ -316,7 +316,7 @@ class Cells(Mapping[str, Cell]):
         self._extra_size -= columns.size - size
 
     def store_result(self, id_: str, value: Json, fault: Fault | None) -> None:
-        """Store the result of an update for `id_`, if it exists and is derived."""
+        """Store the computed value or the fault of `id_`, if `id_` exists and is derived."""
         if self.pins or self._overlay:
             cell = self.get(id_)
             if cell is not None and cell.definition is not None:
@@ -329,7 +329,7 @@ class Cells(Mapping[str, Cell]):
             columns.computed(row, value, fault)
 
     def store_results(self, table: ComputedTable) -> None:
-        """Store the results of an update; ids that do not exist or are not derived are ignored."""
+        """Store the computed values and faults in `table`. Ids that do not exist or are not derived are ignored."""
         columns = self.columns
         rows = table.rows
         if self.pins or self._overlay:
@@ -350,7 +350,7 @@ class Cells(Mapping[str, Cell]):
         return filter(None, map(self.edit_of, self))
 
     def edit_of(self, id_: str) -> Update | None:
-        """Return the update that recreates `id_`; None if it does not exist."""
+        """Return the update that recreates `id_`, or None if `id_` does not exist."""
         if id_ in self._overlay:
             cell = self._overlay[id_]
             if cell is None:
@@ -359,7 +359,8 @@ class Cells(Mapping[str, Cell]):
         return self.columns.edit_of(id_)
 
     def dependents(self, id_: str) -> list[str]:
-        """Return the ids whose definitions name `id_` or a pattern that matches it, in no particular order."""
+        """Return the ids of the values whose definitions have `id_`, or a pattern that matches `id_`, as an input. The
+        order is undefined."""
         over = self._overlay
         columns = self.columns
         names = self._names(id_)
@@ -375,7 +376,7 @@ class Cells(Mapping[str, Cell]):
         return found
 
     def reached(self, roots: Iterable[str]) -> set[str]:
-        """Return the derived values among `roots`, and all values that depend on any of `roots`."""
+        """Return the ids of the derived values among `roots`, and of all values that depend on any of `roots`."""
         todo = list(roots)
         found = {id_ for id_ in todo if self.is_derived(id_)}
         dependents = self.dependents

@@ -1,5 +1,4 @@
-"""Lists all values of a state as tuples, for readers that export all values. Creating a `Value` for each would be
-slow."""
+"""Lists all values of a state as tuples, for readers that export them. This is faster than creating `Value` objects."""
 
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -10,15 +9,12 @@ from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.kinds import CONSTANTS, OTHER, STATES, decode
 from rebaser_core.values import Fault, Json, State
 
-Row: TypeAlias = tuple[str, Json, State, Fault | None]  # id, then the fields of a `Value`
+Row: TypeAlias = tuple[str, Json, State, Fault | None]  # the id, followed by the fields of a `Value`
 
 
 def all_rows(state: ChangeSetState) -> Iterator[Row]:
-    """Yield the rows of `state.values()`, sorted by id, at a fraction of the cost of that call.
-
-    `state` must have no open view.
-    """
-    stale = state.stale()  # also merges the overlay, so that all values are in the columns
+    """Yield the content of `state.values()` as rows, sorted by id. `state` must not have an open view."""
+    stale = state.stale()  # this also merges the overlay, so all values are in the columns
     columns = state.cells.columns
     ids = sorted(map(columns.ids.__getitem__, columns.rows().tolist()))
     rows = np.fromiter(map(columns.index.__getitem__, ids), np.int64, len(ids))

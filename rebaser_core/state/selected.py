@@ -1,9 +1,8 @@
-"""Folds commits into a state from which only a few values are needed, at a cost that does not depend on the others.
+"""Folds commits into a state from which only a few values are needed. The cost does not depend on the other values.
 
-Invariant: the wanted values are the same as if all updates had been folded. The same holds for `last`, `edited`,
-`status`, `marks`, `weight`, `taken`, `protected`, `born_ms` and the fields of `branch` except its changes and
-conflicts. If the whole state `owes` an update, this state does, too; this state may also owe one when the whole state
-does not.
+Invariant: the needed values are the same as if all updates had been folded. So are `last`, `edited`, `status`, `marks`,
+`weight`, `taken`, `protected`, `born_ms`, and all fields of `branch` except its changes and conflicts. If `owes` is
+true for the whole state, it is true for this state, but the reverse does not always hold.
 """
 
 from collections.abc import Container, Iterator
@@ -13,16 +12,16 @@ from rebaser_core.commit import Commit, Delta
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.computed_table import ComputedTable
 
-OTHERS = ""  # the root that stands for all roots that are not wanted; no value has this id
+OTHERS = ""  # stands for all roots whose values are not needed; no value has this id
 
 
 def fold_selected(
     state: ChangeSetState, sequence: int, commit: Commit, ids: Container[str], weight: int = 0
 ) -> Iterator[None]:
-    """Do what `state.fold_in_steps` does, for the values `ids` only.
+    """Fold `commit` into `state` in the same way as `state.fold_in_steps`, but only its edits of the values `ids`.
 
-    If the delta of `commit` is in a blob, the loaded delta may be incomplete: only the items about `ids` are needed. A
-    `replay` that is in a blob need not be loaded.
+    If the delta of `commit` is in a blob, the caller has to load only the items about `ids`. If the `replay` is in a
+    blob, the caller does not have to load it.
     """
     kept = select_delta(commit.delta, ids)
     if commit.has_edits and (commit.delta_blob is not None or len(kept) < len(commit.delta)):
@@ -33,7 +32,7 @@ def fold_selected(
 
 
 def select_delta(delta: Delta, ids: Container[str]) -> Delta:
-    """Return the items of `delta` about the values `ids`."""
+    """Return those items of `delta` that concern the values `ids`."""
     if isinstance(delta, ComputedTable):
         return tuple([delta[at] for at, id_ in enumerate(delta.ids) if id_ in ids])
-    return tuple([item for item in delta if item.id in ids])  # type: ignore[return-value] # all of one type
+    return tuple([item for item in delta if item.id in ids])  # type: ignore[return-value] # all items have one type

@@ -1,4 +1,4 @@
-"""Selects values of a state for readers: by pattern, in pages, with definitions."""
+"""Selects the values of a state that match a pattern, in pages, and optionally with their definitions."""
 
 from dataclasses import dataclass
 from heapq import nsmallest
@@ -38,7 +38,8 @@ def select_ids(
 
 
 def select_values(state: "ChangeSetState", match: str | None = None) -> dict[str, Value]:
-    """Return the values of `state` by id, sorted by id if `match` is given."""
+    """Return the values of `state`, by id, whose ids match the glob `match`. None matches every id; the values are then
+    not sorted, but otherwise they are sorted by id."""
     if match is None:
         return state.values()
     return {item.id: item.value for item in select_items(state, match)}
@@ -47,7 +48,7 @@ def select_values(state: "ChangeSetState", match: str | None = None) -> dict[str
 def select_items(
     state: "ChangeSetState", match: str | None = None, *, after: str = "", limit: int | None = None
 ) -> list[Item]:
-    """Return the ids of `select_ids` with their values and definitions."""
+    """Return the values, with ids and definitions, that `select_ids` selects by the same parameters."""
     items: list[Item] = []
     stale = state.stale()
     for id_ in select_ids(state, match, after=after, limit=limit):

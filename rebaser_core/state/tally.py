@@ -1,5 +1,5 @@
-"""Counts the values of a change set in each `State` (ok, stale, error, unset), lists causes of errors, and finds the
-errors that one state has and another does not."""
+"""Counts the values of a change set in each `State` (ok, stale, error, unset), lists the causes of errors, and finds
+errors that are new in a later state."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -9,13 +9,15 @@ from heapq import nsmallest
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.values import Fault, State
 
-FAILED_INPUT = "failed_input"  # the code of a value that fails because an input does
+FAILED_INPUT = "failed_input"  # the error code of a value that cannot be computed because one of its inputs failed
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """`counts` is the number of values in each state, zeros included. `failing` tells how many values fail by
-    themselves, not because an input fails. `causes` are the ids and faults of the first few of these values, sorted by
+    """The numbers of values in a change set, and some causes of errors.
+
+    `counts` maps each state to the number of values in it, which may be 0. `failing` is the number of values that fail
+    for another reason than a failed input. `causes` are the ids and faults of the first few of these values, sorted by
     id.
     """
 
@@ -29,7 +31,7 @@ class Tally:
 
 
 def tally(state: ChangeSetState, at_most: int = 3) -> Tally:
-    """Count the values of `state` as a reader sees them, with up to `at_most` causes. Decodes no value."""
+    """Count the values of `state`, and list up to `at_most` causes of errors. No value is decoded."""
     stale = state.stale()
     counts: Counter[State] = Counter(dict.fromkeys(State, 0))
     counts.update(state.cells.states())
@@ -42,10 +44,10 @@ def tally(state: ChangeSetState, at_most: int = 3) -> Tally:
 
 
 def new_faults(before: ChangeSetState, after: ChangeSetState) -> dict[str, Fault]:
-    """Return the faults, by id, of the values that are errors in `after`, but not in `before`. Decodes no value.
+    """Return the faults, by id, of the values that are in error in `after` but not in `before`.
 
-    Values that fail by themselves come first, then values that fail because an input does; both groups are sorted by
-    id. Values that are stale in `after` are left out.
+    Values that fail because of a failed input come after all others. Both groups are sorted by id. Values that are
+    stale in `after` are not included. No value is decoded.
     """
     stale, known = after.stale(), {id_ for id_, _ in before.cells.faults()}
     found = [one for one in after.cells.faults() if one[0] not in known and one[0] not in stale]

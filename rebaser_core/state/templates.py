@@ -1,4 +1,4 @@
-"""Templates: definitions without their ids, which many values share."""
+"""Stores the templates of definitions. A template is a definition without ids, so many values can share it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from rebaser_core.values import Json, canonical
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A definition without its ids. `inputs` are the names of the inputs, each with the number of ids in its list, or
-    -1 for a single id."""
+    """A definition without ids. `inputs` contains the name of each input and the number of ids in its list, or -1 if
+    the input is a single id."""
 
     function: str
     inputs: tuple[tuple[str, int], ...]
@@ -22,15 +22,15 @@ class Template:
 
     @property
     def arity(self) -> int:
-        """The number of input ids."""
+        """The number of input ids that a definition with this template has."""
         return sum(abs(count) for _, count in self.inputs)
 
 
 class Templates:
-    """The distinct templates of a change set, by position. A template is never removed.
+    """A list of the distinct templates of a change set. Templates are never removed.
 
-    `arity` (int32) is the arity of each; the array may be longer than the number of templates. `functions` are the
-    functions that the templates name.
+    `arity` (int32) contains the arity of each template; this array may be longer than the list. `functions` contains
+    the names of the functions of all templates.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Templates:
         return iter(self._all)
 
     def place(self, function: str, inputs: tuple[tuple[str, int], ...], params: Mapping[str, Json]) -> int:
-        """Return the position of a template, added if it is new."""
+        """Return the position of the template with these parts. Add the template if it is new."""
         key = (function, inputs, canonical(dict(params)) if params else b"")
         place = self._places.get(key)
         if place is None:
@@ -62,7 +62,8 @@ class Templates:
         return place
 
     def split(self, definition: Derive) -> tuple[int, list[str]]:
-        """Split a definition into the position of its template and its input ids, with keys for patterns."""
+        """Split a definition: return the position of its template, and its input ids. Patterns are listed as their
+        keys."""
         inputs: list[tuple[str, int]] = []
         ids: list[str] = []
         for name, source in definition.inputs.items():
@@ -80,10 +81,12 @@ class Templates:
     def input_places(
         self, template: NDArray[Any], first_input: NDArray[Any]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the positions in `refs` of the inputs of definitions, given their `template` and `first_input`.
+        """Return the positions in `Columns.refs` of the inputs of definitions, given their `template` and
+        `first_input`.
 
-        Returns an array of all positions, one definition after another, and two arrays by definition: where its
-        positions begin in the first array, and how many it has.
+        The first array contains all positions, one definition after another. The second array contains, for each
+        definition, the index in the first array at which its positions begin, and the third array the number of its
+        positions.
         """
         counts = self.arity[template].astype(np.int64)
         starts = np.cumsum(counts) - counts

@@ -1,7 +1,7 @@
-"""The values of a change set in columns, a row for each value.
+"""Stores the values of a change set in columns, with one row for each value.
 
-Invariant: a row belongs to one id for as long as the id exists or a definition names it; after that, the row is free.
-The cost of an operation depends only on the rows that it touches, unless the columns are full and are doubled in size.
+Invariant: a row belongs to an id as long as the id exists or a definition names it as an input; then the row is freed.
+The cost of an operation depends only on the rows that it touches, except when full columns are doubled in size.
 """
 
 from collections.abc import Mapping
@@ -19,24 +19,25 @@ _KINDS: Final[dict[type, int]] = {type(None): NULL, int: INT, float: FLOAT}
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes in columns: `touched`, a mask of rows, and `gone`, the ids of removed values."""
+    """A record of changes in columns. `touched` is 1 for each row that changed, and `gone` contains the ids of removed
+    values."""
 
     touched: NDArray[np.uint8]
     gone: set[str]
 
     @property
     def count(self) -> int:
-        """How many values changed; the number may be slightly too high."""
+        """The number of changed values, or a slightly higher number."""
         return int(np.count_nonzero(self.touched)) + len(self.gone)
 
 
 class ValueColumns:
-    """The values of a change set in rows 0 to `count` - 1, of which `size` have values. `Columns` adds definitions.
+    """The values of a change set, without their definitions, which `Columns` adds.
 
-    By row: `ids`; `state` and `kind` (uint8) and `bits` (int64), as in `rebaser_core.state.kinds`. `other` (texts,
-    lists and maps) and `faults` are dicts by row. `index` maps an id to its row; `free` are the rows that belong to no
-    id. The changes since the last `take_changes` are `touched` (uint8, 1 for each row that changed) and `gone`, the ids
-    of removed values.
+    There are `count` rows, of which `size` have values. Each row has an item in `ids`, `state`, `kind` (both uint8) and
+    `bits` (int64); `rebaser_core.state.kinds` describes the last three. `other` maps rows to texts, lists and maps, and
+    `faults` maps rows to faults. `index` maps an id to its row. `free` lists the rows that belong to no id. Since the
+    last `take_changes`, `touched` (uint8) is 1 for each row that changed, and `gone` contains the removed ids.
     """
 
     TYPES: ClassVar[dict[str, Any]] = {"state": np.uint8, "kind": np.uint8, "bits": np.int64, "touched": np.uint8}
@@ -66,18 +67,18 @@ class ValueColumns:
         self._views()
 
     def _views(self) -> None:
-        """Make memory views, which read and write single elements several times faster than arrays."""
+        """Create memory views of the arrays. They are several times faster than arrays for single elements."""
         self._state, self._kind, self._bits = self.state.data, self.kind.data, self.bits.data
         self._double = self.bits.view(np.float64).data
         self._touched = self.touched.data
 
     def find(self, id_: str) -> int:
-        """Return the row of a value; -1 if it does not exist."""
+        """Return the row of the value `id_`, or -1 if the value does not exist."""
         row = self.index.get(id_, -1)
         return row if row >= 0 and self._state[row] else -1
 
     def value(self, row: int) -> Json:
-        """Return the value of a row. Thanks to memory views, this is three times as fast as `kinds.decode_one`."""
+        """Return the value in `row`. This uses memory views, so it is three times as fast as `kinds.decode_one`."""
         kind = self._kind[row]
         if kind == FLOAT:
             return self._double[row]
@@ -88,11 +89,11 @@ class ValueColumns:
         return None if kind == NULL else kind == TRUE
 
     def rows(self) -> NDArray[np.intp]:
-        """Return all rows that have values."""
+        """Return the numbers of all rows that have values."""
         return np.flatnonzero(self.state[: self.count])
 
     def extend(self, ids: list[str]) -> None:
-        """Add rows for `ids`, which have none. Raises `ValueError` for a duplicate id."""
+        """Add a row for each of `ids`. Raise `ValueError` if an id has a row already or occurs twice."""
         first, last = self.count, self.count + len(ids)
         if last > len(self.state):
             self._allot(max(last, 2 * len(self.state)))
@@ -100,10 +101,10 @@ class ValueColumns:
         self.ids += ids
         self.count = last
         if len(self.index) + len(self.free) != last:
-            raise ValueError("an id is not new, or occurs twice")
+            raise ValueError("one of the ids has a row already or occurs twice")
 
     def _add(self, id_: str) -> int:
-        """Add a row for `id_`, which has none; returns the row."""
+        """Add a row for `id_`, which must not have one, and return the number of the row."""
         if self.free:
             row = self.free.pop()
             self.ids[row] = id_
@@ -117,14 +118,14 @@ class ValueColumns:
         return row
 
     def release(self, row: int) -> None:
-        """Free a row that has no value and that no definition names."""
+        """Free `row`, which must not have a value and must not be an input of any definition."""
         del self.index[self.ids[row]]
         self.ids[row] = ""
         self._touched[row] = 0
         self.free.append(row)
 
     def put(self, row: int, value: Json, fault: Fault | None = None) -> None:
-        """Store a value without a fault, or `fault` with the value None."""
+        """Store `value` in `row`. If `fault` is given, `value` must be None."""
         kind = _KINDS.get(type(value), OTHER)
         if kind == FLOAT:
             self._double[row] = value  # type: ignore[assignment]
@@ -145,7 +146,7 @@ class ValueColumns:
             self.faults.pop(row, None)
 
     def computed(self, row: int, value: Json, fault: Fault | None) -> None:
-        """Store the result of an update for a derived row."""
+        """Store the computed value or the fault of the derived value in `row`."""
         self._state[row] = OK if fault is None else ERROR
         self.put(row, value, fault)
 
@@ -157,7 +158,10 @@ class ValueColumns:
         others: Mapping[int, Json],
         faults: Mapping[int, Fault],
     ) -> None:
-        """Store the results of an update for many derived rows; `others` and `faults` are by position in `rows`."""
+        """Store the computed values and faults of the derived values in `rows`.
+
+        The other parameters are as in `ComputedTable`; `others` and `faults` map positions in `rows`.
+        """
         if self.other:
             for row in rows[self.kind[rows] == OTHER].tolist():
                 del self.other[row]
@@ -172,13 +176,16 @@ class ValueColumns:
             self.state[row], self.faults[row] = ERROR, fault
 
     def take_changes(self) -> Changes:
-        """Return the changes since the last call, and start to collect changes again."""
+        """Return the changes since the last call of this method, and begin a new record of changes."""
         changes = Changes(self.touched, self.gone)
         self.touched, self.gone = np.zeros(len(self.touched), np.uint8), set()
         self._touched = self.touched.data
         return changes
 
     def give_back(self, changes: Changes) -> None:
-        """Record `changes` again, because their checkpoint failed. A row is recorded even if it has another id now."""
+        """Add `changes` to the present record of changes, because the checkpoint with them was not stored.
+
+        A row is marked as changed even if it belongs to another id now.
+        """
         self.touched[: len(changes.touched)] |= changes.touched
         self.gone |= changes.gone

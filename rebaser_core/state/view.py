@@ -1,4 +1,4 @@
-"""Views: a state at one moment. Other threads can read the arrays of a view while commits are folded."""
+"""Defines views of a state. Other threads can read the arrays of a view while further commits are folded."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 class View:
-    """A `ChangeSetState` at the moment when the view was opened.
+    """A `ChangeSetState` as it was when the view was opened.
 
-    `columns` holds all of its values, and does not change until the view is closed. Other threads read it within `run`.
-    A thread that still runs when the view is closed keeps the columns pinned until it ends.
+    `columns` contains all values and does not change until the view is closed. Other threads must read `columns` within
+    `run`. If such a thread still runs when the view is closed, the columns do not change until it ends.
     """
 
     def __init__(
@@ -28,8 +28,8 @@ class View:
         self.columns = cells.columns
         self._cells = cells
         self._open = True
-        self._users: list[None] = []  # threads within `run`; appending and popping are atomic
-        self._pin = [None]  # the thread that pops the element unpins the columns
+        self._users: list[None] = []  # one item for each thread within `run`; `append` and `pop` are atomic
+        self._pin = [None]  # only one thread can pop this item; that thread unpins the columns
 
     def __enter__(self) -> Self:
         return self
@@ -38,7 +38,7 @@ class View:
         self.close()
 
     def close(self) -> None:
-        """Release the columns. The results of the other methods are undefined afterwards."""
+        """Close the view, so that its columns may change. The other methods must not be called afterwards."""
         self._open = False
         self._unpin_if_unused()
 
@@ -50,22 +50,23 @@ class View:
             self._cells.pins -= 1
 
     def run(self, function: Callable[..., T], *args: Any) -> T:
-        """Call `function(*args)` and pin the columns until it returns. Raises `RuntimeError` if the view is closed."""
+        """Return the result of `function(*args)`. The columns do not change until then. Raise `RuntimeError` if the
+        view is closed."""
         self._users.append(None)
         try:
-            # checked only after the append above: `close` clears the flag first, then checks whether `_users` is empty
+            # This check must come after `append`, because `close` clears `_open` before it checks `_users`.
             if not self._open:
-                raise RuntimeError("the view is closed")
+                raise RuntimeError("the view is closed; open a new one")
             return function(*args)
         finally:
             self._users.pop()
             self._unpin_if_unused()
 
     def cell(self, id_: str) -> Cell | None:
-        """Return the cell of `id_`, or None."""
+        """Return the cell of `id_`, or None if `id_` does not exist in this view."""
         return self._cells.base_cell(id_)
 
     def ids(self) -> list[str]:
-        """Return every id that exists in this view."""
+        """Return the ids of all values in this view."""
         ids = self.columns.ids
         return [ids[row] for row in self.columns.rows().tolist()]

@@ -1,6 +1,6 @@
-"""Inputs by pattern: which patterns match an id (`globs`), which ids match a pattern (`id_tree`), and both for
-the rows of columns (`links`, `matches`).
+"""Implements patterns as inputs. It finds the patterns that match an id (`globs`), the ids that match a pattern
+(`id_tree`), and both for the rows of columns (`links` and `matches`).
 
-`rebaser_core.state.columns` and the planner use this package; readers use `globs.matcher`. Of `rebaser_core.state`,
-`links` and `matches` use only the arrays of `value_columns`.
+`rebaser_core.state.columns` and the planner of updates use this package; readers use `globs.matcher`. The modules
+`links` and `matches` need only the arrays of `value_columns`, and nothing else of `rebaser_core.state`.
 """

@@ -1,10 +1,9 @@
-"""Glob patterns: checks whether an id matches one glob, and finds all globs in a set that match an id.
+"""Checks whether an id matches a glob pattern, and finds all globs in a set that match an id.
 
 A segment is the part of an id or a glob between two slashes.
 
-Invariant: the time of a lookup does not depend on the number of globs in the set. It depends on the number of globs
-that match the id or share segments with it. The time for one glob grows at most with the square of the length of the
-id.
+Invariant: the time of a lookup does not depend on the number of globs in the set, but only on the number of globs that
+match the id or have the same segments. The time for one glob grows at most with the square of the length of the id.
 """
 
 import re
@@ -18,11 +17,13 @@ Matcher: TypeAlias = Callable[[str], object]
 
 @lru_cache(1024)
 def matcher(glob: str) -> Matcher:
-    """Return a predicate on ids for `glob`: `*` matches any run of characters except `/`, and `**` (or more asterisks)
-    any run."""
-    # A run ends at the first occurrence of the text that follows it. Later occurrences need not be tried, because the
-    # next run can match all that lies between the first occurrence and a later one. So no position is tried twice, and
-    # a glob with many runs does not take exponential time.
+    """Return a function that tells whether an id matches `glob`. It returns None if the id does not match.
+
+    In `glob`, `*` matches any number of characters except `/`, and two or more asterisks match any characters.
+    """
+    # In the regular expression, the match of a wildcard ends at the first occurrence of the text that follows the
+    # wildcard. Later occurrences do not have to be tried, because the next wildcard can match the text up to them. So
+    # no position is tried twice, and a glob with many wildcards does not take exponential time.
     pieces = [[re.escape(text) for text in piece.split("*")] for piece in re.split(r"\*\*+", glob)]
     *_, last = pieces
     bound = [head + "".join([f"(?>[^/]*?{text})" for text in more]) for head, *more in pieces]
@@ -35,8 +36,8 @@ def matcher(glob: str) -> Matcher:
 
 
 class _Affixes(Generic[T]):
-    """A map whose keys are globs with at least one wildcard, indexed by the literal text at their beginnings and
-    ends."""
+    """A map whose keys are globs with at least one wildcard. It is indexed by the text before the first and after the
+    last wildcard of each glob."""
 
     def __init__(self) -> None:
         self._sizes: dict[tuple[int, int], int] = {}
@@ -84,9 +85,8 @@ class _Affixes(Generic[T]):
 class _Node:
     """A node of a tree in which globs are stored segment by segment.
 
-    `literal` and `starred` lead to the nodes for the next segment, by the text of that segment: `literal` if it has no
-    wildcard, `starred` if it has `*`. `deep` has the globs whose next segment contains `**`; it maps the rest of such a
-    glob to the whole glob.
+    `literal` and `starred` map the text of the next segment to its node: `literal` if the segment has no wildcard,
+    `starred` if it contains `*`. If the next segment contains `**`, `deep` maps the rest of the glob to the whole glob.
     """
 
     __slots__ = ("deep", "glob", "literal", "starred")
@@ -95,7 +95,7 @@ class _Node:
         self.literal: dict[str, _Node] = {}
         self.starred: _Affixes[_Node] = _Affixes()
         self.deep: _Affixes[str] = _Affixes()
-        self.glob: str | None = None  # the glob that ends here
+        self.glob: str | None = None  # the glob that ends at this node, if any
 
     @property
     def empty(self) -> bool:
@@ -103,7 +103,7 @@ class _Node:
 
 
 class GlobSet:
-    """A set of globs."""
+    """A set of globs in which all globs that match an id can be found."""
 
     def __init__(self) -> None:
         self._root = _Node()
@@ -113,7 +113,7 @@ class GlobSet:
         return self._count
 
     def add(self, glob: str) -> None:
-        """Add `glob`, unless it is in the set."""
+        """Add `glob` to the set, if it is not in the set yet."""
         node = self._root
         parts = glob.split("/")
         for depth, part in enumerate(parts):
@@ -135,7 +135,7 @@ class GlobSet:
         node.glob = glob
 
     def remove(self, glob: str) -> None:
-        """Remove `glob`, which is in the set."""
+        """Remove `glob`, which must be in the set."""
         node: _Node | None = self._root
         path: list[tuple[_Node, str]] = []
         parts = glob.split("/")

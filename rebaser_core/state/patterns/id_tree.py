@@ -1,7 +1,8 @@
-"""A tree of ids by segment (the parts between slashes). It finds the ids that match a glob.
+"""Finds the ids that match a glob, with a tree of ids. The levels of the tree are the parts of ids between slashes.
 
-Invariant: the time depends on the number of ids that match, and on the number of ids that the segments before the first
-`**` admit. The tree contains only ids whose first segment fits one of the globs passed to `cover`.
+Invariant: the time of a search depends on the number of ids that match, and, if the glob contains `**`, on the number
+of ids that match its part before the first `**`. The tree contains only ids that may match one of the globs that were
+passed to `cover`, according to the first part of the id.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -9,14 +10,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from rebaser_core import thresholds
 from rebaser_core.state.patterns.globs import matcher
 
-_Folders = dict[str, str | dict[str, None]]  # a single member is kept as text: a map of one key takes 4 times as much
+_Folders = dict[str, str | dict[str, None]]  # a single member is stored as text, which needs a quarter of the memory
 
 
 class IdTree:
-    """A set of ids. A folder is the part of an id up to one of its slashes, or the empty string for the root.
+    """A set of ids in which the ids that match a glob can be found.
 
-    `_leaves` contains, by folder, the ids in it. `_inner` contains, by folder, the folders in it. `_heads` are the top
-    folders whose ids the tree holds; None for all of them.
+    A folder is the part of an id up to and including one of its slashes, or the empty string for the root. `_leaves`
+    maps a folder to its ids, and `_inner` maps a folder to its inner folders. `_heads` are the first folders of the ids
+    that the tree contains; None stands for all folders.
     """
 
     def __init__(self) -> None:
@@ -26,7 +28,8 @@ class IdTree:
         self._scans = 0
 
     def cover(self, globs: Iterable[str], ids: Callable[[], Iterable[str]]) -> None:
-        """Hold, from now on, all ids that `globs` may match. `ids` returns all ids that exist."""
+        """Make sure that the tree contains all ids that `globs` may match, from now on. `ids` returns all existing
+        ids."""
         if self._heads is None:
             return
         heads = {head for glob in globs if (head := _head(glob)) not in self._heads}
@@ -44,7 +47,7 @@ class IdTree:
         return self._heads is None or id_[: id_.find("/") + 1] in self._heads
 
     def add(self, id_: str) -> None:
-        """Add `id_` if a covered glob may match it, unless the tree holds it."""
+        """Add the new id `id_`, if one of the globs passed to `cover` may match it."""
         if self._holds(id_):
             self._take_in((id_,))
 
@@ -63,7 +66,7 @@ class IdTree:
                 folder = parent
 
     def remove(self, id_: str) -> None:
-        """Remove `id_`, which was passed to `add` or existed at `cover`."""
+        """Remove the existing id `id_`."""
         if not self._holds(id_):
             return
         folder = id_[: id_.rfind("/") + 1]
@@ -74,7 +77,7 @@ class IdTree:
             folder = parent
 
     def matching(self, glob: str) -> list[str]:
-        """Return the ids that match `glob`, sorted; `glob` must be covered."""
+        """Return the ids that match `glob`, sorted. `glob` must have been passed to `cover`."""
         start = glob.partition("*")[0].rfind("/") + 1
         folders: Iterable[str] = (glob[:start],)
         *parts, last = glob[start:].split("/")
@@ -89,7 +92,7 @@ class IdTree:
         return sorted([id_ for folder in folders for id_ in self._below(folder) if match(id_)])
 
     def _steps(self, folders: Iterable[str], part: str) -> Iterator[str]:
-        """Yield the folders in `folders` whose last segment matches `part`."""
+        """Yield the folders directly inside `folders` whose names match `part`."""
         for folder in folders:
             if part == "*":
                 yield from _all(self._inner, folder)
@@ -100,7 +103,7 @@ class IdTree:
                 yield inner
 
     def _ids(self, folders: Iterable[str], last: str) -> Iterator[str]:
-        """Yield the ids in `folders` whose last segment matches `last`."""
+        """Yield the ids directly inside `folders` whose last part matches `last`."""
         for folder in folders:
             ids = _all(self._leaves, folder)
             if last == "*":
@@ -125,7 +128,7 @@ def _all(folders: _Folders, folder: str) -> Collection[str]:
 
 
 def _put(folders: _Folders, folder: str, member: str) -> bool:
-    """Add `member` to a folder. Returns whether it is the first."""
+    """Add `member` to `folder`. Return whether it is the first member."""
     members = folders.get(folder)
     if members is None:
         folders[folder] = member
@@ -138,7 +141,7 @@ def _put(folders: _Folders, folder: str, member: str) -> bool:
 
 
 def _take(folders: _Folders, folder: str, member: str) -> bool:
-    """Remove `member`, which is in the folder. Returns whether it was the last."""
+    """Remove `member`, which must be in `folder`. Return whether it was the last member."""
     members = folders[folder]
     if type(members) is dict:
         del members[member]
@@ -153,7 +156,7 @@ def _parent(folder: str) -> str:
 
 
 def _head(glob: str) -> str | None:
-    """Return the first segment, as a folder, that all ids that match `glob` have in common; None if it may differ."""
+    """Return the first folder of all ids that match `glob`, or None if these ids may have different first folders."""
     literal, run, _ = glob.partition("*")
     end = literal.find("/") + 1
     return literal[:end] if end or not run or not ("/" in glob or "**" in glob) else None

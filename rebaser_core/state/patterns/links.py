@@ -1,7 +1,7 @@
-"""Links from rows to the patterns that match their ids, in arrays, so that compiled loops can follow them.
+"""Stores links from rows to the patterns that match their ids. The links are in arrays, for compiled code.
 
-Invariant: the row of a value leads to exactly those linked patterns that match its id; a row without a value leads to
-no pattern. A removed pattern stays in the links until `clear`, with -1 as its row.
+Invariant: the links of a value's row lead to exactly those patterns that match its id. A row without a value leads to
+no pattern. Links to a removed pattern stay until `clear`; the row of this pattern is then -1.
 """
 
 from collections.abc import Iterable
@@ -16,13 +16,14 @@ from rebaser_core import thresholds
 class PatternLinks:
     """The patterns that match the value in each row, as a linked list for each row.
 
-    Patterns are numbered in the order of `add`; no number is used twice before `clear`. `first_link[row]` is 0 if no
-    pattern matches the value in that row, `-n - 1` for the row of pattern n itself, and otherwise the number of a link.
-    Link k leads to pattern `link_pattern[k]` and continues at `next_link[k]` until that is 0. Rows that match the same
-    patterns share their links. Arrays by pattern: `pattern_row`, the row of its key (-1 if the pattern was removed),
-    and `match_count`, how many values it matches.
+    Patterns are numbered in the order of `add`, and no number is used twice before `clear`. `first_link[row]` is the
+    number of the first link of a row. It is 0 if no pattern matches the value in the row, and `-n - 1` for the row of
+    pattern n itself. Link k leads to pattern `link_pattern[k]`. The next link is `next_link[k]`, or there is none if
+    this is 0. Rows that match the same patterns share their links. `pattern_row[n]` is the row of pattern n, or -1 if
+    the pattern was removed, and `match_count[n]` is the number of values that it matches.
 
-    `linked` counts pairs of a value and a pattern that matches it; `dead` counts such pairs of removed patterns.
+    `linked` is the number of pairs of a value and a pattern that matches it, and `dead` the number of such pairs of
+    removed patterns.
     """
 
     first_link: NDArray[np.int32]
@@ -36,7 +37,7 @@ class PatternLinks:
 
     @classmethod
     def empty(cls) -> "PatternLinks":
-        """Return links without any pattern: `first_link` is empty."""
+        """Return links that have no patterns, and whose `first_link` is empty."""
         links = cls()
         links.first_link = links.first_link[:0]
         return links
@@ -49,27 +50,27 @@ class PatternLinks:
             np.zeros(16, np.int64),
         )
         self.link_pattern, self.next_link = np.zeros(16, np.int32), np.zeros(16, np.int32)
-        self._patterns, self._links = 0, 1  # 0 stands for no link
-        self._number: dict[int, int] = {}  # number of each pattern, by its row
-        self._known: dict[tuple[int, int], int] = {}  # each link, by its next link and its pattern
+        self._patterns, self._links = 0, 1  # the next numbers; link 0 means that there is no link
+        self._number: dict[int, int] = {}  # maps the row of a pattern to its number
+        self._known: dict[tuple[int, int], int] = {}  # maps a next link and a pattern to the link that has both
         self.linked = self.dead = 0
 
     @property
     def rows(self) -> list[int]:
-        """The rows of all patterns that definitions name."""
+        """The rows of all patterns that have not been removed."""
         return list(self._number)
 
     @property
     def needs_rebuild(self) -> bool:
-        """Whether enough links are unused to pay for rebuilding all of them."""
+        """Whether so many links are unused that all links should be built again."""
         return max(self.dead, self._links) > 2 * self.linked + thresholds.now.pattern_links_max_excess
 
     def reserve(self, rows: int) -> None:
-        """Make room for rows 0 to `rows` - 1."""
+        """Enlarge the arrays, if necessary, for `rows` rows."""
         self.first_link = _grown(self.first_link, rows)
 
     def add(self, row: int) -> bool:
-        """Add the pattern in `row`, without links to it. Returns False if it was there already."""
+        """Add the pattern in `row`, without links to it. Return false if it has been added before."""
         if row in self._number:
             return False
         number = self._number[row] = self._patterns
@@ -92,7 +93,7 @@ class PatternLinks:
         self.dead += count
 
     def link(self, row: int, members: NDArray[np.int32]) -> None:
-        """Link the values in `members` to the pattern in `row`, which has no links yet."""
+        """Link the values in the rows `members` to the pattern in `row`, which must not have links yet."""
         if not len(members):
             return
         number = self._number[row]
@@ -121,7 +122,7 @@ class PatternLinks:
         return link
 
     def value_added(self, row: int, patterns: Iterable[int]) -> None:
-        """Link the new value in `row` to the patterns in the rows `patterns`, which match it."""
+        """Link the new value in `row` to the patterns that match it, which are in the rows `patterns`."""
         link = 0
         for number in sorted([self._number[pattern_row] for pattern_row in patterns]):
             link = self._link(link, number)
@@ -132,7 +133,7 @@ class PatternLinks:
             self.first_link[row] = link
 
     def value_removed(self, row: int) -> None:
-        """Unlink the removed value in `row`."""
+        """Remove the links of `row`, whose value has been removed."""
         if row >= len(self.first_link):
             return
         link = int(self.first_link[row])

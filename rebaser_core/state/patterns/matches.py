@@ -1,12 +1,13 @@
-"""The patterns that definitions of a change set name: which patterns match a value, and which values a pattern matches.
+"""Finds the patterns that match a value, and the values that a pattern matches, for the patterns that are inputs of
+definitions.
 
-A pattern has a row in `Columns` under the key `updates.PATTERN_PREFIX` plus its glob; that row never has a value. The
-dependents of that row are the definitions that name the pattern. The inputs of a definition list the pattern's row, not
-the values that it matches; the planner looks those up here.
+A pattern has a row in `Columns` under its key, which is `updates.PATTERN_PREFIX` followed by its glob. This row never
+has a value. Its dependents are the definitions with the pattern as an input. The inputs of such a definition contain
+only the row of the pattern. The planner of updates uses this module to find the values that the pattern matches.
 
-Invariant: the cost of writing a value depends on the number of patterns that match it, not on the number of values that
-these patterns match. The first lookup of a pattern caches the rows that it matches. Values that are added or removed
-afterwards are recorded, and merged at the next lookup.
+Invariant: the cost of writing a value depends on the number of patterns that match it, but not on the number of values
+that these patterns match. The first lookup of a pattern caches the rows that it matches. Values that are added or
+removed later are recorded, and merged into the cached rows by the next lookup.
 """
 
 from bisect import bisect_left
@@ -26,10 +27,10 @@ from rebaser_core.updates import PATTERN_PREFIX
 
 
 class PatternMatches:
-    """The patterns of one `Columns`; false when no definition names a pattern.
+    """The patterns among the inputs in one `Columns`. It is false if there are none.
 
-    While `generation` stays the same, each pattern matches the same values as before. It counts the values that were
-    added or removed: all of them before the first lookup, and those that a pattern matches afterwards.
+    `generation` is increased when a value is added or removed; after the first lookup, only if a pattern matches the
+    value. So as long as it stays the same, every pattern matches the same values.
     """
 
     def __init__(self, columns: ValueColumns) -> None:
@@ -37,7 +38,7 @@ class PatternMatches:
         self._patterns = GlobSet()
         self._ids: IdTree | None = None  # None until the first lookup
         self._links = PatternLinks()
-        self._new: dict[str, None] = {}  # keys that are not linked yet; before the first lookup, all keys
+        self._new: dict[str, None] = {}  # the keys of patterns whose values have no links to them yet
         self._cache: dict[str, _Matched] = {}
         self._cached_rows = 0
         self.generation = 0
@@ -46,13 +47,13 @@ class PatternMatches:
         return len(self._patterns)
 
     def add(self, key: str) -> None:
-        """Add the pattern `key`, because a definition now refers to it."""
+        """Add the pattern with the key `key`, because a definition has it as an input."""
         if self._links.add(self._columns.index[key]):
             self._patterns.add(key[1:])
             self._new[key] = None
 
     def remove(self, key: str) -> None:
-        """Remove the pattern `key`, because no definition refers to it any more; it still has its row."""
+        """Remove the pattern with the key `key`, which still has its row, because no definition uses it any more."""
         self._patterns.remove(key[1:])
         self._links.remove(self._columns.index[key])
         self._new.pop(key, None)
@@ -63,7 +64,7 @@ class PatternMatches:
         return [PATTERN_PREFIX + glob for glob in self._patterns.matching(id_)]
 
     def value_added(self, id_: str) -> None:
-        """Record the new value `id_`."""
+        """Record that the value `id_` was added."""
         if self._ids is None:
             self.generation += 1
             return
@@ -75,7 +76,7 @@ class PatternMatches:
             matched.added[id_] = None
 
     def value_removed(self, id_: str) -> None:
-        """Record that the value `id_` was removed; it still has its row."""
+        """Record that the value `id_`, which still has its row, was removed."""
         if self._ids is None:
             self.generation += 1
             return
@@ -87,8 +88,8 @@ class PatternMatches:
             matched.removed.add(row)
 
     def _cached(self, keys: list[str]) -> list["_Matched"]:
-        """Return the cached matches of `keys`, which are about to change. Drop entries with too many recorded
-        changes."""
+        """Return the cached matches of the patterns `keys`, to which the caller adds a change. Drop a cached match that
+        has too many recorded changes."""
         self.generation += bool(keys)
         cached = []
         for key in keys:
@@ -112,8 +113,8 @@ class PatternMatches:
     def links(self) -> PatternLinks:
         """Return the links from rows to all patterns.
 
-        The cost depends on the number of patterns and values added since the last call. The first call goes over all
-        ids.
+        The cost depends on the number of patterns and values that were added since the last call. The first call
+        examines all ids.
         """
         links, columns = self._links, self._columns
         links.reserve(columns.count)
@@ -132,7 +133,7 @@ class PatternMatches:
         return links
 
     def rows(self, key: str) -> NDArray[np.int32]:
-        """Return the rows of all values that a pattern matches, in the order of their ids."""
+        """Return the rows of all values that the pattern with the key `key` matches, in the order of their ids."""
         matched = self._cache.get(key)
         if matched is not None and not matched.added and not matched.removed:
             return matched.rows
@@ -150,7 +151,7 @@ class PatternMatches:
         return np.fromiter(map(index.__getitem__, ids), np.int32, len(ids))
 
     def _covering(self, keys: Iterable[str]) -> IdTree:
-        """Return the id tree, with all ids that the patterns `keys` may match."""
+        """Return the tree of ids, after adding all ids that the patterns `keys` may match."""
         if self._ids is None:
             self._ids = IdTree()
         columns = self._columns
@@ -160,8 +161,10 @@ class PatternMatches:
 
 @dataclass(slots=True)
 class _Matched:
-    """The rows that a pattern matched at a lookup, and the changes after that lookup: added ids, and the rows of
-    removed ids (which may exist again)."""
+    """The cached result of a lookup: the rows that a pattern matched, and the changes since then.
+
+    `added` contains the ids of added values, and `removed` the rows of removed values. The same id may be in both.
+    """
 
     rows: NDArray[np.int32]
     added: dict[str, None] = field(default_factory=dict)
@@ -169,11 +172,12 @@ class _Matched:
 
 
 def _with_changes(columns: ValueColumns, matched: _Matched) -> NDArray[np.int32]:
-    """Return the rows that a pattern matches, given the rows of an earlier lookup and the changes since that lookup."""
+    """Return the rows that a pattern matches now, according to the result of an earlier lookup and the changes since
+    then."""
     ids = columns.ids
     rows = matched.rows
     if matched.removed:
-        rows = rows[np.isin(rows, list(matched.removed), invert=True)]  # the remaining rows still have their ids
+        rows = rows[np.isin(rows, list(matched.removed), invert=True)]  # the other rows still have the same ids
     added = sorted(matched.added)
     positions = [bisect_left(rows, id_, key=ids.__getitem__) for id_ in added]
     return np.insert(rows, positions, [columns.index[id_] for id_ in added])
