@@ -1,4 +1,4 @@
-"""How queued requests are decided: from the folded state and the requests to the decisions and the delta of one commit.
+"""Decides queued requests: computes, from requests and the folded state, the decisions and the delta of one commit.
 
-A `QueuedRequest` contains a request and everything that the owner read to decide it, so `decide` needs no I/O.
+A `QueuedRequest` contains a request and all data that is needed to decide it, so `decide` does no I/O.
 """

@@ -1,7 +1,7 @@
-"""Applies branches: the offer of a branch to its target, and the checks that the target may take it.
+"""Checks whether a branch can be applied to its target.
 
-Invariant: an apply takes the edits of the branch as of one position. It never overwrites an edit of the target that the
-branch does not contain: if both changed a definition, that is a conflict, and nothing is applied.
+Invariant: an apply takes the edits of the branch at one position. It never overwrites an edit of the target that the
+branch does not contain: if both changed a definition, they are in conflict, and nothing is applied.
 """
 
 from rebaser_core.branches.branch import Apply
@@ -14,7 +14,11 @@ from rebaser_core.state.change_set import ChangeSetState
 
 @record
 class Offer:
-    """The changes of the branch `source`, as a patch from its target at `base`."""
+    """The changes of a branch that a request asks its target to apply.
+
+    `source` is the branch with its position, `base` the log sequence of the target that is the base of the branch, and
+    `patch` contains the changes since the base.
+    """
 
     source: Source
     base: int
@@ -22,16 +26,18 @@ class Offer:
 
 
 def check_source(target: str, source: Source, now: BranchSummary | None, then: BranchSummary | None) -> None:
-    """Check that the branch can be applied to `target`. `now` is the newest state of the branch. `then` is the state of
-    the branch as of `source`.
+    """Check that the branch `source` can be applied to `target`.
 
-    Raises `UnprocessableError` with code `closed`, `deleted`, `not_its_target` or `unresolved`.
+    `now` is the newest summary of the branch, and `then` its summary at the position of `source`. Raise
+    `UnprocessableError` with code `closed`, `deleted`, `not_its_target` or `unresolved`.
     """
     name = source.change_set
     if now is not None and now.status is BranchStatus.DELETED:
         raise UnprocessableError(f"{name} is deleted: it cannot be applied unless it is brought back", code="deleted")
     if then is not None and then.status is BranchStatus.DELETED:
-        raise UnprocessableError(f"{name} was deleted at position {source.sequence}", code="deleted")
+        raise UnprocessableError(
+            f"{name} was deleted at position {source.sequence}: choose another position", code="deleted"
+        )
     if now is not None and now.status is not BranchStatus.OPEN:
         raise UnprocessableError(
             f"{name} is closed ({now.status}): it cannot be applied unless it is reopened", code="closed"
@@ -48,27 +54,27 @@ def check_source(target: str, source: Source, now: BranchSummary | None, then: B
 
 
 def check_target(state: ChangeSetState, apply: Apply, offer: Offer) -> UnprocessableError | None:
-    """Return why the target, whose state is `state`, must not take `offer`; None if it may.
+    """Return the reason why the target must not apply `offer`, or None. `state` is the state of the target.
 
-    The code is `moved` if the branch was created from an earlier change set with the name of the target, or if the
-    apply is strict and the target was edited after the base. It is `behind` if the target has already applied the
-    branch after the base.
+    The code is `moved` if the branch was created from an earlier change set with the name of the target, or if `apply`
+    is strict and the target was edited after the base. It is `behind` if the target applied the branch after the base.
     """
     name, base = offer.source.change_set, offer.base
     birth = 0 if state.branch is None else state.branch.birth
     if birth > base:
         return UnprocessableError(
             f"this target was created after the base {base} of {name}, which branches from an earlier change set of the"
-            " same name",
+            " same name: create a new branch",
             code="moved",
         )
     taken = state.taken.get(name, 0)
     if taken > base:
         return UnprocessableError(
-            f"{name} was applied here in commit {taken}, after its base {base}: rebase it first", code="behind"
+            f"{name} was already applied in commit {taken}, after its base {base}: rebase it first", code="behind"
         )
     if apply.strict and state.edited > base:
         return UnprocessableError(
-            f"this change set was edited by commit {state.edited}, after the base {base} of {name}", code="moved"
+            f"this change set was edited by commit {state.edited}, after the base {base} of {name}: rebase it first",
+            code="moved",
         )
     return None

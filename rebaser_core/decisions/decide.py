@@ -1,14 +1,14 @@
-"""Decides queued requests. It is a pure function, which computes the decisions and the delta of one commit from the
+"""Decides queued requests with a pure function, which computes the decisions and the delta of one commit from the
 folded state and the requests.
 
-Invariant: a request is decided once. A request whose id has a recorded outcome gets that outcome as its reply. If a
-request has no recorded outcome, but its sequence is at or below `applied`, an earlier owner skipped it. Such a request
-goes to the dead letters, because applying it now would be out of order.
+Invariant: a request is decided once. If its id has a recorded outcome, this outcome is the reply. If a request has no
+recorded outcome, but its sequence is at or below `applied`, an earlier owner skipped it. Then it goes to the dead
+letters, because applying it now would change the order.
 
-A request is decided again only if its recorded outcome is `dead`, and it was redriven from the dead letters after that
-outcome. In that case, its `redrive` is higher than the recorded `redrive`. If a client merely sends the same id again,
-the reply is `dead` again. Every publisher of requests can set the header that contains `redrive`. The only effect of a
-forged header is that a dead request is decided again.
+There is one exception: a request with the outcome `dead` is decided again if it was sent again from the dead letters
+after that outcome. Its `redrive` is then higher than the recorded `redrive`. If a client only sends the same id again,
+the reply is `dead` again. Every sender can set the header that contains `redrive`, but the only effect is that a dead
+request is decided again.
 """
 
 from collections.abc import Sequence
@@ -38,23 +38,22 @@ from rebaser_core.response import Conflict, Sides
 from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
 from rebaser_core.updates import Derive, Recompute, Remove, Update
 
-MAX_MESSAGE = 1000  # characters of a recorded error message
-MAX_CONFLICTS = 100  # conflicts that a reply names; more might not fit in a message
-MAX_SIDES_BYTES = 64 * 1024  # bytes of the definitions in these conflicts
+MAX_MESSAGE = 1000  # maximum characters of a recorded error message
+MAX_CONFLICTS = 100  # maximum conflicts in a reply; more might not fit in the message
+MAX_SIDES_BYTES = 64 * 1024  # maximum bytes of all definitions in these conflicts
 
 
 @record
 class DecidedBatch:
-    """The content of the next commit: `decisions`, `delta` and `recompute`. Without decisions no commit is written.
+    """The content of the next commit, and the replies to the requests. If there are no decisions, no commit is written.
 
-    `delta_blob` is the blob that already holds the delta, if the delta is that of a single request. `authors`,
-    `reverts`, `source`, `settled` and `marking` are the fields of the commit. `fork` is the parent from which the
-    commit creates the change set, if it does. `restored`, `replayed`: the state that the commit restores, and the
-    changes of the target that it replays.
+    `decisions`, `delta`, `applied`, `recompute`, `authors`, `reverts`, `source`, `settled` and `marking` are fields of
+    the commit. `delta_blob` is a blob that contains the delta already; it is set only if the batch has a single
+    request. `fork` describes the parent if the commit creates a change set. `restored` is the state if the commit
+    brings the change set back. `replayed` contains the changes of the target if the commit replays the target.
 
-    `answers` has one entry for each request, in order: its decision, and the log sequence of the commit that contains
-    the decision (None: the commit that is to be written now). `skipped` tells how many requests an earlier owner
-    skipped.
+    `answers` contains, for each request in order, its decision and the log sequence of the commit with this decision;
+    None stands for the commit that is to be written. `skipped` is the number of requests that an earlier owner skipped.
     """
 
     decisions: tuple[Decision, ...]
@@ -78,11 +77,12 @@ _NONE = QueuedRequest(0, RequestId(""))
 
 
 def decided_through(state: ChangeSetState, stream: str, last_sequence: int) -> int:
-    """Return the highest decided request sequence; 0 in a new epoch.
+    """Return the highest decided sequence in the stream of requests, or 0 if a new epoch has begun.
 
-    A new epoch begins when the creation time of the stream changes. It also begins when the last sequence of the stream
-    is below the highest decided one, which shows that the stream was restored from an older backup. Sequences of
-    different epochs cannot be compared.
+    `stream` is the creation time of the stream, and `last_sequence` the sequence of its newest message. A new epoch
+    begins if the stream has another creation time than recorded in `state`. It also begins if `last_sequence` is below
+    the highest decided sequence, because then the stream was restored from an older backup. Sequences of different
+    epochs cannot be compared.
     """
     if state.applied is None or state.applied.stream != stream or last_sequence < state.applied.sequence:
         return 0
@@ -90,7 +90,8 @@ def decided_through(state: ChangeSetState, stream: str, last_sequence: int) -> i
 
 
 def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedRequest]) -> DecidedBatch:
-    """Decide `requests`, in order. `applied` is the current stream, and the highest sequence decided in it so far."""
+    """Decide `requests` in order, and return the content of their commit. `applied` is the present stream of requests
+    with its highest decided sequence."""
     decisions: list[Decision] = []
     authors: list[Authorship] = []
     delta: list[Update] = []
@@ -117,7 +118,7 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
                 Outcome.DEAD,
                 0,
                 "skipped",
-                "an earlier owner skipped this request; send it again",
+                "an earlier server skipped this request, so it was not applied: send it again",
                 request.redrive,
                 digest=request.digest,
             )
@@ -131,7 +132,7 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
             highest = max(highest, request.sequence)
         decisions.append(decision)
         if request.author or request.message:
-            authors += [Authorship()] * (len(decisions) - 1 - len(authors))  # for the requests before it
+            authors += [Authorship()] * (len(decisions) - 1 - len(authors))  # for the earlier decisions
             authors.append(Authorship(request.author, request.message))
         decided_here[request.request_id] = decision
         answers.append((decision, None))
@@ -159,8 +160,8 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
 
 
 def _in_conflict(state: ChangeSetState, request: QueuedRequest) -> list[str]:
-    """Return the ids of `request` that are in conflict. The request has `expect_at`, so its author has seen these
-    conflicts."""
+    """Return the ids of `request` that are in conflict. Its edits resolve these conflicts, because the author has seen
+    them, as `expect_at` shows."""
     conflicts = {} if state.branch is None else state.branch.conflicts
     return [id_ for id_ in request.touched if id_ in conflicts] if conflicts else []
 
@@ -168,7 +169,7 @@ def _in_conflict(state: ChangeSetState, request: QueuedRequest) -> list[str]:
 def recorded_outcome(
     state: ChangeSetState, applied: Applied, request_id: RequestId, sequence: int, redrive: int
 ) -> RecordedOutcome | None:
-    """Return the recorded outcome that is the reply to a request; None if the request is to be decided."""
+    """Return the recorded outcome of a request, which is its reply; None if the request has to be decided."""
     recorded = state.recorded(request_id)
     if recorded is None or _decided_anew(recorded.decision, sequence, redrive, applied):
         return None
@@ -176,16 +177,15 @@ def recorded_outcome(
 
 
 def _repeated(decision: Decision, request: QueuedRequest) -> Decision:
-    """Return the reply to a request whose id was decided before: the same decision if the content is the same, else
-    `dead`.
+    """Return the reply to a request whose id was decided before.
 
-    No commit records this `dead` reply: it changes nothing, and the id keeps its recorded outcome. So each of the two
-    requests gets its own reply whenever it is sent again. If the refused request is redriven, the reply is `dead` again
-    for as long as the log remembers the id.
+    If the content is the same, the reply is the earlier decision. Otherwise it is `dead`. No commit records this `dead`
+    reply, so the id keeps its recorded outcome. Whenever one of the two requests is sent again, it gets the same reply
+    as before, as long as the outcome is recorded.
     """
     if not (decision.digest and request.digest) or decision.digest == request.digest:
         return decision
-    message = "another request with this id was decided before; nothing of this one was applied: use a new id"
+    message = "a different request with this id was decided before, so this request was not applied: use a new id"
     return Decision(
         request.sequence, request.request_id, Outcome.DEAD, 0, REQUEST_ID_REUSED, message, redrive=request.redrive
     )
@@ -202,7 +202,8 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
     if request.error is not None:
         outcome, code, message = Outcome.DEAD, request.error.code, request.error.message
     elif request.redrive and request.dead_at_ms < pending.born_ms:
-        outcome, code, message = Outcome.DEAD, "deleted", "the request died before this change set was created"
+        outcome, code = Outcome.DEAD, "deleted"
+        message = "the request is from before this change set was created again: send it under a new id"
     elif (request.action is not None or pending.guarded) and (refusal := pending.refusal(request)) is not None:
         outcome, code, message = Outcome.ERROR, refusal.code, refusal.message
     elif request.refusal is not None:
@@ -211,7 +212,7 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
         outcome, code = Outcome.ERROR, "moved"
         message = (
             f"after log sequence {request.expect_at}, these values were or may have been edited, or came into conflict:"
-            f" {first_of(moved)}"
+            f" {first_of(moved)}; read them again before you edit them"
         )
     elif request.replayed is not None:
         updates = request.replayed.delta
@@ -233,6 +234,7 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
         function = request.recompute.function
         outcome, code = Outcome.ERROR, "nothing_to_recompute"
         message = "no value of this change set is derived" + ("" if function is None else f" by {function!r}")
+        message += ", so there is nothing to recompute"
     if outcome is Outcome.SUCCESS:
         delta.extend(updates)
     return Decision(
@@ -251,25 +253,22 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
 
 
 def _taken(request: QueuedRequest) -> tuple[int, int]:
-    """Return the position of the branch that an apply takes, or of the target that a rebase takes, and the number of
-    conflicts afterwards."""
+    """Return `Decision.position` and `Decision.unresolved` for a successful request."""
     if request.replayed is not None:
         return request.replayed.source.sequence, request.replayed.unresolved
     return 0 if request.offer is None else request.offer.source.sequence, 0
 
 
 def defined_after(state: ChangeSetState, ids: Sequence[str], at: int) -> frozenset[str]:
-    """Return those of `ids` that were, or may have been, defined or removed in `state` after log sequence `at`.
-
-    This includes ids about which a conflict was recorded after `at`.
-    """
+    """Return those of `ids` that were, or may have been, defined or removed in `state` after log sequence `at`. Ids
+    whose conflicts were recorded after `at` are included."""
     defined_by, conflicts = state.defined_by, {} if state.branch is None else state.branch.conflicts
     return frozenset([id_ for id_ in ids if defined_by(id_) > at or (id_ in conflicts and conflicts[id_].told > at)])
 
 
 def _shown(merged: Merged, about: str) -> tuple[Conflict, ...]:
-    """Return the conflicts that a reply names. If the sides of a conflict do not fit into the reply, they are left
-    out."""
+    """Return the conflicts for a reply. `about` is the message of each conflict. The sides of a conflict are left out
+    if they are too large for the reply."""
     shown: list[Conflict] = []
     room = MAX_SIDES_BYTES
     for one in merged.conflicts[:MAX_CONFLICTS]:
@@ -282,11 +281,10 @@ def _shown(merged: Merged, about: str) -> tuple[Conflict, ...]:
 
 
 class _PendingState:
-    """The state together with the delta of this commit so far: which ids exist, and which functions are used.
+    """The state after the requests of this batch that have been decided so far. It is used to check further requests.
 
-    Edits made for this change set are checked leniently: removing a value twice has the same effect as removing it
-    once. Edits taken from another change set rely on the values that existed there, so a missing value means that the
-    two change sets have diverged.
+    An edit may remove a value that does not exist, which has no effect. If the edits were taken from another change
+    set, this is a conflict, because a missing value shows that the two change sets have diverged.
     """
 
     def __init__(self, state: ChangeSetState, delta: list[Update]) -> None:
@@ -297,21 +295,24 @@ class _PendingState:
         self.born_ms = state.born_ms
         self._status = BranchStatus.OPEN if state.branch is None else state.branch.status
         self._closed = self._status is not BranchStatus.OPEN
-        self.guarded = self._closed or state.protected  # whether edits are refused
+        self.guarded = self._closed or state.protected  # whether the change set refuses edits
         self._seen = 0
         self._present: dict[str, bool] = {}
 
     def refusal(self, request: QueuedRequest) -> UnprocessableError | None:
-        """Return the reason why the change set refuses `request`, as far as it does not depend on values; None if there
-        is none."""
+        """Return the reason why the change set refuses `request`, or None. Only reasons that do not depend on values
+        are considered."""
         state, action = self._state, request.action
         if self._status is BranchStatus.DELETED:
             return refuse_deleted(request)
         if isinstance(action, Marking):
             if request.expect_at is not None and state.last > request.expect_at:
-                return UnprocessableError(f"commit {state.last} is after {request.expect_at}", code="moved")
+                return UnprocessableError(
+                    f"the change set has a newer commit, {state.last}, than the expected {request.expect_at}",
+                    code="moved",
+                )
             if not state.edited:
-                return UnprocessableError("there is no such change set", code="no_such_change_set")
+                return UnprocessableError("this change set does not exist: create it first", code="no_such_change_set")
             if state.protected and action.deletes:
                 return UnprocessableError(
                     "this change set is protected: end its protection before deleting it", code="protected"
@@ -330,17 +331,14 @@ class _PendingState:
         return None
 
     def derives(self, asked: Recompute, updates: Sequence[Update]) -> bool:
-        """Return whether there is a value to recompute once `updates` are applied."""
+        """Return whether `asked` concerns any derived value once `updates` are applied."""
         function = asked.function
         derives = (update for some in (self._delta, updates) for update in some if type(update) is Derive)
         return self._cells.uses(function) or any(function in (None, derive.function) for derive in derives)
 
     def defined_after(self, at: int, request: QueuedRequest) -> list[str]:
         """Return the ids of `request` that were, or may have been, defined or removed after log sequence `at` or by
-        this commit.
-
-        If the change set did not exist at that sequence, these are all ids of the request.
-        """
+        this batch. If the change set did not exist at `at`, return all ids of the request."""
         self._catch_up()
         ids, moved = request.touched, request.moved
         if at < self._birth:
@@ -355,9 +353,9 @@ class _PendingState:
         self._seen = len(self._delta)
 
     def missing(self, updates: Sequence[Update]) -> list[str]:
-        """Return the ids that `updates` would remove although they do not exist."""
+        """Return the ids that `updates` remove although they do not exist."""
         self._catch_up()
-        own: dict[str, bool] = {}  # by id: whether it exists after the updates so far
+        own: dict[str, bool] = {}  # maps ids to whether they exist after the updates so far
         missing = []
         for update in updates:
             id_ = update.id

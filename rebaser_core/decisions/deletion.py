@@ -1,6 +1,6 @@
-"""The requests that a deleted change set refuses, and the facts that a new change set of the same name remembers.
+"""Determines which requests a deleted change set refuses, and which outcomes a change set of the same name takes over.
 
-Invariant: a deleted change set accepts a request to create it anew and one to bring it back, and nothing else.
+Invariant: a deleted change set accepts only a request to create it again or to bring it back.
 """
 
 from itertools import dropwhile
@@ -13,18 +13,18 @@ from rebaser_core.state.change_set import REDRIVE_MEMORY_MS, ChangeSetState, Rec
 
 
 def refuse_deleted(request: QueuedRequest) -> UnprocessableError | None:
-    """Return the reason why a deleted change set refuses `request`; None if it accepts the request."""
+    """Return the reason why a deleted change set refuses `request`, or None if it accepts the request."""
     if isinstance(request.action, Create) or request.restored is not None:
         return None
     if isinstance(request.action, Marking) and request.refusal is not None:
-        return None  # `request.refusal` says why the change set cannot be brought back
+        return None  # the caller reports `request.refusal`, the reason why the change set cannot be brought back
     return UnprocessableError(
-        "this change set is deleted: create it anew, or reopen it to bring it back", code="deleted"
+        "this change set is deleted: create it again, or reopen it to bring it back", code="deleted"
     )
 
 
 def remembered_outcomes(state: ChangeSetState, before_ms: int) -> list[RecordedOutcome]:
-    """Return the outcomes of `state` that remain after a commit whose `forget_before_ms` is `before_ms`."""
+    """Return the outcomes in `state` that are still recorded after a commit whose `forget_before_ms` is `before_ms`."""
     redriven_before_ms = before_ms - REDRIVE_MEMORY_MS
     kept = list(dropwhile(lambda one: one.at_ms < before_ms, state.outcomes.values()))
     return kept + list(dropwhile(lambda one: one.at_ms < redriven_before_ms, state.redriven.values()))

@@ -1,4 +1,4 @@
-"""A queued request as its owner has read it, together with everything that the owner read from logs to decide it."""
+"""Defines a queued request together with the data that its owner has read from logs and blobs to decide it."""
 
 from rebaser_core.branches.branch import Action, Fork
 from rebaser_core.branches.merge import Merged, PatchEntry
@@ -15,8 +15,8 @@ from rebaser_core.updates import Recompute, Update
 
 @record
 class Restored:
-    """The `state` of a change set before it was deleted, and the parts (`chain`) of the checkpoint that was the newest
-    at that time."""
+    """The `state` of a change set before its deletion, and the parts (`chain`) of the newest checkpoint before the
+    deletion."""
 
     state: ChangeSetState
     chain: Chain
@@ -24,20 +24,21 @@ class Restored:
 
 @record
 class QueuedRequest:
-    """A queued request as it was read, with either its `updates` or the `error` that makes it unprocessable.
+    """A queued request as it was read, with either its `updates` or the `error` because of which it cannot be
+    processed.
 
     `request_id` is `@<sequence>` if the message has no readable id, so that two such requests are never confused.
-    `recompute` are the derived values to compute again once the updates are applied. `redrive` and `attempts` have the
-    same meaning as in `Decision`. `dead_at_ms` is the time at which a redriven request died (Unix ms). `blob` is the
-    blob with the updates, if they are not in the message. `digest` is the `content_digest`, empty if unknown.
+    `recompute` names derived values to compute again after the updates. `redrive` and `attempts` have the same meaning
+    as in `Decision`. `dead_at_ms` is the Unix time at which a request that was sent again had become a dead letter.
+    `blob` is the blob with the updates, if they are not in the message. `digest` is the result of `content_digest`,
+    empty if unknown. `author`, `message`, `expect_at` and `action` are the fields of the request.
 
-    `author`, `message`, `expect_at` and `action` are the fields of the request. A request with an action is decided
-    alone. It has either the data that the owner read for the action, or the reason for its `refusal`: unlike an
-    `error`, a refusal leaves no dead letter. A `Create` has a `fork`. A revert has the `patch` that takes the edits
-    back, and an `Apply` has an `offer`, which contains a `patch`. `merged` is the result of merging this patch into the
-    state that is passed to `decide`. A `Rebase` has `theirs`, the changes of the target; `replayed` is the result of
-    comparing them with that state. A `Marking` that brings a deleted change set back has the `restored` state. `moved`
-    is the result of `defined_after` for `expect_at`. It is None if it was not looked up yet.
+    A request with an action is decided alone. It has either the data that the owner read for the action, or a
+    `refusal`. Unlike an `error`, a refusal leaves no dead letter. A `Create` has a `fork`. A revert has the `patch`
+    that takes the edits back, and an `Apply` has an `offer` and its patch. `merged` is the result of merging the patch
+    into the state that is passed to `decide`. A `Rebase` has `theirs`, the changes of the target; `replayed` is the
+    result of comparing them with that state. A `Marking` that brings a deleted change set back has the `restored`
+    state. `moved` is the result of `defined_after` for `expect_at`, or None if it has not been computed.
     """
 
     sequence: int
@@ -67,16 +68,16 @@ class QueuedRequest:
 
     @property
     def touched(self) -> tuple[str, ...]:
-        """The ids that the request would change."""
+        """The ids of the values that the request would change."""
         return tuple(dict.fromkeys([one.id for one in self.patch or self.updates]))
 
     @property
     def source(self) -> Source | None:
-        """The other change set, as of the position that the request takes; None if it takes none."""
+        """The other change set, with its position, from which the request takes changes; None if there is none."""
         taken = self.offer or self.replayed
         return None if taken is None else taken.source
 
     @property
     def edits(self) -> bool:
-        """Whether the request has edits of its own or is a revert; False if it applies a branch."""
+        """Whether the request contains edits or is a revert. An apply of a branch does not count."""
         return bool(self.updates) or type(self.action) is Reverts

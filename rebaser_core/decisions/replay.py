@@ -1,9 +1,9 @@
-"""Replays the target of a branch: decides which of the target's changes the branch takes over, and which are in
-conflict.
+"""Rebases a branch: decides which changes of its target the branch takes over, and which are in conflict.
 
-Invariant: a replay overwrites no edit of the branch, unless the request asks for that. If both sides defined an id
-differently, the definition of the branch stays, and the conflict is recorded with the definition that both sides
-replaced. After the replay, the law of branches (`rebaser_core.branches.branch`) holds for the new base.
+The commit that results is called a replay. Invariant: a replay overwrites no edit of the branch, unless the strategy of
+the request says so. If both sides defined an id differently, the definition of the branch stays, and the conflict is
+recorded with the definition that both sides replaced. After the replay, the law of branches
+(`rebaser_core.branches.branch`) holds for the new base.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,14 +20,15 @@ from rebaser_core.updates import Remove, Update
 
 @record
 class Theirs:
-    """The changes that the target of a branch made after `base`, the base of the branch.
+    """The changes that the target of a branch has made since `base`, the base of the branch.
 
-    `source` is the target and its log sequence, which becomes the new base. `definitions` contains, by id, the
-    definition in the target of each value that the target defined or removed after the base. `applied` is the position
-    of the branch that the target applied after the base. It is None if it applied none. `agreed` contains, by id, the
-    definitions at that position of the values that the branch had changed; the apply gave the target the same
-    definitions. `applied_in` and `applied_ms`: the log sequence of the apply in the target, and its time (Unix ms); 0
-    if there is none.
+    `source` is the target with the log sequence that becomes the new base. `definitions` maps each id that the target
+    has defined or removed since the base to its definition in the target.
+
+    If the target has applied the branch since the base, `applied` is the branch with the applied position; otherwise it
+    is None. `applied_in` and `applied_ms` are the log sequence and the Unix time of the commit that applied it, or 0.
+    `agreed` maps the ids that the branch had changed at this position to their definitions there, which the apply also
+    gave to the target.
     """
 
     source: Source
@@ -39,47 +40,51 @@ class Theirs:
     applied_ms: int = 0
 
     def fits(self, branch: Branch) -> bool:
-        """Return whether these changes still fit `branch`: its base has not moved since they were read."""
+        """Return whether these changes can be used for `branch`, because its base has not moved since they were
+        read."""
         return branch.base == self.base
 
 
 def refuse_rebase(state: ChangeSetState) -> UnprocessableError | None:
-    """Return why the change set cannot replay its target; None if it can.
-
-    The code is `closed`, `not_a_branch` or `protected`.
-    """
+    """Return the reason why the change set with `state` cannot be rebased, or None. The code is `closed`,
+    `not_a_branch` or `protected`."""
     branch = state.branch
     if branch is not None and branch.status is not BranchStatus.OPEN:
         return UnprocessableError(
             f"this change set is closed ({branch.status}): it cannot be rebased unless it is reopened", code="closed"
         )
     if branch is None or not branch.target:
-        return UnprocessableError("this change set is not a branch of another", code="not_a_branch")
+        return UnprocessableError(
+            "this change set is not a branch of another one, so it cannot be rebased", code="not_a_branch"
+        )
     if state.protected:
-        return UnprocessableError("this change set is protected: it cannot be rebased", code="protected")
+        return UnprocessableError(
+            "this change set is protected: it cannot be rebased unless its protection is ended", code="protected"
+        )
     return None
 
 
 def check_moves(branch: Branch, born: int, source: Source) -> None:
-    """Check that `branch` can replay `source`, its target, which was created at log sequence `born` (0: by an edit).
+    """Raise `UnprocessableError` with code `moved` if the target of `branch` was created after the base of the branch.
 
-    Raises `UnprocessableError` with code `moved` if the target was created after the base of the branch. In that case,
-    the branch was created from an earlier change set of the same name.
+    In this case, the branch was created from an earlier change set with the name of the target. `source` is the target.
+    `born` is the log sequence of the commit that created the target, or 0 if no `create` commit did.
     """
     if born > branch.base:
         raise UnprocessableError(
-            f"{source.change_set} was created again in commit {born}, after the base {branch.base} of the branch",
+            f"{source.change_set} was created again in commit {born}, after the base {branch.base} of this branch: "
+            "create a new branch",
             code="moved",
         )
 
 
 class TargetCommits:
-    """The changes of consecutive commits of a target. `definitions` is as in `Theirs`.
+    """Collects the changes of consecutive commits of a target.
 
-    `applied` is the position of the branch `name` that the newest apply among these commits took; `applied_in` and
-    `applied_ms` are the sequence and time of that commit. If no commit applied the branch, `applied` is None and the
-    others are 0. `birth` is the sequence of the commit that created the branch. An apply of an older position took an
-    earlier branch of the same name.
+    `name` is the branch, and `birth` the log sequence of the commit that created it. The attributes `definitions`,
+    `applied`, `applied_in` and `applied_ms` have the same meaning as in `Theirs`; the last three describe the newest of
+    these commits that applied the branch. A commit that applied a position before `birth` is ignored, because it
+    applied an earlier branch of the same name.
     """
 
     def __init__(self, name: str, birth: int) -> None:
@@ -91,24 +96,24 @@ class TargetCommits:
         self._birth = birth
 
     def add(self, commit: Commit) -> None:
-        """Add the next commit without its delta."""
+        """Add the next commit. Its updates are added separately, by `add_updates`."""
         source = commit.source if commit.kind is Kind.REBASE else None
         if source is not None and source.change_set == self._name and source.sequence >= self._birth:
             self.applied, self.applied_in, self.applied_ms = source, commit.sequence, commit.at_ms
 
     def add_updates(self, updates: Iterable[Update]) -> None:
-        """Add updates of the next commit."""
+        """Add updates of the commit that was added last."""
         for update in updates:
             self.definitions[update.id] = definition_of(update)
 
 
 class Replayed:
-    """The changes that a branch takes over from `theirs`: `delta`, and the `bases` and `conflicts` of the commit
-    (`commit.Replay`).
+    """The content of the `replay` commit that rebases a branch onto the changes `theirs` of its target.
 
-    `status`: APPLIED if the replay closes the branch, because the target has all edits made in the branch; otherwise
-    None. `changes` and `unresolved`: how many changes and conflicts the branch has after the replay. All of these are
-    known once `compare` has run.
+    `delta` contains the definitions that the branch takes over. `bases` and `conflicts` are those of `commit.Replay`.
+    `changes` and `unresolved` are the numbers of changes and conflicts that the branch has afterwards. These attributes
+    are valid once `compare` has run. `status` is APPLIED if the commit closes the branch, because the target has all
+    edits that were made in the branch; otherwise it is None.
     """
 
     def __init__(self, branch: Branch, theirs: Theirs, strategy: Strategy) -> None:
@@ -126,19 +131,19 @@ class Replayed:
         self._strategy = strategy
 
     def content(self) -> Replay:
-        """Return the part of the commit about the ids that stay changed."""
+        """Return the field `replay` of the commit."""
         return Replay(tuple(self.bases), tuple(self.conflicts), self._strategy)
 
     def summary(self) -> BranchSummary:
-        """Return the summary of the branch after the replay, for a header."""
+        """Return the summary that the branch has after the replay, for a header of the commit."""
         branch, target = self._branch, self.source
         status = branch.status if self.status is None else self.status
         about = (self.changes, self.unresolved, branch.origin, branch.origin_sequence, branch.birth, branch.follows)
         return BranchSummary(target.change_set, target.sequence, status, *about)
 
     def compare(self, here: Callable[[str], Definition], step: int) -> Iterator[None]:
-        """Compare the definitions in the target with those in the branch, which `here` returns. Yields after `step`
-        ids."""
+        """Compare the definitions in the target with those in the branch, which `here` returns. The generator yields
+        after every `step` ids, so that other work can run in between."""
         for count, (id_, their) in enumerate(self._compared(here), 1):
             self._add(id_, their, here(id_))
             if count % step == 0:
@@ -147,8 +152,9 @@ class Replayed:
     def _compared(self, here: Callable[[str], Definition]) -> Iterator[tuple[str, Definition]]:
         """Yield the ids to compare, each with its definition in the target.
 
-        These are: ids that the target changed; ids in conflict, because a conflict may end even if the target changed
-        nothing; and ids that the target took from the branch, because the branch may have changed them back since.
+        They are the ids that the target changed, the ids in conflict, and the ids that the target took from the branch.
+        A conflict may end because of an edit of the branch, and the branch may have edited an id again after the target
+        took it. So the last two groups are compared even if the target did not change these ids.
         """
         theirs, changes = self._theirs, self._branch.changes
         yield from theirs.definitions.items()
@@ -159,7 +165,7 @@ class Replayed:
     def _add(self, id_: str, their: Definition, ours: Definition) -> None:
         branch, strategy, agreed = self._branch, self._strategy, id_ in self._theirs.agreed
         base = self._theirs.agreed[id_] if agreed else branch.changes.get(id_, ours)
-        # The apply gave the target the branch's definition, so an older conflict about the id has ended.
+        # If the target took the definition from the branch, an older conflict about the id has ended.
         known = None if agreed else branch.conflicts.get(id_)
         left = base if known is None else known.left
         moved = not same_definition(their, base)
@@ -170,7 +176,7 @@ class Replayed:
         elif strategy is Strategy.OURS or (agreed and not moved):
             self._rebase(id_, their)
         elif moved:
-            in_conflict = not same_definition(their, left)  # if false, the target has the common definition again
+            in_conflict = not same_definition(their, left)  # equal if the target went back to the common definition
             self._rebase(id_, their, in_conflict=in_conflict)
             if in_conflict:
                 self.conflicts.append(_update(id_, left))
@@ -181,10 +187,11 @@ class Replayed:
         self.unresolved -= id_ in self._branch.conflicts
 
     def _rebase(self, id_: str, their: Definition, *, level: bool = False, in_conflict: bool = False) -> None:
-        """Keep the definition in the branch, with `their` as its base. `level`: both are the same."""
+        """Keep the definition in the branch, and make `their` its base. `level` says whether the two are equal, and
+        `in_conflict` whether the id is in conflict from now on."""
         changed = id_ in self._branch.changes
         if level and not changed:
-            return  # the branch did not change the id, and has the same definition as the target
+            return  # the branch did not change the id, so there is nothing to record
         self.bases.append(_update(id_, their))
         self.changes += (not level) - changed
         self.unresolved += in_conflict - (id_ in self._branch.conflicts)
