@@ -1,2 +1,2 @@
-"""The subjects, streams and consumers of an installation as data. When a server starts, it creates missing streams and
-consumers."""
+"""Describes the subjects, streams and consumers of an installation as data. When a server starts, it creates those
+that are missing."""

@@ -1,6 +1,6 @@
-"""NATS subjects and stream names. Only this module builds and parses them.
+"""Builds and parses NATS subjects and stream names. No other module does so.
 
-With the prefix `p`, streams are called `p_REBASER_REQUESTS` and subjects `p.rebaser.…`.
+With the prefix `p`, streams have names such as `p_REBASER_REQUESTS`, and subjects begin with `p.rebaser.`.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,10 @@ from rebaser_core.ids import ChangeSetKey, check_token
 
 @dataclass(frozen=True)
 class Subjects:
-    """Every subject and stream name of one installation. `prefix` is a subject token, or empty."""
+    """The subjects and stream names of one installation. `prefix` is a subject token, or empty.
+
+    Raise `ConfigError` if the prefix is not valid.
+    """
 
     prefix: str = ""
 
@@ -28,7 +31,8 @@ class Subjects:
         return f"{self.prefix}.rebaser" if self.prefix else "rebaser"
 
     def stream(self, name: str) -> str:
-        """Return the name of a stream in this installation, given its name without prefix (`REBASER_TASKS`)."""
+        """Return the name of a stream in this installation. `name` is its name without prefix, for instance
+        `REBASER_TASKS`."""
         return f"{self.prefix}_{name}" if self.prefix else name
 
     @cached_property
@@ -69,27 +73,27 @@ class Subjects:
 
     @cached_property
     def sweep(self) -> str:
-        """Subject of the only sweep message. The server that holds this message is the sweeper."""
+        """The subject of the only sweep message. The server to which NATS delivers this message is the sweeper."""
         return f"{self.root}.sweep"
 
     @cached_property
     def sweep_before(self) -> str:
-        """Subject of the sweep message in earlier releases, which kept it in the tasks stream."""
+        """The subject of the sweep message in earlier releases, which stored it in the stream of tasks."""
         return f"{self.root}.tasks.sweep"
 
     @cached_property
     def ping(self) -> str:
-        """Core-NATS subject on which every server replies with its identity."""
+        """The core NATS subject for pings, to which every server replies with its identity."""
         return f"{self.root}.servers.ping"
 
     def progress(self, workspace: str, change_set: str) -> str:
-        """Return the core NATS subject for the progress of a dependent values update; each name may be `*`."""
+        """Return the core NATS subject for the progress of an update of derived values. Either name may be `*`."""
         return f"{self.root}.progress.{workspace}.{change_set}"
 
     def parse(self, subject: str) -> tuple[str, ChangeSetKey]:
-        """Return `(kind, key)` of a subject; the kind is `requests`, `tasks`, `commits` or `dlq`.
+        """Return the kind of `subject` (`requests`, `tasks`, `commits` or `dlq`) and its change set.
 
-        Raises `UnprocessableError` for a subject that this installation does not build.
+        Raise `UnprocessableError` if `subject` is not a subject of this installation with one of these kinds.
         """
         head, _, rest = subject.partition(self.root + ".")
         parts = rest.split(".")
@@ -100,5 +104,6 @@ class Subjects:
                 make = ChangeSetKey.of if kind in ("requests", "tasks") else ChangeSetKey.of_any
                 return kind, make(workspace, change_set)
         raise UnprocessableError(
-            f"{subject[:120]!r} is not a subject of this installation of Rebaser", code="invalid_subject"
+            f"{subject[:120]!r} is not a subject of this installation, whose subjects begin with {self.root}.",
+            code="invalid_subject",
         )

@@ -1,4 +1,4 @@
-"""The streams and consumers of an installation as data. A server creates or updates them when it starts."""
+"""Describes the streams and consumers of an installation as data. A server creates or updates them when it starts."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,22 +9,23 @@ from rebaser_core.streams.subjects import Subjects
 NANOS = 1_000_000_000
 TASKS_CONSUMER = "rebaser-tasks"
 Durability = Literal["memory", "fast", "safe"]
-MAX_REQUESTS_PER_CHANGE_SET = 100_000  # limit of a new stream of requests
-SEQUENCE_GAP = 1_000_000  # more than the number of messages a stream gets between two observations
-SAFE_COPIES = 3  # if any one copy is lost, a majority is left
+MAX_REQUESTS_PER_CHANGE_SET = 100_000  # the initial limit of a new stream of requests
+SEQUENCE_GAP = 1_000_000  # more messages than a stream receives between two observations of its last sequence
+SAFE_COPIES = 3  # if one of three copies is lost, a majority remains
 TASKS_GROUP = "servers"
 SWEEP_CONSUMER = "rebaser-sweep"
 SWEEP_GROUP = "sweeper"
-MAX_SWEEP_BYTES = 64 * 1024  # limit of a new stream of the sweep message
-MIN_SWEEP_LEASE = 2.0  # seconds; a sweeper that stays silent for longer is replaced
+MAX_SWEEP_BYTES = 64 * 1024  # the initial size limit of the stream of the sweep message
+MIN_SWEEP_LEASE = 2.0  # seconds; the shortest time without a sign of life after which a sweeper is replaced
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyOptions:
-    """The operator's choices. Times are in seconds, sizes in bytes. -1 means no limit; an age of 0 means no expiry.
+    """The operator's settings for streams and consumers. Times are in seconds, and sizes in bytes.
 
-    None leaves an existing stream unchanged. If the stream is new, None stands for storage on disk, with one copy and
-    without limits except `MAX_REQUESTS_PER_CHANGE_SET`. `replicas`: copies of each stream. `ack_sample`: percentage of
+    A limit of -1 means that there is no limit, and an age of 0 that nothing expires. If a field is None, an existing
+    stream stays unchanged, and a new stream is stored on disk, with one copy and without limits except
+    `MAX_REQUESTS_PER_CHANGE_SET`. `replicas` is the number of copies of each stream. `ack_sample` is the percentage of
     acks for which the NATS server publishes an advisory.
     """
 
@@ -46,10 +47,10 @@ class TopologyOptions:
 
 
 def storage(options: TopologyOptions, *, clustered: bool) -> dict[str, Any]:
-    """Return the fields of a stream's configuration that durability determines.
+    """Return the fields of a stream's configuration that depend on `options.durability`.
 
-    Raises `ConfigError` for fewer copies than `safe` needs. A single NATS server cannot hold several copies. It is safe
-    if it syncs every write, which is a setting of that server.
+    Raise `ConfigError` if `options.replicas` is too low for the durability `safe` in a cluster. A single NATS server
+    cannot store several copies. It is safe if it syncs every write, which is a setting of the NATS server.
     """
     durability, copies = options.durability, options.replicas
     config: dict[str, Any] = {}
@@ -58,24 +59,26 @@ def storage(options: TopologyOptions, *, clustered: bool) -> dict[str, Any]:
         needed = SAFE_COPIES if durability == "safe" and clustered else 1
         copies = needed if copies is None else copies
         if copies < needed:
-            raise ConfigError(f"durability safe needs {needed} copies in a cluster, but replicas is {copies}")
+            raise ConfigError(
+                f"the durability safe needs {needed} copies in a cluster, but the number of replicas is {copies}: "
+                "raise the number, or choose another durability"
+            )
     return config if copies is None else {**config, "num_replicas": copies}
 
 
 def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = False) -> list[dict[str, Any]]:
-    """Return the JetStream `StreamConfig` objects (JSON API, docs.nats.io) of all streams, including the stream of the
-    blob bucket.
+    """Return the configurations of all streams, including the stream of the blob bucket.
 
-    They contain the fields on which the guarantees of Rebaser depend, and the fields that the operator chose. Other
-    fields of an existing stream stay unchanged. If `clustered` is true, NATS is a cluster, so that a stream can have
-    several copies.
+    Each is a `StreamConfig` object of the JSON API of JetStream (docs.nats.io). It contains the fields on which the
+    guarantees of Rebaser depend, and the fields that the operator has set. Other fields of an existing stream stay
+    unchanged. `clustered` says whether NATS is a cluster, in which a stream can have several copies.
     """
     root = subjects.root
     base = storage(options, clustered=clustered) | {
         "retention": "limits",
         "discard": "new",
         "max_age": 0,
-        # NATS 2.15 treats an unset limit as 1000, which is too low: every owned change set has a consumer.
+        # NATS 2.15 uses a limit of 1000 if none is set. This is too low, because each owned change set has a consumer.
         "max_consumers": options.max_consumers,
         "allow_direct": False,
         **_given(duplicate_window=_nanos(options.duplicate_window)),
@@ -115,7 +118,7 @@ def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = F
         | _given(max_bytes=options.dlq_max_bytes, max_age=_nanos(options.dlq_max_age)),
         base
         | {
-            # The layout of a NATS object store (ADR-20), so that NATS tools can read it.
+            # This is the layout of a NATS object store (ADR-20), so that the tools of NATS can read the blobs.
             "name": f"OBJ_{subjects.blobs_bucket}",
             "subjects": [f"$O.{subjects.blobs_bucket}.C.>", f"$O.{subjects.blobs_bucket}.M.>"],
             "allow_rollup_hdrs": True,
@@ -132,19 +135,21 @@ def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = F
 
 
 def initial_limits(subjects: Subjects) -> dict[str, dict[str, Any]]:
-    """Return, by stream, the fields with which a new stream is created. After that, only the operator changes them."""
+    """Return the fields that are only set when a stream is created, by stream. Later, only the operator changes
+    them."""
     return {
         subjects.requests_stream: {"max_msgs_per_subject": MAX_REQUESTS_PER_CHANGE_SET},
-        # This stream holds one empty message. Because its subject has no wildcard, a user who may create consumers of
-        # any other stream can make NATS deliver messages to it.
+        # This stream contains one empty message, but it needs a limit. Its subject has no wildcard, so any user who may
+        # create consumers of another stream can make NATS deliver messages to this subject.
         subjects.sweep_stream: {"max_bytes": MAX_SWEEP_BYTES},
     }
 
 
 def first_sequence_after(last: int) -> int:
-    """Return the first sequence of a stream that replaces one whose newest known message had the sequence `last`.
+    """Return the first sequence for a new stream that replaces a lost stream.
 
-    Acks, deletes and expected sequences that were meant for the old stream must not match a message of the new one.
+    `last` is the sequence of the newest known message of the lost stream. The result is so much higher that acks,
+    deletes and expected sequences for the lost stream cannot match a message of the new stream.
     """
     return (last // SEQUENCE_GAP + 2) * SEQUENCE_GAP + 1
 
@@ -158,10 +163,10 @@ def _nanos(seconds: float | None) -> int | None:
 
 
 def tasks_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, Any]:
-    """Return the durable pull consumer of all servers. The `overflow` policy gives spare servers tasks only while
-    others lag.
+    """Return the configuration of the durable pull consumer from which all servers get their tasks.
 
-    No `max_deliver`: a work-queue message that exhausts it would stay in the stream and block its change set forever.
+    With the `overflow` policy, spare servers get tasks only while other servers are behind. There is no `max_deliver`,
+    because a task that exhausts it would stay in the stream and block its change set forever.
     """
     return _durable(TASKS_CONSUMER, f"{subjects.root}.tasks.*.*.process", options.ack_wait) | {
         "max_waiting": 65_536,
@@ -172,8 +177,10 @@ def tasks_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, An
 
 
 def sweep_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, Any]:
-    """Return the consumer from which every server tries to pull the single sweep message; NATS delivers it only to the
-    pinned client."""
+    """Return the configuration of the durable pull consumer for the sweep message.
+
+    All servers pull from it, but NATS delivers the only message to a single pinned client.
+    """
     return _durable(SWEEP_CONSUMER, subjects.sweep, max(options.sweep_interval, MIN_SWEEP_LEASE)) | {
         "priority_policy": "pinned_client",
         "priority_groups": [SWEEP_GROUP],
@@ -182,7 +189,7 @@ def sweep_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, An
 
 
 def consumers(subjects: Subjects, options: TopologyOptions) -> list[tuple[str, dict[str, Any]]]:
-    """Return the durable consumers as pairs of stream name and configuration."""
+    """Return all durable consumers, as pairs of the name of the stream and the configuration of the consumer."""
     return [
         (subjects.tasks_stream, tasks_consumer(subjects, options)),
         (subjects.sweep_stream, sweep_consumer(subjects, options)),
