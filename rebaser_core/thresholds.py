@@ -1,11 +1,10 @@
-"""Thresholds: sizes at which a program switches to another method of computing the same result.
+"""Defines thresholds, which are sizes at which a program switches to another method of computing the same result.
 
-Invariant: no result depends on a threshold. So tests can force thresholds: all to their lowest meaningful values, so
-that each alternative method is used at once; all to their highest, so that no alternative method is used; or each to a
-random value.
+Invariant: no result depends on a threshold. So tests can set all thresholds to their lowest meaningful values, so that
+every alternative method is used at once, or to their highest values, so that none is used, or to random values.
 
-Code reads `now` at the moment when it chooses a method. `forced` replaces `now` in this process;
-`rebaser.runtime.forced_thresholds` replaces it from an environment variable, for processes that a test starts.
+Code reads `now` when it chooses a method. `forced` replaces `now` in this process. For processes that a test starts,
+`rebaser.runtime.forced_thresholds` replaces it by the content of an environment variable.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Protocol, TypeVar
 
-NEVER: Final = 1 << 40  # larger than every real size; sums of a few of these still fit in 64 bits
+NEVER: Final = 1 << 40  # larger than any real size, and small enough that a sum of several still fits in 64 bits
 _SMALL: Final = (1, 2, 3, 5, 8, 20, 60, 200, 1000)
 
 
@@ -29,7 +28,7 @@ T = TypeVar("T")
 
 
 class RandomSource(Protocol):
-    """The methods of `random.Random` that `drawn` needs."""
+    """An object with the methods of `random.Random` that `Thresholds.drawn` needs."""
 
     def choice(self, seq: Sequence[T], /) -> T: ...
     def random(self) -> float: ...
@@ -37,202 +36,214 @@ class RandomSource(Protocol):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Thresholds:
-    """Sizes at which a program switches to another method.
+    """A set of thresholds.
 
-    Bytes are those of the encoded form. Elements of a graph are its nodes and edges, that is, values and their inputs.
-    A divisor stands for a share: 32 means one in 32.
+    Numbers of bytes refer to encoded data. The elements of a graph are its nodes and edges, that is, the values and
+    their inputs. A divisor stands for a share; for instance, 32 means one in 32.
     """
 
     # -- planning an update ------------------------------------------------------------------------------------------
 
     packet_bytes: int = _from(8 * 1024 * 1024, 1)
-    """Maximum bytes of a packet. Further values go into another packet or the next wave; a single value always fits."""
+    """Maximum bytes of a packet. Further values go into another packet or the next wave. A single value may be
+    larger."""
     parallelism: int = _from(2, 1, 64)
-    """Number of packets in a wave if there is enough work; that many tasks run at the same time."""
+    """Number of packets in a wave, if there is enough work. As many tasks run at the same time."""
     task_min_elements: int = _from(150_000, 1)
-    """Number of elements per additional task: a second task costs 30 to 45 ms before it helps."""
+    """Minimum number of elements for each task after the first, because another task costs 30 to 45 ms."""
     interpreted_max: int = _from(300, -1)
-    """Maximum number of positions that Python plans; compiled code plans more than that."""
+    """Maximum number of values or inputs that loops in Python process during planning. Compiled loops process more."""
     interpreted_max_during_start: int = _from(100_000, -1)
-    """The value of `interpreted_max` while Spark starts: loading or building compiled code would delay the start by
-    seconds."""
+    """The value of `interpreted_max` while Spark starts, because loading or building compiled code would delay the
+    start by seconds."""
     verify_edge_max_inputs: int = _from(16)
-    """While some edges are dead, an edge is verified if the value it leads to has at most this many inputs. A value
-    with more inputs counts as reached."""
+    """While some edges are dead, an edge is verified if its dependent has at most this many inputs. A dependent with
+    more inputs is treated as reached."""
     full_plan_min_values: int = _from(20_000)
-    """Minimum values of a change set for a full plan, that is, a sweep of its full graph."""
+    """Minimum number of values in a change set for a full plan, which covers the whole graph."""
     full_plan_reach_divisor: int = _from(32, 1)
-    """A full plan is made if an update reaches at least one in this many values and the layout of the graph is cached.
-    If the layout must be built, the update has to reach four times that share."""
+    """A full plan is made if an update reaches at least one in this many values, and the layout of the graph is cached.
+    If the layout has to be built, the update must reach four times this share."""
     full_plan_max_python_share: float = _share(1 / 16)
-    """Maximum share of the values of a full plan that Python computes. A full plan does not stop where nothing
-    changes, so Python would compute more than with packets."""
+    """Maximum share of the values of a full plan that Python computes. A full plan does not stop at values that do not
+    change, so Python would compute more values than with packets."""
     full_plan_compute_all_min_share: float = _share(2 / 3, 0.0, 2.0)
     """Minimum share of reached values from which a full plan computes all values, if compiled code computes them."""
     full_plan_sample_nodes: int = _from(4096, 1)
-    """Nodes sampled to estimate how much of a full plan Python has to compute."""
+    """Number of nodes in the sample from which the share that Python has to compute is estimated."""
     full_plan_max_text_bytes: int = _from(32 * 1024 * 1024)
     """Maximum bytes of texts, lists and maps among the inputs of a full plan."""
     structure_in_packet_max_bytes: int = _from(64 * 1024 * 1024)
-    """Maximum bytes of a structure that is sent in its packet because it can be stored nowhere else. If the structure
-    is larger, the update is planned in packets of parts."""
+    """Maximum bytes of a structure that is sent in its packet, because it can be stored nowhere else. With a larger
+    structure, the update is planned in packets that each contain a part of the graph."""
     ids_as_text_min_values: int = _from(10_000, 1)
-    """If a full plan computes at least this many values, their ids are also kept as text."""
+    """Minimum number of values in a full plan from which their ids are also stored as one text."""
     plan_on_loop_max_elements: int = _from(300)
-    """Maximum elements of a change set whose updates are planned on the event loop instead of in a thread."""
+    """Maximum number of elements of a change set whose updates are planned on the event loop, not in a thread."""
     plan_on_loop_max_text_chars: int = _from(1000)
-    """Maximum characters of the longest text in a change set whose updates are planned on the event loop."""
+    """Maximum length of the longest text in a change set whose updates are planned on the event loop, not in a
+    thread."""
     results_on_loop_max_bytes: int = _from(64 * 1024)
-    """Maximum bytes of results that are decoded on the event loop instead of in a thread."""
+    """Maximum bytes of results that are decoded on the event loop, not in a thread."""
 
     # -- computing an update -----------------------------------------------------------------------------------------
 
     kernel_load_min_elements: int = _from(200_000)
-    """Minimum number of elements in a packet for loading the compiled kernel."""
+    """Minimum number of elements in a packet for which the compiled kernel is loaded, if it is not loaded yet."""
     kernel_call_min_elements: int = _from(400)
-    """Minimum number of elements in a packet (inputs and values to compute) for calling the compiled kernel. A formula
-    that has at least this many inputs by itself is always translated for the kernel."""
+    """Minimum number of elements in a packet (inputs and values to compute) for which the compiled kernel is called. A
+    formula that alone has at least this many inputs is always translated for the kernel."""
     translate_min_nodes: int = _from(16)
-    """Minimum number of nodes for translating a formula to the compiled kernel."""
+    """Minimum number of nodes with the same formula for which the formula is translated for the compiled kernel."""
     group_min_values: int = _from(20, 1)
-    """Minimum values with the same definition for computing all of them in one call."""
+    """Minimum number of values with the same definition that are computed together, in one call."""
     group_max_inputs: int = _from(256, 0, 256)
-    """Maximum inputs of a value that is computed in such a group. This threshold is never higher than 256: more inputs
-    may be too large in total, and only the evaluation of a single value checks that."""
+    """Maximum number of inputs of a value that is computed together with others. It must not be higher than 256,
+    because only the computation of a single value checks the total size of its inputs."""
     group_max_values: int = _from(1 << 15, 1)
-    """Maximum values in one call for a group."""
+    """Maximum number of values that are computed together, in one call."""
     group_retry_max_values: int = _from(256, 1)
-    """Maximum values in one call for a group when the group is retried because a larger call failed."""
+    """Maximum number of values that are computed together in a second attempt, after a larger call failed."""
     kernel_backoff_below_nodes: int = _from(8)
-    """If a call of the compiled kernel computes fewer nodes than this, Python computes more nodes before the next
-    call."""
+    """If a call of the compiled kernel computes fewer nodes than this number, Python computes more nodes before the
+    next call."""
     kernel_backoff_max_nodes: int = _from(1024, 1)
-    """Maximum nodes that Python computes before the next call of the compiled kernel."""
+    """Maximum number of nodes that Python computes before the next call of the compiled kernel."""
     reorder_elements_per_stop: int = _from(1000)
-    """A packet is reordered if the compiled kernel would stop at least once in this many elements, on average."""
+    """A packet is reordered if the compiled kernel would otherwise stop, on average, at least once in this many
+    elements."""
     result_bytes: int = _from(4 * 1024 * 1024, 1)
-    """Bytes from which results are returned in several parts."""
+    """Bytes of results from which they are returned in several parts."""
 
     # -- sending packets to Spark ------------------------------------------------------------------------------------
 
     file_transfer_min_bytes: int = _from(128 * 1024, 1)
-    """Bytes from which a packet or its results are passed in a file, if the server and the worker share a machine."""
+    """Minimum bytes of a packet or of results that are passed in a file, if the server and the worker run on the same
+    machine."""
     shared_job_max_bytes: int = _from(512 * 1024)
-    """Maximum bytes of the packet, and of the results, of a call that may share a job."""
+    """Maximum bytes of the packet, and of the results, of a call that shares a Spark job with other calls."""
     shared_job_max_calls: int = _from(256, 1)
-    """Maximum calls that share a job."""
+    """Maximum number of calls in one Spark job."""
     local_relation_max_bytes: int = _from(512 * 1024, 0, 64 * 1024 * 1024)
-    """Maximum bytes of rows that are sent within the Spark plan of their job; the Spark server stores larger ones."""
+    """Maximum bytes of rows that are sent inside the Spark plan of their job. Larger rows are first stored on the Spark
+    server."""
 
     # -- requests and the log ----------------------------------------------------------------------------------------
 
     inline_max_bytes: int = _from(NEVER)
-    """Maximum bytes of a message whose updates or results are inline, not in a blob. The limit is never more than half
-    of the maximum payload of NATS."""
+    """Maximum bytes of a message that contains its updates or results itself. Those of a larger message are in a blob.
+    The limit is never more than half of the maximum payload of NATS."""
     inline_max_updates: int = _from(10_000)
-    """Maximum updates or results that are inline in a commit: encoding more takes tens of milliseconds."""
+    """Maximum number of updates or results that a commit contains itself, because encoding more takes tens of
+    milliseconds. More are stored in a blob."""
     inline_table_max_rows: int = _from(1_000)
-    """Maximum rows of a table of results that is inline. Larger tables go to a blob, still in columns."""
+    """Maximum number of rows in a table of results that a commit contains itself. A larger table is stored in a blob,
+    in columns."""
     blob_slice_max_items: int = _from(256, 1, 60_000)
-    """Maximum updates or results of a blob that are encoded or decoded in one call."""
+    """Maximum number of updates or results of a blob that are encoded or decoded in one call."""
     overlay_merge_per_commit: int = _from(256, 1)
-    """Values of the overlay that each commit merges into the columns, in addition to the values it changes itself."""
+    """Number of values that each commit merges from the overlay into the columns, in addition to those that it
+    changes."""
     fold_step: int = _from(500, 1)
-    """Edits that are checked or folded in one step; other tasks on the event loop get their turns between steps."""
+    """Number of edits that are checked or folded in one step. Between steps, other tasks run on the event loop."""
     overlay_merge_step: int = _from(500, 1)
-    """Values of the overlay that are merged in one step before and after a view."""
+    """Number of values of the overlay that are merged in one step, before a view is opened and after it is closed."""
     replay_min_bytes: int = _from(4 * 1024 * 1024)
-    """Bytes of commits of a target up to which a rebase reads them even if the state of the target is smaller."""
+    """Bytes of commits up to which a rebase always reads the commits of the target, even if its state is smaller."""
     replay_max_bytes: int = _from(64 * 1024 * 1024)
-    """Maximum bytes of commits of a target that a rebase reads. If there are more, it compares states instead."""
+    """Maximum bytes of commits of the target that a rebase reads. If there are more, it compares states instead."""
     on_loop_max_bytes: int = _from(32 * 1024)
-    """Maximum bytes of work on the event loop, instead of in a thread, that has no threshold of its own."""
+    """Maximum bytes of data that is processed on the event loop, not in a thread, if no other threshold applies."""
     updates_on_loop_max_bytes: int = _from(256 * 1024)
-    """Maximum bytes of a blob of updates that is decoded on the event loop instead of in a thread."""
+    """Maximum bytes of a blob of updates that is decoded on the event loop, not in a thread."""
     hash_on_loop_max_bytes: int = _from(256 * 1024)
-    """Maximum bytes of a blob that is hashed on the event loop instead of in a thread."""
+    """Maximum bytes of a blob that is hashed on the event loop, not in a thread."""
 
     # -- the state in columns ----------------------------------------------------------------------------------------
 
     vectorized_write_min_inputs: int = _from(24, 1)
-    """Minimum inputs of a definition for writing it with array operations instead of a loop."""
+    """Minimum number of inputs of a definition that is written with array operations instead of a loop."""
     dependents_rebuild_min_edges: int = _from(4_096)
-    """The dependents are rebuilt once the added and dead edges together exceed both this number and a quarter of all
-    edges."""
+    """The dependents are built again when the number of added and dead edges exceeds both this number and a quarter of
+    all edges."""
     dependents_drop_min_edges: int = _from(1_048_576)
-    """The dependents are dropped if the edges added since they were built exceed both this number and twice the edges
-    they were built from. The next lookup builds them again."""
+    """The dependents are dropped when the number of edges that were added since they were built exceeds both this
+    number and twice the number of edges from which they were built. The next lookup builds them again."""
     compact_min_dead_inputs: int = _from(65_536)
-    """The inputs are compacted once the inputs of removed definitions exceed both this number and half of all."""
+    """The array of inputs is compacted when the number of inputs of removed definitions exceeds both this number and
+    half of all inputs."""
     match_cache_max_rows: int = _from(16_000_000)
-    """Maximum rows of matches that are cached, over all patterns."""
+    """Maximum number of rows in the cached matches of all patterns together."""
     match_cache_max_changes: int = _from(64)
-    """The cached matches of a pattern are dropped once the number of values added or removed exceeds this number plus a
-    quarter of the matches."""
+    """The cached matches of a pattern are dropped when the number of values added to or removed from them exceeds this
+    number plus a quarter of the matches."""
     id_tree_max_partial_scans: int = _from(3)
-    """Maximum scans that add only ids with certain first segments to the id tree; the next scan adds all ids."""
+    """Maximum number of scans that add only ids with certain first segments to the tree of ids. The next scan adds all
+    ids."""
     pattern_links_max_excess: int = _from(65_536)
-    """Links from rows to patterns are rebuilt once the unused ones exceed those in use by more than this number."""
+    """The links from rows to patterns are built again when the number of unused links, or of all links, exceeds twice
+    the number of links in use by more than this number."""
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     part_rows: int = _from(1_048_576, 1)
-    """Maximum rows of a file of a checkpoint."""
+    """Maximum number of rows in a file of a checkpoint."""
     part_bytes: int = _from(64 * 1024 * 1024)
-    """Once a file of a checkpoint has this many bytes, the next batch goes into another file."""
+    """Bytes of a file of a checkpoint from which the next batch is written to another file."""
     batch_rows: int = _from(65_536, 1)
-    """Maximum rows of a batch: tens of milliseconds of work."""
+    """Maximum number of rows in a batch. So many rows take tens of milliseconds."""
     batch_bytes: int = _from(16 * 1024 * 1024)
-    """Maximum bytes of texts in a batch of more than one row."""
+    """Maximum bytes of texts in a batch. A batch of one row may have more."""
     batch_inputs: int = _from(4_000_000)
-    """Maximum inputs in a batch of more than one row."""
+    """Maximum number of inputs in a batch. A batch of one row may have more."""
     batch_outcomes: int = _from(2_000, 1)
-    """Maximum outcomes of requests in one batch."""
+    """Maximum number of outcomes of requests in one batch."""
     copy_step_objects: int = _from(10_000, 1)
-    """Number of objects that are copied at a time; nothing else runs meanwhile."""
+    """Number of objects that are copied in one step, during which nothing else runs."""
     uncompressed_max_rows: int = _from(1_000)
-    """Maximum rows of a part that is not compressed."""
+    """Maximum number of rows in a part that is not compressed."""
     copy_id_list_divisor: int = _from(10)
-    """If fewer than one in this many rows is written, ids are copied one by one; otherwise the whole list is copied."""
+    """If fewer than one in this many rows are written, their ids are copied one by one. Otherwise the whole list of ids
+    is copied."""
     delta_changes_divisor: int = _from(2)
-    """If more than one in this many values changed, the checkpoint is a new base instead of a delta; 0: never for this
-    reason."""
+    """If more than one in this many values have changed, the checkpoint is a new base instead of a delta. 0 turns this
+    rule off."""
     deltas_bytes_factor: int = _from(2)
-    """If the bytes of all deltas, times this factor, exceed those of the base, the next checkpoint is a new base.
-    0: never for this reason."""
+    """If the size of all deltas, multiplied by this factor, exceeds the size of the base, the next checkpoint is a new
+    base. 0 turns this rule off."""
     max_deltas: int = _from(64)
-    """Maximum deltas of one base; each adds a few milliseconds to a load."""
+    """Maximum number of deltas after a base. Each delta adds a few milliseconds to the time of loading."""
     vectorized_count_min_rows: int = _from(100_000, 1)
-    """Number of rows from which the inputs of all rows are counted at once instead of one by one."""
+    """Minimum number of rows from which they are counted with an operation on whole arrays."""
 
     # -- branches ----------------------------------------------------------------------------------------------------
 
     inline_tail_max_bytes: int = _from(16 * 1024)
-    """Maximum bytes of commits that a `create` commit copies into its message. More bytes go to a blob, which all
+    """Maximum bytes of copied commits that a `create` commit contains itself. More are stored in a blob, which all
     change sets created from the same position share."""
     tail_max_bytes: int = _from(1024 * 1024)
-    """Maximum bytes of commits that a `create` commit copies, to its message or a blob. If there are more after the
-    checkpoint of the parent, the new change set gets a checkpoint of the parent's state instead."""
+    """Maximum bytes of commits that are copied for a `create` commit. If the parent has more commits after its
+    checkpoint, a checkpoint of its state is stored for the new change set instead."""
     tail_cache_max_bytes: int = _from(16 * 1024 * 1024)
-    """Estimated bytes of memory for the copied commits that a server keeps for further change sets."""
+    """Maximum memory, as estimated, for the copied commits that a server keeps for further change sets."""
 
     @classmethod
     def lowest(cls) -> "Thresholds":
-        """Return thresholds that are exceeded by the smallest input, so that each alternative method is always used."""
+        """Return the lowest thresholds. The smallest input exceeds them, so every alternative method is always used."""
         return cls(**{field_.name: field_.metadata["lowest"] for field_ in fields(cls)})
 
     @classmethod
     def highest(cls) -> "Thresholds":
-        """Return thresholds that no input reaches, so that no alternative method is ever used."""
+        """Return the highest thresholds. No input exceeds them, so no alternative method is ever used."""
         return cls(**{field_.name: field_.metadata["highest"] for field_ in fields(cls)})
 
     @classmethod
     def drawn(cls, rng: RandomSource) -> "Thresholds":
-        """Return thresholds drawn independently: each is the lowest, the highest, a small or the default value."""
+        """Return random thresholds. Each is its lowest, its highest, its default or a small value."""
         return cls(**{field_.name: _drawn(rng, **field_.metadata, default=field_.default) for field_ in fields(cls)})
 
     def __repr__(self) -> str:
-        """Return the thresholds that differ from their defaults."""
+        """Return the thresholds that differ from their defaults, as text."""
         given = (
             f"{field_.name}={value}"
             for field_ in fields(self)
@@ -241,12 +252,14 @@ class Thresholds:
         return f"Thresholds({', '.join(given)})"
 
     def full_plan_min_reached_inputs(self, inputs: int) -> int:
-        """Return how many of the `inputs` of a change set an update must reach for a full plan."""
+        """Return the number of inputs that an update must reach for a full plan, in a change set with `inputs`
+        inputs."""
         return max(self.full_plan_min_values, inputs // self.layout_reach_divisor)
 
     @property
     def layout_reach_divisor(self) -> int:
-        """The layout of the graph is built for a full plan if an update reaches at least one in this many values."""
+        """The divisor for building the layout of the graph, if it is not cached: this is done for a full plan if an
+        update reaches at least one in this many values."""
         return max(1, self.full_plan_reach_divisor // 4)
 
 
@@ -257,7 +270,7 @@ def _drawn(rng: RandomSource, lowest: Any, highest: Any, default: Any) -> Any:
 
 @contextmanager
 def forced(thresholds: Thresholds) -> Iterator[Thresholds]:
-    """Use `thresholds` in this process inside the `with` block; for tests."""
+    """Replace `now` by `thresholds` during a `with` block, in the whole process. This is only for tests."""
     global now  # noqa: PLW0603 - the only variable of this module
     before, now = now, thresholds
     try:

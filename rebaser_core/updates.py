@@ -308,12 +308,12 @@ def _parse_derive(id_: str, raw: dict[Any, Any], limits: Limits) -> Derive:
             raise _invalid(f"input {name!r} of {id_!r} must be {kinds}")
         if matches > limits.max_matches:
             raise UnprocessableError(
-                f"{id_!r} has more than {limits.max_matches} patterns as inputs; divide it into several values",
+                f"{id_!r} has more than {limits.max_matches} patterns as inputs: divide it into several values",
                 code="too_large",
             )
         if count > limits.max_inputs:
             raise UnprocessableError(
-                f"{id_!r} has more than {limits.max_inputs} inputs; divide it into several values", code="too_large"
+                f"{id_!r} has more than {limits.max_inputs} inputs: divide it into several values", code="too_large"
             )
     if type(raw_params) is not dict:
         raise _invalid(f"the params of {id_!r} must be a map, not {type(raw_params).__name__}")

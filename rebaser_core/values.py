@@ -121,7 +121,7 @@ class _Converter:
         self._room -= 1
         if self._room < 0:
             raise UnprocessableError(
-                f"the value is larger than {self._limits.max_value_bytes} bytes; divide it into several values",
+                f"the value is larger than {self._limits.max_value_bytes} bytes: divide it into several values",
                 code="too_large",
             )
         if type(value) in _SIMPLE or depth > self._limits.max_depth:
@@ -154,7 +154,7 @@ def _check_nested(value: object, limits: Limits) -> None:
         if isinstance(item, (list, dict)):
             if depth >= limits.max_depth:
                 raise UnprocessableError(
-                    f"the value is nested deeper than {limits.max_depth} levels; divide it into several values",
+                    f"the value is nested deeper than {limits.max_depth} levels: divide it into several values",
                     code="too_deep",
                 )
             if isinstance(item, dict):
@@ -167,7 +167,7 @@ def _check_nested(value: object, limits: Limits) -> None:
                 stack.extend((child, depth + 1) for child in item)
         if room < 0:
             raise UnprocessableError(
-                f"the value is larger than {limits.max_value_bytes} bytes; divide it into several values",
+                f"the value is larger than {limits.max_value_bytes} bytes: divide it into several values",
                 code="too_large",
             )
 
@@ -185,11 +185,11 @@ def _check_one(item: object) -> int:
             ) from None
     if kind is int:
         if not INT64_MIN <= item <= INT64_MAX:  # type: ignore[operator]
-            raise UnprocessableError("the integer does not fit in 64 bits; use text instead", code="invalid_value")
+            raise UnprocessableError("the integer does not fit in 64 bits: use text instead", code="invalid_value")
         return 9
     if kind is float:
         if not math.isfinite(item):  # type: ignore[arg-type]
-            raise UnprocessableError(f"the number is not finite, but {item}; use null instead", code="invalid_value")
+            raise UnprocessableError(f"the number is not finite, but {item}: use null instead", code="invalid_value")
         return 9
     if kind is bool or item is None:
         return 1

@@ -26,7 +26,7 @@ def check_address(address: object) -> str:
     """Return `address` unchanged. Raise `UnprocessableError` (code `invalid_address`) if it is not a blob address."""
     if type(address) is not str or not is_address(address):
         raise UnprocessableError(
-            f"{str(address)[:80]!r} is not a blob address; write sha256: and then 64 hexadecimal digits, in lower case",
+            f"{str(address)[:80]!r} is not a blob address: write sha256: and then 64 hexadecimal digits, in lower case",
             code="invalid_address",
         )
     return address

@@ -1,7 +1,8 @@
-"""The facts about a change set that can be observed from outside: its queue, task, log, branch and owner, the servers
-and the streams.
+"""Defines the facts about a change set that can be observed from outside: about its queue, task, log, branch and owner,
+the servers and the streams.
 
-Invariant: facts are plain values, gathered before anything is concluded from them. All ages and times are in seconds.
+Invariant: facts are plain values, and all of them are gathered before reasons are derived from them. All ages and times
+are in seconds.
 """
 
 from dataclasses import dataclass
@@ -9,19 +10,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class OwnerFacts:
-    """A server's report on one change set.
+    """The report of one server on one change set.
 
-    - `phase`: `loading`, `deciding`, `active`, `settling`, `releasing` or `rechecking` if it owns the change set;
-      `no_slot` if it has the task, but no free slot; None if it has neither.
-    - `idle`: the time since it last decided a request, ended an update, or finished loading.
-    - `update`: `idle`, `owed` (due, not begun), `running`, or `waiting` (for the next attempt, in `retry_in`).
-      `failures`: how many attempts in a row failed. `done` of `total` values are updated after `update_seconds`.
-    - `stopping`: why it is giving up the change set; empty if it is not.
-    - `deliveries`: how often its task was delivered; more than once means that an earlier owner ended early.
-    - `trouble_code`, `trouble`, `trouble_age`: the newest failure that stopped this change set; empty if there was no
-      recent one.
-    - `rtt`: the last round trip from this server to NATS. `skew`: how far its clock is ahead of the clock of this
-      client.
+    - `phase` is `loading`, `deciding`, `active`, `settling`, `releasing` or `rechecking` if the server owns the change
+      set, and `no_slot` if it has the task but no free slot. It is None if the server has nothing to do with it.
+    - `idle` is the time since the server last decided a request, ended an update, or finished loading.
+    - `update` is `idle`, `owed` (due, but not begun), `running`, or `waiting` (for the next attempt, in `retry_in`).
+      `failures` is the number of attempts that failed in a row. After `update_seconds`, `done` of `total` values are
+      updated.
+    - `stopping` is the reason why the server is giving up the change set; empty if it is not doing so.
+    - `deliveries` is the number of times that the task was delivered. If it is more than 1, an earlier owner ended
+      without completing the task.
+    - `trouble_code`, `trouble` and `trouble_age` are the code, the text and the age of the newest failure that stopped
+      this change set; empty if there was no recent one.
+    - `rtt` is the time of the last round trip from the server to NATS. `skew` is the time by which the clock of the
+      server is ahead of the clock of this client.
     """
 
     phase: str | None = None
@@ -43,8 +46,12 @@ class OwnerFacts:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """A server that answers. `spark` is the state of its engine. `about` is its report on the change set. It is None if
-    its release is too old to send one."""
+    """A server that has answered.
+
+    `trouble` is the reason why it is not `ready`. `spark` is the state of its Spark engine. `owned` is the number of
+    change sets that it owns, and `slots` the number that it can work on. `functions` are the names of its functions.
+    `about` is its report on the change set; None if its release is too old to send one.
+    """
 
     id: str
     ready: bool = True
@@ -58,8 +65,8 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """The undecided requests: how many there are, how old the first is, and how many the queue may hold (0: no
-    limit)."""
+    """The undecided requests of the change set: their number (`waiting`), the age of the first one (`oldest`), and the
+    maximum number of requests in the queue (`limit`; 0: no limit)."""
 
     waiting: int = 0
     oldest: float = 0.0
@@ -68,8 +75,11 @@ class QueueFacts:
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """The task of the change set. `delivered` tells whether a server has received it. `ahead` tells how many tasks
-    before it no server has received yet."""
+    """The task of the change set.
+
+    `delivered` says whether a server has received the task. `ahead` is the number of tasks before it that no server has
+    received yet. `ack_wait` is the time without a sign of life after which NATS delivers the task again.
+    """
 
     age: float
     delivered: bool
@@ -79,11 +89,11 @@ class TaskFacts:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFacts:
-    """The record, in the newest commit, of attempts at a `request`, the `update` or a `pull`.
+    """The record of attempts in the newest commit. `what` is `request`, `update` or `pull`.
 
-    `held` tells how often the request was held because it cannot be decided yet. `deaths` tells how many servers died
-    or hung during an attempt, the one in progress included. `since` is the number of seconds since the first attempt at
-    a request, or since the last attempt at an update or a pull.
+    `held` is the number of times that the request could not be decided yet. `deaths` is the number of attempts during
+    which a server died or hung, or which are still in progress. `since` is the time since the first attempt at a
+    request, or since the last attempt at an update or a pull.
     """
 
     what: str
@@ -94,14 +104,16 @@ class AttemptFacts:
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """The newest commit.
+    """The newest commit of the change set.
 
-    - `sequence`, `age`, `kind`, `owner` (the server that wrote it), `covers`, `debt`, as in `rebaser_core.commit`.
-    - `missing`: functions that the server that wrote it lacked.
-    - `problem`: why it cannot be read. If it cannot, only `sequence` and `age` are known.
-    - `checkpoint_problem`: why the checkpoint that it names cannot be read; empty if the checkpoint can be read or it
-      names none.
-    - `skew`: how far the clock of its writer was ahead of the clock of NATS.
+    - `sequence`, `kind`, `covers` and `debt` have the same meaning as in `rebaser_core.commit`. `owner` is the server
+      that wrote the commit.
+    - `missing` are the functions that were missing on this server.
+    - `problem` is the reason why the commit cannot be read; empty if it can be. If it cannot be read, only `sequence`
+      and `age` are set.
+    - `checkpoint_problem` is the reason why the checkpoint that the commit names cannot be read; empty if there is no
+      such problem.
+    - `skew` is the time by which the clock of this server was ahead of the clock of NATS.
     """
 
     sequence: int
@@ -119,7 +131,8 @@ class LogFacts:
 
 @dataclass(frozen=True, slots=True)
 class BranchCondition:
-    """The condition of a change set as a branch. `status` is as in `BranchInfo`. `target`: empty if it has none."""
+    """The change set as a branch: its status, whether it is protected, its target (empty if it has none), whether the
+    target was edited since the base (`behind`), and the number of its conflicts."""
 
     status: str = "open"
     protected: bool = False
@@ -130,7 +143,8 @@ class BranchCondition:
 
 @dataclass(frozen=True, slots=True)
 class DeadFacts:
-    """The dead letters of the change set: how many, and the newest one."""
+    """The dead letters of the change set: their number (`count`), and the code, reason, request id and age of the
+    newest one."""
 
     count: int
     code: str = ""
@@ -141,7 +155,8 @@ class DeadFacts:
 
 @dataclass(frozen=True, slots=True)
 class StreamFacts:
-    """A stream: its role (`requests`, `tasks`, `commits`, …), how full it is, and how many copies are behind."""
+    """A stream: its role (`requests`, `tasks`, `commits` and so on), the percentage of its size limit that is used, the
+    number of its copies, and the number of copies that are behind or offline."""
 
     role: str
     name: str
@@ -152,10 +167,11 @@ class StreamFacts:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSetFacts:
-    """All known facts about the change set. `log` is None if there is no commit. `task` is None if there is no task.
+    """All facts about a change set. `log` is None if there is no commit, and `task` is None if there is no task.
 
-    `nats_problem` is the reason why JetStream could not be asked; if it is set, only `servers` are known. `api_seconds`
-    is the time that the slowest answer of JetStream took. `rtt` is the round trip from this client to NATS.
+    `nats_problem` is the reason why JetStream did not answer; if it is not empty, all other facts except `servers` are
+    missing. `api_seconds` is the time of the slowest answer of JetStream. `rtt` is the time of a round trip from this
+    client to NATS.
     """
 
     workspace: str
@@ -173,7 +189,8 @@ class ChangeSetFacts:
 
     @property
     def owner(self) -> tuple[ServerFacts, OwnerFacts] | None:
-        """The server that has the task of the change set, and its report; None if no server has it."""
+        """The server that has the task of the change set, and its report; None if no server has reported that it has
+        the task."""
         for server in self.servers:
             if server.about is not None and server.about.phase is not None:
                 return server, server.about
@@ -181,8 +198,8 @@ class ChangeSetFacts:
 
     @property
     def trouble(self) -> OwnerFacts | None:
-        """The report of the server that saw the newest failure of the change set; None if a later commit shows
-        progress."""
+        """The report of the server with the newest failure of the change set; None if there was no failure, or if a
+        later commit shows that the change set has made progress since."""
         known = [server.about for server in self.servers if server.about is not None and server.about.trouble]
         newest = min(known, key=lambda about: about.trouble_age, default=None)
         log = self.log
@@ -191,5 +208,5 @@ class ChangeSetFacts:
 
     @property
     def works(self) -> bool:
-        """Whether there is work to do: requests, or an update that is due."""
+        """Whether there is work to do, because requests are waiting or an update is due."""
         return self.queue.waiting > 0 or (self.log is not None and self.log.debt > 0)

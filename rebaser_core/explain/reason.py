@@ -1,14 +1,14 @@
-"""A reason why a change set waits, and the texts of counts and ages."""
+"""Defines a reason why a change set waits, and formats counts and ages for its text."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class WaitReason:
-    """One reason. `code` names it for programs, `text` describes the situation, and `advice` says what happens next or
-    what to do.
+    """A reason why a change set waits, or a fact about it that is worth knowing.
 
-    `waits` tells whether the reason keeps requests or updates waiting. If not, it is reported for information only.
+    `code` identifies the reason for programs, `text` describes the situation, and `advice` says what will happen next
+    or what to do. If `waits` is false, nothing waits because of it, and it is reported only for information.
     """
 
     code: str

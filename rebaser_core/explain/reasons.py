@@ -1,4 +1,4 @@
-"""Turns the facts about a change set into reasons why it waits, the most likely first, each with advice.
+"""Derives the reasons why a change set waits from the facts about it, and adds advice to each reason.
 
 Invariant: the result is `quiet` only if no request waits and no update is due. A cause comes before its consequences.
 """
@@ -9,14 +9,14 @@ from rebaser_core.explain import surroundings
 from rebaser_core.explain.facts import ChangeSetFacts, OwnerFacts, ServerFacts
 from rebaser_core.explain.reason import WaitReason, age, times
 
-STUCK = 10.0  # seconds for which an owner may be busy with one batch of requests, or may load
-LONG_UPDATE = 60.0  # seconds
+STUCK = 10.0  # seconds after which an owner that has decided no request of its batch is reported as stuck
+LONG_UPDATE = 60.0  # seconds after which a running update is reported as possibly hanging
 QUIET, UPDATE = "quiet", "update"
-NEWER = "unsupported_version"  # the code of the error for a message that only a newer version can read
+NEWER = "unsupported_version"  # the error code of a message that only a newer release can read
 
 
 def explain(facts: ChangeSetFacts) -> tuple[WaitReason, ...]:
-    """Return the reasons, the most likely first; at least one."""
+    """Return at least one reason, beginning with the most likely one."""
     if facts.nats_problem:
         found = list(_nats(facts))
     else:
@@ -32,7 +32,7 @@ def _nats(facts: ChangeSetFacts) -> Iterator[WaitReason]:
     yield WaitReason(
         "no_stream_leader",
         f"NATS answers, but its streams do not: {facts.nats_problem}{servers}",
-        "look at the NATS servers: a stream without a leader, or a majority of its copies, accepts nothing; "
+        "check the NATS servers: a stream accepts nothing if it has no leader, or if most of its copies are offline; "
         "`nats stream report` shows the copies. Work resumes automatically once they are back.",
     )
 
@@ -43,14 +43,14 @@ def _log_readable(facts: ChangeSetFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "log_unreadable",
             f"the newest message of the log, {log.sequence}, cannot be read: {log.problem}",
-            f"if a newer version wrote it, start servers of that version; otherwise `rebaser doctor {where}` shows the "
+            f"if a newer release wrote it, start servers of that release; otherwise `rebaser doctor {where}` shows the "
             "damage, and what a repair would lose",
         )
     elif log is not None and log.checkpoint_problem:
         yield WaitReason(
             "checkpoint_unreadable",
-            f"the checkpoint that the log builds on cannot be read: {log.checkpoint_problem}",
-            f"restore the blob store if it is down; `rebaser doctor {where}` tells whether values can be rebuilt",
+            f"the newest checkpoint cannot be read: {log.checkpoint_problem}",
+            f"if the blob store is down, restore it; `rebaser doctor {where}` shows whether the values can be rebuilt",
         )
 
 
@@ -63,15 +63,15 @@ def _servers(facts: ChangeSetFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "no_server",
             f"no server answers{wrote}",
-            "start one with `rebaser serve`; if servers run, they may be paused, connected to another NATS, have "
-            "another prefix, or answer slowly (`rebaser ping --timeout 10`)",
+            "start one with `rebaser serve`; if servers are running, they may be paused, use another NATS or another "
+            "prefix, or be slow to answer (`rebaser ping --timeout 10`)",
         )
     elif not any(server.ready for server in facts.servers):
         first = facts.servers[0]
         yield WaitReason(
             "server_not_ready",
-            f"no server is ready; {first.id} says: {first.trouble}",
-            "create or restore what is missing; `rebaser doctor` checks the installation",
+            f"no server is ready; {first.id} reports: {first.trouble}",
+            "run `rebaser doctor` to find out what is missing or wrong in the installation",
         )
 
 
@@ -87,8 +87,8 @@ def _held(facts: ChangeSetFacts) -> Iterator[WaitReason]:
             "newer_server_needed" if newer else "held",
             f"the first request cannot be decided yet, after {times(attempt.held, 'attempt')} in "
             f"{age(attempt.since)}{why}",
-            ("start a server of the newer version" if newer else "remove the cause")
-            + ": the request is tried again every few seconds, and goes to the dead letters after REBASER_RETRY_FOR",
+            ("start a server of the newer release" if newer else "remove the cause")
+            + "; the request is tried again every few seconds, and moved to the dead letters after REBASER_RETRY_FOR",
         )
     elif attempt.deaths and attempt.what == UPDATE:
         if facts.owner is None:
@@ -97,7 +97,7 @@ def _held(facts: ChangeSetFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "on_probation",
             f"a server that owned this change set died or hung, so the first {attempt.what} is tried alone{why}",
-            "if it ends more servers, it goes to the dead letters, and the other requests are decided",
+            "wait: if it kills more servers, it is moved to the dead letters, and the other requests are decided",
         )
 
 
@@ -119,8 +119,8 @@ def _by_phase(facts: ChangeSetFacts, server: ServerFacts, about: OwnerFacts) -> 
         yield WaitReason(
             "loading",
             f"server {server.id} is loading the change set{again}, for {age(about.idle)}{trouble}",
-            "wait; a large change set takes seconds. If it is loaded repeatedly, the last failure says why, and "
-            f"`rebaser doctor {facts.workspace} {facts.change_set}` checks its log",
+            "wait: a large change set takes seconds to load; if it is loaded repeatedly, see the last failure, and "
+            f"check the log with `rebaser doctor {facts.workspace} {facts.change_set}`",
         )
     elif about.phase == "deciding":
         stuck = min(about.idle, facts.queue.oldest) > STUCK
@@ -128,7 +128,8 @@ def _by_phase(facts: ChangeSetFacts, server: ServerFacts, about: OwnerFacts) -> 
             "owner_stuck" if stuck else "deciding",
             f"server {server.id} is deciding requests"
             + (f", and has decided none for {age(about.idle)}{trouble}" if stuck else ""),
-            f"read the log of {server.id}; if nothing happens, restart it: another server takes over, without loss"
+            f"see the log messages of {server.id}; if it stays like this, restart it: another server takes over, and "
+            "nothing is lost"
             if stuck
             else "wait",
         )
@@ -147,17 +148,16 @@ def _update(server: ServerFacts, about: OwnerFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "spark_down",
             f"the update waits for Spark: {server.spark} on {server.id}",
-            "restore Spark (`--spark`, REBASER_SPARK); requests are applied meanwhile, and updates start again by "
-            "themselves",
+            "restore Spark (`--spark`, REBASER_SPARK); requests are still applied, and updates resume automatically",
         )
     elif about.update == "waiting" and not about.failures:
-        yield _put_off(f"the update is deferred for {age(about.retry_in)}: {about.trouble or 'it ended servers'}")
+        yield _put_off(f"the update is deferred for {age(about.retry_in)}: {about.trouble or 'it killed servers'}")
     elif about.update == "waiting":
         yield WaitReason(
             "dvu_waiting",
             f"the update failed {times(about.failures, 'time')}; the next attempt is in "
             f"{age(about.retry_in)}" + (f"; the last failure: {about.trouble}" if about.trouble else ""),
-            "the failure names the cause; the update is retried at least every 30 s until it succeeds",
+            "remove the cause that the failure names; the update is retried at least every 30 s until it succeeds",
         )
     elif about.update == "running":
         total = "it is being planned" if not about.total else f"{100 * about.done // about.total} % of {about.total:,}"
@@ -165,8 +165,8 @@ def _update(server: ServerFacts, about: OwnerFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "dvu_running",
             f"server {server.id} has been updating derived values for {age(about.update_seconds)}: {total}",
-            "if it makes no progress, a function may be slow or hang: REBASER_DVU_TIMEOUT ends the attempt, and the "
-            "Spark UI names the task"
+            "if it makes no progress, a function may be slow or hang: the Spark UI shows the task, and "
+            "REBASER_DVU_TIMEOUT limits the time of an attempt"
             if slow
             else "wait",
         )
@@ -180,22 +180,23 @@ def _put_off(text: str) -> WaitReason:
     return WaitReason(
         "dvu_put_off",
         text,
-        "it is retried after a pause that grows up to 10 minutes; requests are applied meanwhile. Look for a "
-        "function that needs too much memory or never returns",
+        "look for a function that needs too much memory or never returns; the update is retried after a pause that "
+        "grows up to 10 minutes, and requests are still applied",
     )
 
 
 def _unowned(facts: ChangeSetFacts) -> Iterator[WaitReason]:
-    """Yield why no server works on the change set: the task is missing, has not been delivered, or was given back."""
+    """Yield the reason why no server works on the change set, for instance that it has no task, or that no server has
+    received the task."""
     if facts.owner is not None or not facts.servers or not facts.works:
         return
     task, about = facts.task, facts.trouble
     if task is None:
         yield WaitReason(
             "not_published",
-            "no server knows of the work, because the change set has no task",
-            "the sweep publishes the task within two intervals (REBASER_SWEEP_INTERVAL, 10 s each by default); any "
-            "further request publishes it, too",
+            "no server has been told about the work, because the change set has no task",
+            "wait: the sweeper publishes the task within two intervals (REBASER_SWEEP_INTERVAL, 10 s each by default); "
+            "any further request also publishes it",
         )
     elif not task.delivered:
         free = any(server.ready and server.owned < server.slots for server in facts.servers)
@@ -207,15 +208,15 @@ def _unowned(facts: ChangeSetFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "failing",
             f"the last owner gave up the change set: {about.trouble}",
-            "servers retry at least every 5 s; the failure names the cause",
+            "remove the cause that the failure names; servers retry at least every 5 s",
         )
     elif all(server.about is not None for server in facts.servers):
         last = "" if facts.log is None or not facts.log.owner else f" (the newest commit is by {facts.log.owner})"
         yield WaitReason(
             "lease_running_out",
             f"a server has the task, but does not answer{last}: it may have died, or be paused or cut off",
-            f"another server takes over at most {task.ack_wait:g} s after the last sign of life; if none does, the "
-            "server is alive, but its network or its machine is slow (`rebaser ping --timeout 10`)",
+            f"wait: another server takes over at most {task.ack_wait:g} s after the last sign of life; if none does, "
+            "the server is alive, but its network or machine is slow (`rebaser ping --timeout 10`)",
         )
 
 
@@ -224,17 +225,18 @@ def _slots_full(facts: ChangeSetFacts, text: str) -> WaitReason:
     return WaitReason(
         "slots_full",
         f"{text} ({owned:,} change sets owned, {slots:,} slots)",
-        "owners take turns, so wait; if this lasts, start more servers or raise REBASER_CONCURRENCY",
+        "wait, because change sets take turns; if this lasts, start more servers or raise REBASER_CONCURRENCY",
     )
 
 
 def _working(facts: ChangeSetFacts) -> WaitReason:
-    """Return the reason for work that no rule explains."""
+    """Return the reason that is reported if there is work but no rule explains why it waits."""
     return WaitReason(
         "working",
         f"{times(facts.queue.waiting, 'request')} in the queue"
         + ("; an update is due" if facts.log is not None and facts.log.debt else ""),
-        "it may be done by now: run this again; if this lasts, see `rebaser status` and the logs of the servers",
+        "run this command again, because the work may be done by now; if this lasts, see `rebaser status` and the logs "
+        "of the servers",
     )
 
 
@@ -246,7 +248,7 @@ def _quiet(facts: ChangeSetFacts) -> WaitReason:
     )
 
 
-# A cause comes before its consequences.
+# The order is that of the result: a cause comes before its consequences.
 RULES: tuple[Callable[[ChangeSetFacts], Iterator[WaitReason]], ...] = (
     _log_readable,
     _servers,

@@ -1,15 +1,15 @@
-"""Reasons from the surroundings of a change set: its streams, its branch, its dead letters, the network and the
-clocks."""
+"""Derives reasons from the surroundings of a change set: from its streams, branch and dead letters, and from the
+network and the clocks."""
 
 from collections.abc import Iterator
 
 from rebaser_core.explain.facts import ChangeSetFacts
 from rebaser_core.explain.reason import WaitReason, age, times
 
-NEARLY_FULL = 95.0  # percent of a stream's limit; above it, the next message may be refused
-SLOW_ANSWER = 1.0  # seconds
-SKEW = 10.0  # seconds
-REFUSED = "commit_refused"  # the code of a failure: NATS did not store a commit of an owner
+NEARLY_FULL = 95.0  # percent of a stream's limit from which a stream is reported as full
+SLOW_ANSWER = 1.0  # seconds from which an answer of NATS is reported as slow
+SKEW = 10.0  # seconds by which a clock may be wrong before this is reported
+REFUSED = "commit_refused"  # the error code if NATS did not store a commit of an owner
 
 
 def full(facts: ChangeSetFacts) -> Iterator[WaitReason]:
@@ -28,7 +28,7 @@ def full(facts: ChangeSetFacts) -> Iterator[WaitReason]:
             yield WaitReason(
                 code,
                 f"stream {stream.name} is {used:g} % full: {effect}",
-                "raise its limit (`nats stream edit`), or see what fills it with `rebaser status`",
+                "raise its limit (`nats stream edit`), or find out with `rebaser status` what fills it",
                 waits=facts.works and stream.role != "requests",
             )
     for stream in facts.streams:
@@ -47,7 +47,7 @@ def queue(facts: ChangeSetFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "queue_full",
             f"the queue is full ({waiting:,} requests), so new requests are refused",
-            "wait until it drains; senders retry automatically",
+            "wait until requests are decided; senders retry automatically",
         )
 
 
@@ -59,10 +59,10 @@ def functions(facts: ChangeSetFacts) -> Iterator[WaitReason]:
     having = [server.id for server in facts.servers if server.functions.issuperset(missing)]
     yield WaitReason(
         "function_missing",
-        f"values use functions that the last owner lacked: {names}",
-        f"{having[0]} has them, and computes the values when it owns the change set"
+        f"values use functions that are missing on the last owner: {names}",
+        f"wait: {having[0]} has these functions, and computes the values when it owns the change set"
         if having
-        else "install the plug-in that has them on the servers; until then, these values are errors",
+        else "install the plug-in with these functions on the servers; until then, these values are in error",
         waits=False,
     )
 
@@ -71,35 +71,35 @@ def branch(facts: ChangeSetFacts) -> Iterator[WaitReason]:
     about, where = facts.branch, f"{facts.workspace} {facts.change_set}"
     if about.status == "deleted":
         yield WaitReason(
-            "deleted", "the change set is deleted", f"`rebaser reopen {where}` brings it back", waits=False
+            "deleted", "the change set is deleted", f"run `rebaser reopen {where}` to bring it back", waits=False
         )
         return
     if about.status != "open":
         yield WaitReason(
             "closed",
             f"the change set is closed ({about.status}), so edits are refused",
-            f"run `rebaser reopen {where}` if this change set is to be edited",
+            f"run `rebaser reopen {where}` to edit this change set",
             waits=False,
         )
     if about.protected:
         yield WaitReason(
             "protected",
             "the change set is protected: it refuses edits, and accepts applied branches",
-            f"edit a branch of it: `rebaser branch {facts.workspace} NAME --from {facts.change_set}`",
+            f"create a branch, edit and apply it: `rebaser branch {facts.workspace} NAME --from {facts.change_set}`",
             waits=False,
         )
     if about.conflicts:
         yield WaitReason(
             "conflicts",
             f"{times(about.conflicts, 'value')} in conflict with {about.target}, so the branch cannot be applied",
-            f"`rebaser conflicts {where}` shows them, and how to settle each",
+            f"run `rebaser conflicts {where}`, which shows the conflicts, and how to settle each of them",
             waits=False,
         )
     elif about.behind and about.status == "open":
         yield WaitReason(
             "behind",
             f"{about.target} was edited since the base of this branch",
-            f"`rebaser rebase {where}` brings these edits in; `apply` does so automatically",
+            f"run `rebaser rebase {where}` to take over these edits; `rebaser apply` does so automatically",
             waits=False,
         )
 
@@ -111,7 +111,8 @@ def dead(facts: ChangeSetFacts) -> Iterator[WaitReason]:
             "dead_letters",
             f"{times(letters.count, 'request')} could not be processed; the newest, {age(letters.age)} ago, is "
             f"{letters.request_id} ({letters.code}): {letters.reason}",
-            f"`rebaser dlq list {facts.workspace} {facts.change_set}` lists them; remove the cause, then redrive them",
+            f"list them with `rebaser dlq list {facts.workspace} {facts.change_set}`, remove the cause, and send them "
+            "again with `rebaser dlq redrive`",
             waits=False,
         )
 
@@ -121,21 +122,21 @@ def inherited(facts: ChangeSetFacts) -> Iterator[WaitReason]:
     if log is not None and not log.debt and not log.problem and log.sequence > 0 and log.covers < log.sequence:
         yield WaitReason(
             "inherited_debt",
-            "derived values that were not up to date when the branch was created are computed only once it is used",
-            "send it a request, or wait for derived values (`--wait derived`), to have them computed",
+            "some derived values were not up to date when the branch was created, and are computed once it is used",
+            "send a request to the branch, or wait for derived values (`--wait derived`), to have them computed",
             waits=False,
         )
 
 
 def slow(facts: ChangeSetFacts) -> Iterator[WaitReason]:
-    """Return the reasons that slow down all change sets, this one included."""
+    """Yield the reasons that slow down all change sets, such as a slow network or a wrong clock."""
     trips = {server.id: server.about.rtt for server in facts.servers if server.about is not None}
     slowest = max(trips, key=lambda id_: trips[id_], default="")
     if trips and trips[slowest] > SLOW_ANSWER:
         yield WaitReason(
             "slow_network",
             f"a round trip from server {slowest} to NATS takes {age(trips[slowest])}",
-            "check the network between them",
+            f"check the network between {slowest} and NATS",
             waits=False,
         )
     if facts.rtt > SLOW_ANSWER:
@@ -161,6 +162,6 @@ def slow(facts: ChangeSetFacts) -> Iterator[WaitReason]:
             yield WaitReason(
                 "clock_wrong",
                 f"the clock of server {name} is {age(abs(skew))} {way}",
-                "synchronize the clock (NTP); times and retries depend on it, but the order of requests does not",
+                "synchronize the clock (NTP): times and retries depend on it, but the order of requests does not",
                 waits=False,
             )

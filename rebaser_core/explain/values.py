@@ -1,9 +1,8 @@
 """Explains one value of a state: its definition and inputs, the values that depend on it, and why it is stale or in
 error.
 
-Invariant: an explanation is bounded even in a large change set: inputs, dependents and the path are truncated, and the
-counts of inputs and dependents are those before truncation. The path leads from the value through its inputs to the
-value where the trouble began.
+Invariant: the size of an explanation is bounded, even in a large change set, because inputs, dependents and the path
+are truncated. The counts of inputs and dependents are those before truncation.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,15 +16,15 @@ from rebaser_core.values import Fault, State, Value
 if TYPE_CHECKING:  # the module imports NumPy
     from rebaser_core.state.change_set import ChangeSetState
 
-MAX_LISTED = 100  # inputs, dependents, steps of a path
-MAX_VISITED = 20_000  # values that the search for a path looks at
+MAX_LISTED = 100  # the maximum number of inputs, of dependents, and of steps of a path
+MAX_VISITED = 20_000  # the maximum number of values that the search for a path examines
 
 ADVICE = {
     "cycle": "redefine one of the values on the path, so that none depends on itself",
     "missing_input": "define the input, or remove it from the definition",
     "unknown_function": "install the plug-in that has the function on the servers (`rebaser functions --servers`)",
-    "failed": "correct the definition or the values of its inputs",
-    "crashed": "look for a function that needs too much memory, or that ends its process",
+    "failed": "correct the definition, or the values of its inputs",
+    "crashed": "look for a function that needs too much memory, or that terminates its process",
     "not_finite": "correct the inputs: results must be finite numbers",
     "overflow": "correct the inputs: integers must fit into 64 bits",
     "too_large": "change the definition so that its result is smaller",
@@ -34,10 +33,10 @@ ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class ValueInput:
-    """An input of a definition. `name` is the name of the input. `id` is the id of the value, or the pattern.
+    """An input of a definition. `name` is the name of the input, and `id` is the id of a value, or a pattern.
 
-    `value` is None if the value does not exist, and for patterns. `matches` tells how many values match the pattern. It
-    is None if it is no pattern.
+    `value` is None for a pattern, and if the value does not exist. `matches` is the number of values that match the
+    pattern; None if the input is not a pattern.
     """
 
     name: str
@@ -50,14 +49,16 @@ class ValueInput:
 class ValueExplanation:
     """The explanation of one value.
 
-    - `definition`: the update that recreates the value. `defined`: the log sequence of the commit that last defined it,
-      0 if unknown.
-    - `inputs`: the first of `input_count` inputs. `dependents`: ids of the first of `dependent_count` values whose
-      definitions use this one.
-    - `path`: ids from the value to the `origin` of its trouble; only these two if no path was found within bounds.
-    - `origin`: the value where the trouble began: it fails by itself, or it changed; empty if there is no trouble.
-      `origin_commit`: the log sequence of that change, if the value is stale.
-    - `why`: the reason for the state of the value. `advice`: what to do.
+    - `definition` is the update that recreates the value. `defined` is the log sequence of the commit that last defined
+      it, or 0 if that is unknown.
+    - `inputs` are the first of `input_count` inputs. `dependents` are the ids of the first of `dependent_count` values
+      whose definitions have this value as an input.
+    - `why` is the reason for the state of the value, and `advice` says what to do.
+    - `origin` is the id of the value because of which this one is stale or in error: it changed, or it fails by itself.
+      It is empty if the value is neither stale nor in error. If the value is stale, `origin_commit` is the log sequence
+      of the change.
+    - `path` contains the ids from the value, through its inputs, to `origin`. If no path was found within the limits,
+      it contains only these two.
     """
 
     id: str
@@ -76,7 +77,7 @@ class ValueExplanation:
 
 
 def explain_value(state: "ChangeSetState", id_: str) -> ValueExplanation | None:
-    """Explain the value `id_` of `state`; None if it does not exist."""
+    """Return the explanation of the value `id_` in `state`, or None if the value does not exist."""
     stale = state.stale()
     value, definition = state.value(id_, stale), state.cells.edit_of(id_)
     if value is None or definition is None:
@@ -103,14 +104,14 @@ def explain_value(state: "ChangeSetState", id_: str) -> ValueExplanation | None:
 
 
 class _Finder:
-    """Looks through a state whose stale values are `stale`."""
+    """Finds inputs, reasons and paths in a state. `stale` contains the ids of its stale values."""
 
     def __init__(self, state: "ChangeSetState", stale: set[str]) -> None:
         self._state = state
         self._stale = stale
 
     def inputs(self, id_: str) -> Iterator[ValueInput]:
-        """Yield the inputs of the definition of `id_`, in declared order."""
+        """Yield the inputs of the definition of `id_`, in the order of the definition."""
         definition = self._definition(id_)
         if definition is None:
             return
@@ -122,14 +123,14 @@ class _Finder:
                     yield ValueInput(name, one, self._state.value(one, self._stale))
 
     def trouble(self, id_: str, value: Value) -> tuple[str, str, tuple[str, ...], int]:
-        """Return the reason for the state of the value, the advice, the path to the origin, and the commit of the
-        change."""
+        """Return the fields `why`, `advice`, `path` and `origin_commit` of the explanation of `id_`, whose value is
+        `value`."""
         if value.state is State.STALE:
             return self._stale_trouble(id_)
         if value.state is State.ERROR and value.error is not None:
             return *self._fault_trouble(id_, value.error), 0
         if value.state is State.UNSET:
-            return "it exists, but has no value", "set it", (), 0
+            return "it exists, but has no value", "set it to a value", (), 0
         if self._definition(id_) is None:
             return "it was set", "", (), 0
         return f"it was computed, and is correct as of commit {self._state.covers}", "", (), 0
@@ -170,7 +171,7 @@ class _Finder:
         return value is not None and value.error is not None and value.error.origin == origin
 
     def _cycle(self, id_: str, origin: str) -> tuple[str, ...]:
-        """Return the path from `id_` to `origin`, and then once around the cycle."""
+        """Return the path from `id_` to `origin`, followed by the path around the cycle back to `origin`."""
         failing = State.ERROR
 
         def fails(one: str) -> bool:
@@ -185,11 +186,13 @@ class _Finder:
         return there
 
     def _path(self, id_: str, is_end: Callable[[str], bool], leads_on: Callable[[str], bool]) -> tuple[str, ...]:
-        """Return the shortest path from `id_` through inputs to an id for which `is_end` is true; empty if none is
-        found within bounds."""
+        """Return the shortest path from `id_`, through inputs, to an id for which `is_end` is true.
+
+        All ids between them satisfy `leads_on`. Return an empty path if none is found within the limits.
+        """
         came_from: dict[str, str] = {id_: ""}
         todo = [id_]
-        for one in todo:  # the list grows during the loop
+        for one in todo:  # the loop appends to this list
             if is_end(one):
                 path = [one]
                 while came_from[path[-1]]:
@@ -202,8 +205,8 @@ class _Finder:
         return ()
 
     def _input_ids(self, id_: str) -> Iterator[str]:
-        """Yield the ids of the inputs of `id_`; for a pattern, the ids that match it, and changed ids that matched
-        it."""
+        """Yield the ids of the inputs of `id_`. For a pattern, yield the ids that match it, including those of removed
+        values whose removal no update has covered yet."""
         definition = self._definition(id_)
         if definition is None:
             return
@@ -217,7 +220,7 @@ class _Finder:
                     yield one
 
     def _matching(self, match: Match) -> list[str]:
-        columns = self._state.cells.columns  # `stale` has merged the overlay into them
+        columns = self._state.cells.columns  # computing `stale` has merged the overlay into them
         if columns.patterns is None:
             return []
         return [columns.ids[row] for row in columns.patterns.rows(PATTERN_PREFIX + match.glob).tolist()]
@@ -227,6 +230,6 @@ class _Finder:
         return found if isinstance(found, Derive) else None
 
     def _asked(self) -> set[str]:
-        """Return the derived values for which a recompute was requested, although nothing touched them."""
+        """Return the ids of the derived values that a due recompute concerns."""
         recompute = self._state.recompute
         return set(self._state.cells.derived(functions_of(recompute))) if recompute else set()

@@ -340,14 +340,14 @@ def _write(commit: Commit, version: int) -> dict[str, Any]:
     if commit.recompute:
         if version < 2:
             raise UnprocessableError(
-                "a commit of version 1 cannot have recompute; encode version 2", code="invalid_commit"
+                "a commit of version 1 cannot have recompute: encode version 2", code="invalid_commit"
             )
         wire["recompute"] = [recompute.to_wire() for recompute in commit.recompute]
     if version >= HISTORY:
         _add_history(commit, wire)
     elif _has_history(commit):
         raise UnprocessableError(
-            f"a commit of version {version} cannot have the fields for history; encode version {HISTORY}",
+            f"a commit of version {version} cannot have the fields for history: encode version {HISTORY}",
             code="invalid_commit",
         )
     return wire
@@ -375,7 +375,7 @@ def _write_delta(commit: Commit, version: int) -> dict[str, Any]:
         return write_blob(commit.delta_blob)
     if version < MATCHES and _has_match(commit):
         raise UnprocessableError(
-            f"a commit of version {version} cannot have patterns as inputs; encode version {MATCHES}",
+            f"a commit of version {version} cannot have patterns as inputs: encode version {MATCHES}",
             code="invalid_commit",
         )
     return write_delta(commit.delta)

@@ -286,7 +286,7 @@ def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
     }
     if version < 4 and _is_v4(request):
         raise UnprocessableError(
-            f"a request of version {version} cannot have author, message, expect or an action; use version 4",
+            f"a request of version {version} cannot have author, message, expect or an action: use version 4",
             code="invalid_request",
         )
     if request.action is not None:
@@ -298,13 +298,13 @@ def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
     elif version >= 2:
         if version < MATCHES and any_match(request.updates or ()):
             raise UnprocessableError(
-                f"a request of version {version} cannot have patterns as inputs; use version {MATCHES}",
+                f"a request of version {version} cannot have patterns as inputs: use version {MATCHES}",
                 code="invalid_request",
             )
         wire["updates"] = [update.to_wire() for update in request.updates or ()]
     else:
         raise UnprocessableError(
-            "a request of version 1 cannot contain updates; store them in a blob and give its address",
+            "a request of version 1 cannot contain updates: store them in a blob and give its address",
             code="invalid_request",
         )
     if request.from_change_set_id is not None:
@@ -312,7 +312,7 @@ def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
     if request.recompute is not None:
         if version < 3:
             raise UnprocessableError(
-                f"a request of version {version} cannot have recompute; use version 3", code="invalid_request"
+                f"a request of version {version} cannot have recompute: use version 3", code="invalid_request"
             )
         wire["recompute"] = request.recompute.to_wire()
     return wire | _write_v4(request) if version >= 4 else wire

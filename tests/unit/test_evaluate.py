@@ -236,7 +236,7 @@ for _ in range(100):
         (
             lambda *_: "x" * 300_000,
             "too_large",
-            "the result cannot be stored: the value is larger than 262144 bytes; divide it into several values",
+            "the result cannot be stored: the value is larger than 262144 bytes: divide it into several values",
         ),
         (
             lambda *_: object(),
@@ -253,7 +253,7 @@ for _ in range(100):
         (
             lambda *_: DEEP,
             "failed",
-            "the result cannot be stored: the value is nested deeper than 64 levels; divide it into several values",
+            "the result cannot be stored: the value is nested deeper than 64 levels: divide it into several values",
         ),
     ],
 )
