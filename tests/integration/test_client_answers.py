@@ -197,7 +197,7 @@ async def test_an_id_that_was_used_for_other_content_is_refused_and_keeps_its_ou
 ) -> None:
     first = await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], request_id="once")
     for _ in range(2):
-        with pytest.raises(RequestIdReused, match="another request with this id") as raised:
+        with pytest.raises(RequestIdReused, match="a different request with this id") as raised:
             await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2)], request_id="once")
         assert raised.value.code == "request_id_reused"
         assert await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], request_id="once") == first

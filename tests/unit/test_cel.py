@@ -141,7 +141,7 @@ def test_a_fault_says_why(expression: Any, inputs: dict[str, Json], code: str, m
     ("expression", "inputs", "message"),
     [
         ("'" + "x" * 9000 + "'", {}, "longer than 8192"),
-        ("'\ud800'", {}, "not Unicode text"),
+        ("'\ud800'", {}, "not valid Unicode text"),
         ("(" * 200 + "1" + ")" * 200, {}, "deeper than 32"),
         ("[" * 200 + "]" * 200, {}, "deeper than 32"),
         ("+".join(["a"] * 100), {"a": 1}, "deeper than 32"),

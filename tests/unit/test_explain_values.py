@@ -42,7 +42,7 @@ def test_a_value_that_was_set_has_users_and_no_trouble() -> None:
     found = told(state, "a")
     assert (found.value, found.definition, found.defined) == (Value(1, State.OK), Set("a", 1), 1)
     assert (found.dependents, found.dependent_count, found.inputs, found.path) == (("b", "c"), 2, (), ())
-    assert told(state, "u").advice == "set it"
+    assert told(state, "u").advice == "set it to a value"
     assert explain_value(state, "none") is None
 
 
