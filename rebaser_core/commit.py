@@ -1,4 +1,4 @@
-"""Defines commits, which are the entries of a change set's log. The state of a change set changes only by a commit.
+"""Defines commits, which are the entries of a change set's log. Only commits change the state of a change set.
 
 Invariant: folding the same commits in the same order gives the same state in every process.
 """
@@ -24,7 +24,7 @@ class Kind(StrEnum):
     CHECKPOINT = "checkpoint"  # names a checkpoint, and changes no value
     CREATE = "create"  # begins the log of a change set that was created by a request
     MARK = "mark"  # protects, unprotects, closes, opens or deletes the change set
-    REPLAY = "replay"  # takes the edits of the target since the base over into the branch
+    REPLAY = "replay"  # takes over the edits of the target since the base into the branch
     GC = "gc"  # records a run of the garbage collection, in the log of `rebaser_core.blobs.garbage.GC_KEY`
 
 
@@ -96,8 +96,9 @@ class Attempt:
     """A record of how often a request, an update of derived values or a pull was tried.
 
     `sequence` is that of the request, `DVU_ATTEMPT` or `PULL_ATTEMPT`. `count` is the number of times that the request
-    could not be decided yet. `first_ms` is the Unix time of the first of them; for an update or a pull, that of the
-    last try. `deaths` is the number of tries that have no recorded end, because a server died or the try still runs.
+    could not be decided yet. `first_ms` is the Unix time at which this happened first; for an update or a pull, it is
+    the time of the last try. `deaths` is the number of tries without a recorded end: a server died, or the try still
+    runs.
     """
 
     sequence: int
@@ -291,7 +292,7 @@ class Origin:
 
 @record
 class CarriedOutcome:
-    """An earlier decision that a `create` commit contains, with the log sequence and the Unix time of its commit."""
+    """An earlier decision in a `create` commit, with the log sequence and Unix time of the commit that made it."""
 
     decision: Decision
     commit: int

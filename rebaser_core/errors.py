@@ -14,7 +14,7 @@ class Disposition(Enum):
     """How an error is handled: what happens to the request that caused it, or to the process."""
 
     RETRY = "retry"  # the request stays in its queue; the owner ends and returns the task with a delay
-    WAIT_FOR_NEWER = "wait_for_newer"  # as for RETRY, but after a bounded time as for REJECT
+    WAIT_FOR_NEWER = "wait_for_newer"  # the error is handled like RETRY for a bounded time, and then like REJECT
     REJECT = "reject"  # the request gets the outcome `dead`, and is moved to the dead letters
     FENCE = "fence"  # another server owns the change set, so this owner ends without an ack or nak
     RETRY_DVU = "retry_dvu"  # the update of derived values runs again later
@@ -58,9 +58,9 @@ class UnprocessableError(RebaserError):
 
 
 class FencedError(RebaserError):
-    """This server's owner of a change set must not append to the log of the change set any more.
+    """An owner of a change set must not append to the log of the change set any more.
 
-    Another writer has appended a commit, this owner has appended a `create` commit, or this owner was shut down before
+    Another writer has appended a commit, the owner has appended a `create` commit, or the owner was shut down before
     NATS answered its append.
     """
 

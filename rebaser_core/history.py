@@ -88,8 +88,8 @@ def purge_through(marks: Sequence[Mark], weight: int, retention: Retention, *, c
     history, so as much as possible is purged. Ages are measured from the newest mark instead of the clock, so the
     result depends only on the log.
 
-    The newest two checkpoints and the commits after the older of them always remain, because some readers may have
-    started from that one.
+    The newest two checkpoints and the commits after the older of the two always remain, because a reader may have
+    started from the older one.
     """
     last = len(marks) - 2
     if last < 0:

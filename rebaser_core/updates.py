@@ -99,7 +99,7 @@ class Derive:
             elif Match in map(type, source):
                 yield from [item if isinstance(item, str) else item.key for item in source]
             else:
-                yield from source  # type: ignore[misc] # ids only
+                yield from source  # type: ignore[misc] # `source` contains only ids
 
     @property
     def has_match(self) -> bool:
@@ -201,8 +201,10 @@ def parse_update(raw: object, limits: Limits = DEFAULT_LIMITS) -> Update:
 
 
 def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
-    """Return the updates with the wire forms in the list `raw`. Raise `UnprocessableError`, with the position of the
-    invalid update (counted from 0) in its message."""
+    """Return the updates with the wire forms in the list `raw`.
+
+    If an update is invalid, raise `UnprocessableError` with its position, counted from 0, in the message.
+    """
     if not isinstance(raw, (list, tuple)):
         raise _invalid(f"updates must be a list, not {type(raw).__name__}")
     if len(raw) > limits.max_updates:
@@ -232,7 +234,7 @@ def check_updates(updates: Iterable[Update], limits: Limits = DEFAULT_LIMITS) ->
     """Check the updates that a program has made, by the same rules as the server, and return them with converted
     values.
 
-    Raise `UnprocessableError`, with the position of the invalid update (counted from 0) in its message.
+    If an update is invalid, raise `UnprocessableError` with its position, counted from 0, in the message.
     """
     if type(updates) not in (list, tuple) and (
         not isinstance(updates, Iterable) or isinstance(updates, (str, bytes, Mapping))
@@ -274,7 +276,7 @@ def check_id(id_: object, limits: Limits = DEFAULT_LIMITS, what: str = "id") -> 
     if len(id_) > limits.max_id_length:
         raise _invalid(f"{what} {id_[:40]!r}... is longer than {limits.max_id_length} characters")
     if not id_.isprintable():
-        raise _invalid(f"{what} {id_[:40]!r} has a character that is not printable")
+        raise _invalid(f"{what} {id_[:40]!r} has a character that is not printable: remove it")
     return id_
 
 

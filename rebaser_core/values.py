@@ -105,7 +105,7 @@ def _is_plain(value: object, limits: Limits) -> bool:
     return type(value) is dict and not value and limits.max_depth > 0 and limits.max_value_bytes >= 2
 
 
-class _Foreign(UnprocessableError):  # noqa: N818 - named after the object
+class _Foreign(UnprocessableError):  # noqa: N818 - its name describes the object
     """The error for an object whose type is not a JSON type but may be convertible to one."""
 
 
@@ -181,7 +181,7 @@ def _check_one(item: object) -> int:
             return len(item.encode()) + 2  # type: ignore[attr-defined]
         except UnicodeEncodeError:
             raise UnprocessableError(
-                "the text contains a lone surrogate, which is not valid Unicode", code="invalid_value"
+                "the text contains a lone surrogate, which is not valid Unicode: remove it", code="invalid_value"
             ) from None
     if kind is int:
         if not INT64_MIN <= item <= INT64_MAX:  # type: ignore[operator]

@@ -47,8 +47,8 @@ class StoredBlob:
 class Plan:
     """The actions of one run: blobs to move to the trash, to erase from the trash, and to restore from the trash.
 
-    `candidates` maps the address of each blob that no message needs to the start of the first run that found so (Unix
-    ms).
+    `candidates` maps the address of each blob that no message needs to the Unix time (ms) at which the first run that
+    found the blob unneeded began.
     """
 
     candidates: dict[str, int]

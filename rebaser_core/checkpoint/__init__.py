@@ -63,8 +63,8 @@ class CheckpointReader(Protocol):
         ...
 
     def finish(self) -> tuple[ChangeSetState, Chain]:
-        """Return the state and the chain of parts from which it was read. The chain is empty if its format cannot be
-        extended by a delta."""
+        """Return the state and the chain of parts from which it was read. The chain is empty if no delta can extend a
+        checkpoint of this format."""
         ...
 
 

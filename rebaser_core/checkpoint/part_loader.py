@@ -69,7 +69,7 @@ class PartLoader:
             or batch.edited[bare].any()
             or not batch.faults.keys().isdisjoint(bare.tolist())
         ):
-            raise malformed("a row that only names or removes an id has a value, a definition or an error")
+            raise malformed("a row of the checkpoint that only names or removes an id has a value, definition or error")
         for position in bare.tolist():
             if batch.ids[position][0] == PATTERN_PREFIX:
                 columns.add_pattern(batch.ids[position])
@@ -110,7 +110,7 @@ class PartLoader:
                 (columns.first_input[defined] >= self._first_ref)
                 & (columns.templates.arity[columns.template[defined]] > 0)
             ).any():
-                raise malformed("an id occurs twice in a part")
+                raise malformed("an id occurs twice in a part of the checkpoint")
             inputs = columns.refs[columns.input_places(defined)[0]]
             self._count(inputs, -1)
             self._dropped.append(inputs)
@@ -139,7 +139,7 @@ class PartLoader:
         rows = np.concatenate([np.zeros(0, np.int32), *self._rows])
         self._rows.clear()
         if _repeats(rows, columns.count):
-            raise malformed("an id occurs twice in a part")
+            raise malformed("an id occurs twice in a part of the checkpoint")
         refs = columns.refs[self._first_ref : columns.refs_used]
         if len(refs):
             if refs.min() < 0 or refs.max() >= len(rows):

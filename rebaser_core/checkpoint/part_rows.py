@@ -38,7 +38,7 @@ class PartRows:
         self._template, self._first_input = columns.template[rows], columns.first_input[rows]
         self._edited = columns.edited[rows]
         self._names, self._name_at = _names(columns.ids, rows, gone, named)
-        self._places = np.full(columns.count, -1, np.int32)  # position in the part, by row
+        self._places = np.full(columns.count, -1, np.int32)  # maps a row of the columns to its position in the part
         self._places[rows] = np.arange(len(rows), dtype=np.int32)
         self._places[named] = np.arange(self._named, self.count, dtype=np.int32)
         self._other_at = np.flatnonzero(self._kind == OTHER)

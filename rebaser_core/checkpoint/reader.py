@@ -185,7 +185,7 @@ class ChainReader:
         columns, known = self._state.cells.columns, self._template_of
         indices = _filled(column.indices, -1, np.int64)
         used = np.unique(indices[indices >= 0])
-        places = np.full(len(column.dictionary) + 1, -1, np.int32)  # the last element is for -1
+        places = np.full(len(column.dictionary) + 1, -1, np.int32)  # the last element has the index -1
         for index, definition in zip(used.tolist(), _texts(column.dictionary.take(pa.array(used))), strict=True):
             if definition not in known:
                 template = read_template(definition)
@@ -274,7 +274,7 @@ def _reading(read: Callable[[], T]) -> T:
 def _states(column: pa.DictionaryArray) -> NDArray[np.uint8]:
     if not column.dictionary.equals(schema.STATES):
         raise malformed("the states that the checkpoint lists are not those of its format")
-    return _filled(column.indices, -1, np.int8).astype(np.uint8)  # -1 becomes `REFERENCE`
+    return _filled(column.indices, -1, np.int8).astype(np.uint8)  # -1, for null, becomes `REFERENCE`
 
 
 def _valid(column: pa.Array) -> NDArray[np.bool_]:

@@ -102,7 +102,7 @@ class CheckpointDraft:
     def write(self) -> WrittenCheckpoint:
         """Encode the checkpoint. The caller must have called `copy` before."""
         view, rows = self._view, self._copied
-        assert rows is not None  # noqa: S101 - `copy` has run
+        assert rows is not None  # noqa: S101 - the caller has called `copy`
         layer = "base" if self.is_base else "delta"
         parts: list[bytes] = []
         chain = replace(self.chain, last=view.sequence)
@@ -143,7 +143,7 @@ class CheckpointDraft:
             else:
                 gone.append(id_)
         rows = np.flatnonzero(touched[:count])
-        rows = rows[(columns.state[rows] != 0) | (columns.uses[rows] != 0)]  # the other rows are free now
+        rows = rows[(columns.state[rows] != 0) | (columns.uses[rows] != 0)]  # all other rows have been freed
         named = np.unique(columns.refs[columns.input_places(rows[columns.template[rows] >= 0])[0]])
         return rows, gone, named[~np.isin(named, rows)]
 
@@ -176,9 +176,9 @@ class CheckpointDraft:
 def _since(last: int, outcomes: dict[RequestId, RecordedOutcome]) -> list[RecordedOutcome]:
     """Return the outcomes that were recorded after log sequence `last`. They are the last ones in `outcomes`.
 
-    Older parts may contain outcomes that the state has forgotten since. A reader drops the oldest outcomes until the
-    recorded number remains. These are exactly the forgotten outcomes, because an outcome of a redriven request is never
-    moved back to the outcomes of requests that were not redriven.
+    Older parts may contain outcomes that the state has dropped since. A reader drops the oldest outcomes until the
+    recorded number remains. These are exactly the outcomes that the state has dropped, because an outcome never moves
+    back from `redriven` to `outcomes`.
     """
     newer: list[RecordedOutcome] = []
     for outcome in reversed(outcomes.values()):

@@ -308,7 +308,8 @@ class _PendingState:
         if isinstance(action, Marking):
             if request.expect_at is not None and state.last > request.expect_at:
                 return UnprocessableError(
-                    f"the change set has a newer commit, {state.last}, than the expected {request.expect_at}",
+                    f"commit {state.last} is newer than the expected commit {request.expect_at}: read the change set "
+                    "again first",
                     code="moved",
                 )
             if not state.edited:

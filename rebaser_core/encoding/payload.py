@@ -101,7 +101,7 @@ def read_head(source: BytesIO, major: int) -> int:
     """
     first = source.read(1)
     if not first or first[0] >> 5 != major:
-        raise malformed(f"the CBOR data lacks a {_NAMES[major]} in a place that requires one")
+        raise malformed(f"the CBOR data has no {_NAMES[major]} in a place that requires one")
     short = first[0] & 31
     if short < 24:
         return short
@@ -206,7 +206,7 @@ def check_tree(value: object, *, surrogates: bool = False) -> None:  # noqa: C90
             elif kind is dict or kind is list:
                 todo.append(item)
             elif kind is float:
-                if not -math.inf < item < math.inf:  # false for NaN too
+                if not -math.inf < item < math.inf:  # this is also false for NaN
                     raise malformed("the data contains a number that is not finite")
             elif kind is int:
                 if not INT64_MIN <= item <= INT64_MAX:

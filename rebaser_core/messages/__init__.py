@@ -130,7 +130,7 @@ def check_commit(commit: Commit, headers: Headers, payload: bytes) -> None:
     The content of blobs is not checked.
     """
     if COVERS in headers and headers[COVERS] != covers_header(commit).get(COVERS):
-        raise malformed("the headers do not match the commit")
+        raise malformed("the headers of the encoded commit do not match its fields")
     if surely_reads_back(commit, headers, payload):
         return
     expected = commit if commit.delta_blob is None else replace(commit, delta=())
@@ -147,13 +147,13 @@ def check_commit(commit: Commit, headers: Headers, payload: bytes) -> None:
     if decode_commit(headers, payload) != expected:
         raise malformed("the message does not decode to the commit that was encoded")
     if read_sweep_headers(headers) != (commit.applied, commit.debt):
-        raise malformed("the headers do not match the commit")
+        raise malformed("the headers of the encoded commit do not match its fields")
     edited = -1 if commit.edited is None else commit.edited
     applies = commit.source is not None and commit.kind is Kind.REBASE
     source = replace(commit.source, keep=False) if commit.source is not None and applies else None
     told = read_edited(headers, -1), read_branch(headers), read_blobs(headers), read_source(headers)
     if (*told, read_protected(headers)) != (edited, commit.branch, commit.blobs, source, commit.protected):
-        raise malformed("the headers do not match the commit")
+        raise malformed("the headers of the encoded commit do not match its fields")
 
 
 def decode_commit(headers: Headers | None, payload: bytes, limits: Limits = COMMIT_LIMITS) -> Commit:

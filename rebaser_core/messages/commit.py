@@ -181,7 +181,7 @@ def _read_create(kind: Kind, body: CommitV3) -> dict[str, Any]:
             raise malformed(f"a {kind} commit has fields (origin, carried, status) that only other kinds may have")
         return {} if body.status is None else {"status": read_status(body.status)}
     if body.delta is not None or body.begin:
-        raise malformed("a create commit must not have the fields delta and begin")
+        raise malformed("a create commit must have neither the field delta nor the field begin")
     return {
         "origin": None if body.origin is None else read_origin(body.origin),
         "status": None if body.status is None else read_status(body.status),

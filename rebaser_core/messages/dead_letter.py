@@ -15,7 +15,7 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId, check_request_id, is_sequence_id
 
 MAX_HEADERS = 64
-MAX_HEADER_VALUE = 1024  # characters
+MAX_HEADER_VALUE = 1024  # the maximum length in characters
 HEADER_ROOM = 64 * 1024  # the number of bytes of a message that are reserved for its headers
 
 _REASON_CODE = "X-Reason-Code"

@@ -1,6 +1,7 @@
 """Defines the wire format of deltas, which are either inline in a commit or in a blob.
 
-Invariant: only computed values are accepted as the delta of a `dvu` commit, and only updates as that of other commits.
+Invariant: only computed values are accepted as the delta of a `dvu` commit, and only updates are accepted as the delta
+of any other commit.
 """
 
 import operator

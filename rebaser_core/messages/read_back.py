@@ -25,9 +25,9 @@ _CBOR, _NAME = str(CBOR), COMMIT.name
 def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
     """Return whether `headers` and `payload` are certain to decode to `commit`.
 
-    Only a common kind of commit is examined: in CBOR of version 1 or 3, it decides requests, and sets values that do
-    not exist or were set before. All of its parts are inline, and its change set is not a branch. For any other commit,
-    return false. Raise `UnprocessableError` if `payload` is not CBOR.
+    Only usual commits are examined: commits of version 1 or 3, in CBOR, that decide requests, and whose updates and
+    replaced definitions are all of the type `Set`. All parts of such a commit are inline, and its change set is not a
+    branch. For any other commit, return false. Raise `UnprocessableError` if `payload` is not CBOR.
     """
     if commit.kind is not Kind.REBASE or commit.delta_blob is not None:
         return False

@@ -23,7 +23,7 @@ from rebaser_core.record import record
 from rebaser_core.updates import Recompute, Update, any_match, parse_recompute, parse_updates
 
 MATCHES = 3  # the first version in which inputs may be patterns
-MAX_AUTHOR, MAX_MESSAGE = 128, 1024  # characters
+MAX_AUTHOR, MAX_MESSAGE = 128, 1024  # the maximum lengths in characters
 
 
 @record

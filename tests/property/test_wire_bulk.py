@@ -137,7 +137,7 @@ def test_the_position_of_an_invalid_update_is_its_own(most: int) -> None:
     blob = encode_updates_blob(updates)
     with forced(Thresholds(blob_slice_max_items=most)), pytest.raises(UnprocessableError) as caught:
         decode_updates_blob(blob)
-    assert caught.value.message == "update 523: id 'no\\nline' has a character that is not printable"
+    assert caught.value.message == "update 523: id 'no\\nline' has a character that is not printable: remove it"
     assert caught.value.code == "invalid_update"
 
 

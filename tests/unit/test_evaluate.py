@@ -248,7 +248,7 @@ for _ in range(100):
         (
             lambda *_: "\ud800",
             "failed",
-            "the result cannot be stored: the text contains a lone surrogate, which is not valid Unicode",
+            "the result cannot be stored: the text contains a lone surrogate, which is not valid Unicode: remove it",
         ),
         (
             lambda *_: DEEP,

@@ -145,7 +145,7 @@ def _write_summary(branch: BranchSummary) -> str:
 def _position(text: str) -> tuple[str, int]:
     name, separator, sequence = text.rpartition("@")
     if not separator:
-        raise malformed(f"{text[:80]!r} in a header of a commit is not a position")
+        raise malformed(f"{text[:80]!r} in a header of a commit is not a position, such as main@17")
     return name, _natural(sequence)
 
 

@@ -163,7 +163,8 @@ class PatternMatches:
 class _Matched:
     """The cached result of a lookup: the rows that a pattern matched, and the changes since then.
 
-    `added` contains the ids of added values, and `removed` the rows of removed values. The same id may be in both.
+    `added` contains the ids of added values, and `removed` the rows of removed values. A value that was removed and
+    then added again is in both.
     """
 
     rows: NDArray[np.int32]
