@@ -46,35 +46,33 @@ REFUSED = {
     "closed": "The change set, or the branch to apply, is closed. Reopen it first.",
     "conflicts": "Values were edited on both sides, or have been edited again since the commits to take back."
     " Nothing was applied.",
-    "deleted": "The change set is deleted. Create it anew, or reopen it to bring it back. Or a redriven request"
-    " died before the change set was created.",
+    "deleted": "The change set is deleted. Create it anew, or reopen it to bring it back. Or the request was redriven"
+    " from the dead letters, and had died before the change set was created.",
     "exists": "A change set cannot be created under a name that is in use.",
     "invalid_definition": "The definition has an input or a parameter that its built-in function does not have.",
     "moved": "A value of the request was defined or removed, or came into conflict, after the position that the request"
-    " expects. For a value that does not exist, the newest edit of the change set counts. Or an apply is"
-    " strict, and the target was edited"
-    " after the base of the branch. Or the target was created after the base, because it replaces an earlier change"
-    " set of its name. Or a revert in a branch names commits of the target after the base.",
+    " expects. For a value that does not exist, the newest edit of the change set counts. Or an apply is strict, and"
+    " the target was edited after the base of the branch. Or the target was created after the base, because it replaces"
+    " an earlier change set of its name. Or a revert in a branch names commits of the target after the base.",
     "no_such_change_set": "The change set to create from, apply, protect or close does not exist, or did not"
     " exist at that position.",
     "no_such_position": "The commits to revert, or the position to create from or to apply, are beyond the end"
-    " of the log. Or"
-    " the log has none of the commits that a revert names.",
-    "no_such_request": "A revert names a request that this commit did not decide.",
+    " of the log. Or the log has none of the commits that a revert names.",
+    "no_such_request": "A revert names a commit and a request that this commit did not decide.",
     "not_its_target": "A change set branches from its parent or from the target of its parent, and can be"
     " applied only to that target. A revert in it can only name commits of the target, or its own.",
     "not_a_branch": "A change set without a target cannot be rebased.",
     "nothing_to_recompute": "A recompute was requested, but no value is derived, or none by the named function.",
-    "poison": "The request killed or hung the servers that tried it.",
+    "poison": "Servers that tried the request died, hung or failed.",
     "protected": "The change set refuses edits and reverts, and cannot be deleted. Branches can be applied to it.",
     "purged": "The commits that a revert names, the position to create from or to apply, or the deleted state can no"
     " longer be read.",
     "request_id_reused": "A request with the same id but different content was decided before.",
     "self": "A change set cannot be created from itself, applied to itself, or rebased onto itself.",
-    "stale": "Derived values of the branch are not up to date.",
+    "stale": "Derived values of the branch to apply are not up to date. Wait until they are.",
     "target_is_open": "A branch can be rebased onto the target of its target only if its target is closed.",
     "too_large": "The changes of a branch, or the commits to take back, are too many for one request.",
-    "unresolved": "The branch has conflicts.",
+    "unresolved": "The branch to apply has conflicts. Settle them first (`rebaser conflicts`, `rebaser resolve`).",
     "unsupported": "The server keeps no history (`REBASER_HISTORY_FOR=0`), which reverts and branches need.",
     "skipped": "The request is at or below the decided sequence and has no recorded outcome. This should never happen.",
 }
@@ -83,7 +81,7 @@ FAULTS = {
     "failed": "The function raised an exception, or refused its inputs.",
     "unknown_function": "No server has the function.",
     "missing_input": "An input does not exist.",
-    "failed_input": "An input has an error. Origin and message name the value where the trouble began.",
+    "failed_input": "An input has an error. Origin and message name the value where the failure began.",
     "not_finite": "The result is infinite or not a number.",
     "overflow": "An integer of the result does not fit in 64 bits.",
     "too_large": "The result, or all inputs together, exceed a size limit.",
@@ -97,9 +95,10 @@ def settings_page() -> str:
         HEAD,
         "# Settings",
         "",
-        "A setting comes from a flag or, without one, from the environment; otherwise, it has its default.",
-        "Times are in seconds, sizes in bytes. A setting without a default leaves existing streams as",
-        "they are; [limits](../limits.md) lists the initial settings of new streams.",
+        "For operators: all settings of a server, with their defaults. A setting comes from a flag of `rebaser serve`,",
+        "or, without a flag, from an environment variable; otherwise, it has its default. Times are in seconds, sizes",
+        "in bytes. A setting without a default leaves existing streams as they are; [limits](../limits.md) lists the",
+        "initial settings of new streams.",
         "",
         "| variable | type | default | meaning |",
         "|---|---|---|---|",
@@ -166,7 +165,13 @@ def commands_page() -> str:
 
     from rebaser.cli.app import app
 
-    lines = [HEAD, "# Commands", "", "Every option can also come from the environment, by the name its help shows.", ""]
+    lines = [
+        HEAD,
+        "# Commands",
+        "",
+        "The help text of each command. Every option can also come from the environment variable that its help shows.",
+        "",
+    ]
     for words, text in helps(typer.main.get_command(app), ("rebaser",), None):
         lines += [f"## {' '.join(words)}", "", "```text", text.rstrip(), "```", ""]
     return "\n".join(lines)
@@ -206,19 +211,19 @@ def error_codes_page() -> str:
     """Return the page of error codes: the classes, the codes that replace those of classes, and the codes of values."""
     classes, raised = scan()
     dispositions = {
-        "RETRY": "the request stays; its change set is given back, and tried again later",
-        "WAIT_FOR_NEWER": "as RETRY, for a bounded time; then as REJECT",
-        "REJECT": "the request is decided `dead`: commit, dead letter, answer, delete",
-        "FENCE": "another server owns the change set: the owner stops",
-        "RETRY_DVU": "the roots stay; the update runs again later",
-        "EXIT": "one line tells the user; the process ends",
+        "RETRY": "the request stays in its queue; the server gives the change set back, and an owner retries later",
+        "WAIT_FOR_NEWER": "as RETRY for a bounded time, because a newer server may come; then as REJECT",
+        "REJECT": "the request is decided as `dead`: commit, dead letter, answer, delete",
+        "FENCE": "another server owns the change set, so this owner stops",
+        "RETRY_DVU": "the values stay stale, and the update runs again later",
+        "EXIT": "the command or server prints one line with the reason, and ends",
     }
     lines = [
         HEAD,
         "# Error codes",
         "",
-        "Every error has a `code` for programs and a `message` for people. The class alone decides what a server does",
-        "about an error:",
+        "For programmers and operators: every error has a `code` for programs and a `message` for people. The class of",
+        "an error has a *disposition*, which alone decides what a server does about the error:",
         "",
         "| disposition | what happens |",
         "|---|---|",
@@ -238,8 +243,8 @@ def error_codes_page() -> str:
         "",
         "## Refused requests",
         "",
-        "Codes of requests that were decided and not applied, in the answer and in the dead letters. Any code of a",
-        "class with the disposition REJECT may stand there, too.",
+        "Codes of requests that were decided and not applied, as they appear in answers and dead letters. The codes of",
+        "classes with the disposition REJECT may also appear there.",
         "",
         "| code | meaning |",
         "|---|---|",
@@ -247,7 +252,8 @@ def error_codes_page() -> str:
         "",
         "## Codes",
         "",
-        "Codes that are given where an error is raised, in place of the class's own. `…` stands for what differs.",
+        "Codes that replace the code of the class for a certain error, with up to four of their messages. `…` stands",
+        "for the parts of a message that differ.",
         "",
         "| code | class | messages |",
         "|---|---|---|",
@@ -377,9 +383,9 @@ def metrics_page() -> str:
         HEAD,
         "# Metrics",
         "",
-        "What `/metrics` of a server shows; [operating](../operating.md#metrics) explains how to use it. Times are in",
-        "seconds, sizes in bytes. All series exist from the start, with 0. There are also the `process_` metrics of",
-        "the Prometheus client.",
+        "For operators: what `/metrics` of a server shows; [operating](../operating.md#metrics) explains its use.",
+        "Times are in seconds, sizes in bytes. All series exist from the start, with the value 0. There are also the",
+        "`process_` metrics of the Prometheus client.",
         "",
         "| metric | type | labels | meaning |",
         "|---|---|---|---|",
@@ -391,7 +397,7 @@ def metrics_page() -> str:
     for row in catalogue.INSTRUMENTS:
         if isinstance(row, Histogram):
             lines.append(f"| `{catalogue.PREFIX}{row.name}` | {' '.join(f'{bound:g}' for bound in row.bounds)} |")
-    lines += ["", "## Log events", "", "Values of the label `event`, by level; any other event counts as `other`.", ""]
+    lines += ["", "## Log events", "", "Values of the label `event`, by level. Any other event counts as `other`.", ""]
     for level in catalogue.LEVELS:
         names = ", ".join(f"`{event}`" for event, its in EVENTS if its == level)
         lines += [f"- {level}: {names}"]
