@@ -294,7 +294,7 @@ async def test_a_job_that_a_deletion_overtakes_does_not_hold_the_name(
         return await write(*args, **named)
 
     async def slow(self: RequestDeleter) -> None:
-        """The deletion is stored, and the owner does not know yet that it has to end."""
+        """Let the job continue once the deletion is stored, before the owner knows that it has to end."""
         if deleted.is_set():
             engine.go.set()
             go.set()

@@ -114,7 +114,7 @@ async def edit_without_id(log: DamagedLog) -> None:
 
 
 async def all_garbage(log: DamagedLog) -> None:
-    """Only the kind in the headers stays readable."""
+    """Make everything unreadable except the type of the message in the headers."""
     log.messages[5] = Raw({MESSAGE_TYPE: "Commit"}, b"\xff" * 50)
 
 

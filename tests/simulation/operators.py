@@ -21,7 +21,7 @@ class Poison:
     bites: dict[str, int] = field(default_factory=dict)
 
     async def taste(self, request_id: str) -> None:
-        """Called before a process reads the request."""
+        """Kill or hang the process that is about to read the request, if the request is poison."""
         left = self.bites.get(request_id, 0)
         if left:
             self.bites[request_id] = left - 1

@@ -59,7 +59,7 @@ def usual(count: int = 2, covers: int | None = 7) -> Commit:
 
 
 def historical(before: tuple[Any, ...] = STOOD) -> Commit:
-    """A commit of version 3."""
+    """Return a commit of version 3."""
     return replace(usual(), before=before, authors=(Authorship("ann", "why"), Authorship()))
 
 

@@ -40,7 +40,7 @@ class Icechunk:
         session.commit("edit")
 
     async def diff(self, name: str) -> int:
-        """icechunk names the changed chunks; both states of these are read to compare the values."""
+        """Read both states of the changed chunks, which icechunk names, and count the values that differ."""
         base = self._base(name)
         changed = self._repository.diff(from_snapshot_id=base, to_branch=name).updated_chunks["/v"]
         before, after = (self._array(at) for at in (base, self._repository.lookup_branch(name)))
