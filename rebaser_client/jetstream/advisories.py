@@ -1,6 +1,6 @@
 """Advisories and metrics that nats-server publishes about consumers: pins gained and lost, and sampled acks.
 
-They are core NATS messages, so a client misses those that are published while it has no subscription or no connection.
+Both are core NATS messages, so a client misses those that are published while it has no subscription or no connection.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -23,10 +23,10 @@ ACK = "io.nats.jetstream.metric.v1.consumer_ack"
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """A client was pinned for `group` of a consumer. `pin` is the id by which that client knows the pin.
+    """An event: a client was pinned for the priority group `group` of a consumer. `pin` is the id of the pin.
 
-    `time` is an RFC 3339 text, as in the classes below. `account` is the account of the stream, and `domain` the
-    JetStream domain; both are empty if the server does not give them.
+    `time` is the time of the event (RFC 3339). `account` is the account of the stream, and `domain` is the JetStream
+    domain; both are empty if the server does not send them.
     """
 
     stream: str
@@ -40,7 +40,10 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class Unpinned:
-    """`group` of a consumer lost its pin. `reason`: `admin` (`unpin` was called) or `timeout`."""
+    """An event: the pinned client of the priority group `group` was unpinned.
+
+    `reason` is `admin` (`unpin` was called) or `timeout`. The other fields are as in `Pinned`.
+    """
 
     stream: str
     consumer: str
@@ -56,10 +59,10 @@ PinEvent: TypeAlias = Pinned | Unpinned
 
 @dataclass(frozen=True, slots=True)
 class AckSample:
-    """A message was acknowledged `ack_time_ns` nanoseconds after its last delivery. `deliveries` is the number of its
-    deliveries.
+    """An event: a message was acknowledged `ack_time_ns` nanoseconds after its last delivery.
 
-    Samples exist only for consumers with a `sample_freq` (percent of the messages).
+    `deliveries` is the number of deliveries of the message. `time` is the time of the event (RFC 3339). The server
+    publishes samples only for consumers with a `sample_freq` (a percentage of the messages).
     """
 
     stream: str
@@ -75,7 +78,7 @@ class AckSample:
 async def watch_pins(
     connection: Connection, stream: str = "*", consumer: str = "*"
 ) -> AsyncIterator[AsyncIterator[PinEvent]]:
-    """Iterate over pins gained and lost in the priority groups of `consumer` in `stream` (`*`: any), from now on."""
+    """Iterate over the new pin events of the priority groups of `consumer` in `stream`. `*` stands for any name."""
     subject = f"$JS.EVENT.ADVISORY.CONSUMER.*.{stream}.{consumer}"
     async with connection.subscribe(subject) as messages:
         yield _pins(messages)
@@ -85,7 +88,7 @@ async def watch_pins(
 async def watch_acks(
     connection: Connection, stream: str = "*", consumer: str = "*"
 ) -> AsyncIterator[AsyncIterator[AckSample]]:
-    """Iterate over the sampled acknowledgements of `consumer` in `stream` (`*`: any), from now on."""
+    """Iterate over the new ack samples of `consumer` in `stream`. `*` stands for any name."""
     async with connection.subscribe(f"$JS.EVENT.METRIC.CONSUMER.ACK.{stream}.{consumer}") as messages:
         yield _acks(messages)
 
@@ -121,8 +124,7 @@ def _text(event: Mapping[str, Any], name: str) -> str:
 
 
 def _event(message: Msg) -> Mapping[str, Any]:
-    """Return the content of an advisory, empty for any other message, because any client may publish on these
-    subjects."""
+    """Return the content of an advisory; empty for any other message. Any client may publish on these subjects."""
     try:
         event = from_json(message.data)
     except ValueError:

@@ -1,4 +1,5 @@
-"""The JetStream API calls that take names: read and delete messages, describe and delete streams and consumers.
+"""The JetStream API calls that need only names: they read and delete messages, and describe and delete streams and
+consumers.
 
 Invariant: every read is answered by the stream's leader, never by a replica.
 """
@@ -25,7 +26,7 @@ from rebaser_client.jetstream.priority_groups import check_name, check_update
 from rebaser_client.nats.connection import Connection
 from rebaser_client.nats.messages import parse_headers
 
-DELETE_GROUP = 64  # calls to delete, of which only the last one is answered
+DELETE_GROUP = 64  # messages that are deleted by one group of calls; only the last call is answered
 
 
 class JetStreamApi(ApiCalls):
@@ -41,23 +42,23 @@ class JetStreamApi(ApiCalls):
     # -- messages ----------------------------------------------------------------------------------------------------
 
     async def last(self, stream: str, subject: str) -> StoredMessage | None:
-        """Return the newest message of `subject`, None if there is none."""
+        """Return the newest message of `subject`; None if there is no message."""
         return await self._get(stream, {"last_by_subj": subject})
 
     async def next(self, stream: str, subject: str, sequence: int) -> StoredMessage | None:
-        """Return the first message of `subject` at `sequence` or later, None if there is none."""
+        """Return the first message of `subject` at or after `sequence`; None if there is no such message."""
         return await self._get(stream, {"seq": max(sequence, 1), "next_by_subj": subject})
 
     async def next_since(self, stream: str, subject: str, time: datetime) -> StoredMessage | None:
-        """Return the first message of `subject` that was stored at `time` or later, None if there is none.
+        """Return the first message of `subject` that was stored at or after `time`; None if there is no such message.
 
-        `time` has a time zone.
+        `time` must have a time zone.
         """
         since = time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         return await self._get(stream, {"start_time": since, "next_by_subj": subject})
 
     async def get(self, stream: str, sequence: int) -> StoredMessage | None:
-        """Return the message at `sequence`, None if there is none."""
+        """Return the message at `sequence`; None if it does not exist."""
         return await self._get(stream, {"seq": sequence})
 
     async def delete_message(self, stream: str, sequence: int, *, erase: bool = False) -> None:
@@ -74,8 +75,8 @@ class JetStreamApi(ApiCalls):
     async def delete_many(self, stream: str, sequences: Sequence[int]) -> None:
         """Delete messages in groups of `DELETE_GROUP`. Only the last call of a group has an answer.
 
-        The server accepts calls in order but works on several at once. So some deletes may finish after this method
-        returns, and a failed delete goes unnoticed. Callers must not depend on any single delete.
+        The server works on several calls at once. So some messages may be deleted after this method returns, and a
+        failure to delete a message may go unnoticed. Callers must not rely on the deletion of any single message.
         """
         subject = f"{self.prefix}STREAM.MSG.DELETE.{subject_tokens(stream)}"
         for start in range(0, len(sequences), DELETE_GROUP):
@@ -88,8 +89,11 @@ class JetStreamApi(ApiCalls):
     async def purge(
         self, stream: str, subject: str | None = None, *, sequence: int | None = None, keep: int | None = None
     ) -> int:
-        """Delete messages of `subject` (None: all) below `sequence`, or all but the newest `keep`; return their
-        number."""
+        """Delete messages of `subject` (None: all subjects), and return their number.
+
+        If `sequence` is given, only messages below it are deleted. If `keep` is given, that many of the newest messages
+        are kept.
+        """
         body = {"filter": subject, "seq": sequence, "keep": keep}
         fields = {name: value for name, value in body.items() if value is not None}
         return int((await self.call(f"STREAM.PURGE.{subject_tokens(stream)}", fields)).get("purged", 0))
@@ -97,7 +101,7 @@ class JetStreamApi(ApiCalls):
     # -- streams -----------------------------------------------------------------------------------------------------
 
     async def delete_stream(self, name: str) -> None:
-        """Delete a stream with everything in it. A stream that does not exist counts as deleted."""
+        """Delete a stream with all of its messages and consumers. A stream that does not exist counts as deleted."""
         try:
             await self.call(f"STREAM.DELETE.{subject_tokens(name)}")
         except ApiError as error:
@@ -110,12 +114,14 @@ class JetStreamApi(ApiCalls):
         return info
 
     async def stream_created(self, stream: str) -> str:
-        """Return the last known creation time of the stream (`StreamInfo.created`). The server is asked only if none is
-        known."""
+        """Return the creation time of the stream (`StreamInfo.created`), as the server last reported it.
+
+        The server is asked only if it has not reported the time yet.
+        """
         return self._created.get(stream) or (await self.stream_info(stream)).created
 
     async def subject_counts(self, stream: str, pattern: str) -> dict[str, int]:
-        """Return the number of messages of each subject that matches `pattern`. The server sends pages of 100,000."""
+        """Return the number of messages of each subject that matches `pattern`, in calls for 100,000 subjects each."""
         counts: dict[str, int] = {}
         offset = 0
         while True:
@@ -130,7 +136,7 @@ class JetStreamApi(ApiCalls):
     # -- consumers ---------------------------------------------------------------------------------------------------
 
     async def list_consumers(self, stream: str) -> AsyncIterator[ConsumerInfo]:
-        """Iterate over all consumers of a stream, one call for each page."""
+        """Yield all consumers of a stream. The server is called once for each page of the list."""
         async for info in self.pages(f"CONSUMER.LIST.{subject_tokens(stream)}", "consumers"):
             yield ConsumerInfo.of(info)
 
@@ -146,7 +152,7 @@ class JetStreamApi(ApiCalls):
                 raise
 
     async def unpin(self, stream: str, consumer: str, group: str) -> None:
-        """Take the pin from the pinned client of `group`. The next client to pull without a pin gets it."""
+        """Unpin the pinned client of `group`. The next client that pulls without a pin is pinned."""
         check_name(group)
         await self.call(f"CONSUMER.UNPIN.{subject_tokens(stream, consumer)}", {"group": group})
 
@@ -159,7 +165,7 @@ class JetStreamApi(ApiCalls):
         pedantic: bool,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
     ) -> ConsumerInfo:
-        """Create or update a consumer (see `JetStream`). `action` is `create`, `update`, or empty for either."""
+        """Create or update a consumer, as the methods of `JetStream` document. `action` is as in `consumer_request`."""
         name = config.get("name") or config.get("durable_name") or self.connection.new_name()
         subject, body = consumer_request(stream, {**config, "name": name}, action, pedantic=pedantic)
         if action != "create":

@@ -1,4 +1,4 @@
-"""The calls that all parts of the JetStream layer share: a call of the API, and acknowledgements.
+"""Sends API calls and acknowledgements for all parts of the JetStream layer.
 
 Invariant: at most `MAX_CALLS` API calls of this process are in flight. When 10,000 API calls are queued, nats-server
 drops the whole queue.
@@ -18,13 +18,16 @@ from rebaser_client.nats.connection import Connection
 from rebaser_client.nats.messages import Msg
 from rebaser_core.errors import TransientError
 
-MAX_CALLS = 256
+MAX_CALLS = 256  # API calls in flight
 
 _calls: RunVar[asyncio.Semaphore] = RunVar("jetstream_calls")
 
 
 class ApiCalls:
-    """API calls and acknowledgements over `connection`: the base of `JetStreamApi`. See `JetStream`."""
+    """The base class of `JetStreamApi`: API calls and acknowledgements over `connection`.
+
+    The methods raise the errors that `JetStream` documents. `timeout` (seconds) is the default timeout of the calls.
+    """
 
     def __init__(self, connection: Connection, *, domain: str | None = None, timeout: float = 5.0) -> None:
         self.connection = connection
@@ -34,7 +37,7 @@ class ApiCalls:
 
     # -- acknowledgements ------------------------------------------------------------------------------------------
 
-    # With `confirmed`, these methods wait for the answer of the server, up to the default timeout.
+    # If `confirmed` is true, these methods wait until the server has confirmed, up to the default timeout.
 
     async def ack(self, message: Message) -> None:
         """Acknowledge the message as done. The server sends no confirmation."""
@@ -50,7 +53,7 @@ class ApiCalls:
         await self._acknowledge(message, body, confirmed=confirmed)
 
     async def progress(self, message: Message, *, confirmed: bool = False) -> None:
-        """Tell the server that work on the message continues, so that the ack wait starts again."""
+        """Tell the server that work on the message continues, which restarts the ack wait of the message."""
         await self._acknowledge(message, b"+WPI", confirmed=confirmed)
 
     async def term(self, message: Message, reason: str = "", *, confirmed: bool = False) -> None:
@@ -72,7 +75,7 @@ class ApiCalls:
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
     ) -> dict[str, Any]:
-        """Call the API and return its answer. `subject` is without the prefix of the API. Raises `ApiError`."""
+        """Call the API and return the answer. `subject` does not have the prefix of the API. Raises `ApiError`."""
         payload = b"" if body is None else json.dumps(body).encode()
         async with call_slot():
             message = await self.connection.request(self.prefix + subject, payload, timeout=timeout or self._timeout)
@@ -81,7 +84,7 @@ class ApiCalls:
     async def pages(
         self, subject: str, name: str, body: Mapping[str, Any] | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """Iterate over the list `name` of the answers, page after page."""
+        """Yield the entries of the list that the answers contain as field `name`, page after page."""
         offset = 0
         while True:
             answer = await self.call(subject, {**(body or {}), "offset": offset})
@@ -104,13 +107,16 @@ def call_slot() -> asyncio.Semaphore:
 
 
 def parse_answer(message: Msg) -> dict[str, Any]:
-    """Parse an answer of the API; raises `ApiError` for a refusal."""
+    """Parse an answer of the API. Raises `ApiError` if the server refused the call."""
     try:
-        content = from_json(message.data)  # a fifth of the cost of json.loads; this runs for every publish
+        content = from_json(message.data)  # this runs for every publish, and takes a fifth of the time of json.loads
     except ValueError:
         content = None
     if type(content) is not dict:
-        raise TransientError(f"the answer on {message.subject} is not from JetStream", code="jetstream")
+        raise TransientError(
+            f"the answer on {message.subject} is not from JetStream: check that no other program answers its API calls",
+            code="jetstream",
+        )
     error = content.get("error")
     if error:
         raise ApiError(error.get("code", 0), error.get("err_code", 0), str(error.get("description", "")))

@@ -1,4 +1,4 @@
-"""The JetStream context (ADR-37): publishes with their acks, and the calls that return `Stream` and `Consumer`.
+"""The JetStream context (ADR-37): publishes messages, and makes the API calls that return `Stream` and `Consumer`.
 
 Invariant: publishes are not API calls, and never wait for API calls.
 """
@@ -26,8 +26,8 @@ from rebaser_client.nats.errors import NoAnswerError, NoRespondersError
 from rebaser_client.nats.messages import STATUS, Msg
 from rebaser_core.errors import TransientError
 
-# A node of a cluster may learn later than the others which stream stores a subject. The pause gives that node time. It
-# has no jitter, because it does not have to spread clients that return to a server.
+# A node of a cluster may learn later than other nodes which stream stores a subject, so a publish without a responder
+# is retried after a pause. The pause has no jitter, because the retries of different clients need not be spread out.
 NO_RESPONDERS_TRIES, NO_RESPONDERS_PAUSE = 3, 0.25
 EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 
@@ -35,8 +35,8 @@ EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 class JetStream(JetStreamApi):
     """The JetStream API over `connection`. `timeout` (seconds) applies to every call without a timeout of its own.
 
-    All methods raise `ApiError` for a refusal, `NoAnswerError`, `NoRespondersError` or `NotConnectedError`, and
-    `ConfigError` for names that no server accepts.
+    All methods raise `ApiError` if the server refuses a call, `NoAnswerError`, `NoRespondersError` or
+    `NotConnectedError` if there is no answer, and `ConfigError` for names that no server accepts.
     """
 
     # -- messages --------------------------------------------------------------------------------------------------
@@ -50,8 +50,10 @@ class JetStream(JetStreamApi):
         expected_last_subject_sequence: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
     ) -> PubAck:
-        """Store a message and return its ack. After a timeout, the message may have been stored; after an `ApiError`,
-        it was not."""
+        """Store a message and return its ack.
+
+        After `NoAnswerError`, the message may have been stored. After `ApiError`, it was not stored.
+        """
         if expected_last_subject_sequence is not None:
             headers = {**(headers or {}), EXPECTED_LAST: str(expected_last_subject_sequence)}
         tries = 0
@@ -67,7 +69,10 @@ class JetStream(JetStreamApi):
             await anyio.sleep(NO_RESPONDERS_PAUSE)
 
     async def publish_unconfirmed(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> None:
-        """Send a message to a stream with `no_ack`, which confirms nothing: whether it was stored is unknown."""
+        """Send a message to a stream that has `no_ack`, and so sends no confirmation.
+
+        The caller cannot know whether the message was stored.
+        """
         await self.connection.publish(subject, payload, headers)
 
     def ack_next(
@@ -81,15 +86,18 @@ class JetStream(JetStreamApi):
     ) -> MessageBatch:
         """Acknowledge `message` and pull `max_messages` more, with one message to the server instead of two.
 
-        That message is sent when the batch is opened or first read from. If `no_wait` is true, return only the messages
-        that are available now. This acknowledgement cannot be confirmed, but the arrival of the next messages shows
-        that it was received.
+        The message to the server is sent when the batch is opened or first read from. If `no_wait` is true, the batch
+        contains only the messages that are available at that moment. The acknowledgement cannot be confirmed, but the
+        arrival of the next messages shows that the server has received it.
         """
         limits = PullLimits.of_fetch(max_messages, None, expires, None)
         return AckNextBatch(self, message, limits, PriorityGroup.of(group, None, None, None), no_wait=no_wait)
 
     async def publish_all(self, subject: str, payloads: Iterable[bytes], *, window: int = 16) -> list[PubAck]:
-        """Store messages in order, with at most `window` unconfirmed at a time. After a failure some may be stored."""
+        """Store messages in order, and return their acks. At most `window` messages are unconfirmed at a time.
+
+        After an error, some of the messages may be stored.
+        """
         connection = self.connection
         acks: list[PubAck] = []
         waiting: deque[tuple[str, asyncio.Future[Msg]]] = deque()
@@ -119,7 +127,7 @@ class JetStream(JetStreamApi):
     # -- streams ---------------------------------------------------------------------------------------------------
 
     async def add_stream(self, config: Mapping[str, Any]) -> Stream:
-        """Create a stream. `config` is JetStream's `StreamConfig` (JSON API, docs.nats.io), as in the methods below.
+        """Create a stream. Here and in the methods below, `config` is a `StreamConfig` of the JSON API (docs.nats.io).
 
         If the stream exists with the same configuration, it is returned. If it exists with another configuration, this
         method raises `ApiError` (error 10058).
@@ -129,7 +137,7 @@ class JetStream(JetStreamApi):
         )
 
     async def update_stream(self, config: Mapping[str, Any]) -> Stream:
-        """Replace the configuration of a stream. Fields that `config` does not name get the server's default."""
+        """Replace the configuration of a stream. Fields that `config` does not contain get the server's default."""
         return Stream(
             self, StreamInfo.of(await self.call(f"STREAM.UPDATE.{subject_tokens(config.get('name', ''))}", config))
         )
@@ -138,15 +146,18 @@ class JetStream(JetStreamApi):
         return Stream(self, await self.stream_info(name))
 
     async def list_streams(self, subject: str | None = None) -> AsyncIterator[StreamInfo]:
-        """Iterate over all streams, or those that store `subject` (a pattern), one call for each page."""
+        """Yield all streams, or those that store subjects that match the pattern `subject`.
+
+        The server is called once for each page of the list.
+        """
         async for info in self.pages("STREAM.LIST", "streams", {"subject": subject} if subject else None):
             yield StreamInfo.of(info)
 
     async def ensure_stream(self, config: Mapping[str, Any], beginning: Mapping[str, Any] | None = None) -> None:
-        """Create the stream, or update the fields in `config`. Raises `ConfigError` if the server refuses either.
+        """Create the stream, or update the fields in `config`. Raises `ConfigError` if the server refuses the change.
 
-        Fields that `config` does not name stay unchanged. `beginning` contains further fields for a stream that is
-        created.
+        Fields that `config` does not contain stay unchanged. `beginning` contains additional fields, which are used
+        only if the stream is created.
         """
         await ensure_stream(self.call, config, beginning or {})
 
@@ -163,8 +174,8 @@ class JetStream(JetStreamApi):
         """Create a consumer. If `config` (`ConsumerConfig`, docs.nats.io) has no name, one is generated.
 
         If the consumer exists with the same configuration, it is returned. If it exists with another configuration,
-        this raises `ApiError` (error 10148). If `pedantic` is true, the server refuses values that it would otherwise
-        correct silently. Raises `ConfigError` for priority groups that ADR-42 forbids.
+        this method raises `ApiError` (error 10148). If `pedantic` is true, the server refuses values that it would
+        otherwise correct silently. Raises `ConfigError` for priority groups that ADR-42 forbids.
         """
         return Consumer(self, await self.put_consumer(stream, config, "create", pedantic=pedantic, timeout=timeout))
 
@@ -182,7 +193,10 @@ class JetStream(JetStreamApi):
         return Consumer(self, await self.consumer_info(stream, name))
 
     async def ensure_consumer(self, stream: str, config: Mapping[str, Any]) -> None:
-        """Create the consumer, or update the fields in `config`. Raises `ConfigError` if the server refuses either."""
+        """Create the consumer, or update the fields in `config`. Raises `ConfigError` if the server refuses the change.
+
+        Fields that `config` does not contain stay unchanged.
+        """
         await ensure_consumer(self.call, stream, config)
 
     async def account_info(self) -> AccountInfo:
@@ -190,11 +204,14 @@ class JetStream(JetStreamApi):
 
 
 def pub_ack(message: Msg) -> PubAck:
-    """Read the answer to a publish; raises `ApiError` for a refusal, or `NoRespondersError`."""
+    """Parse the answer to a publish. Raises `ApiError` if the server refused it, and `NoRespondersError`."""
     if message.headers.get(STATUS) == "503":
         raise NoRespondersError("no stream stores messages of this subject, or JetStream is not available")
     stored = parse_answer(message)
     sequence = stored.get("seq")
     if type(sequence) is not int:
-        raise TransientError("the answer to a publish is not from a stream", code="jetstream")
+        raise TransientError(
+            "the answer to a publish is not from a stream: check that no other program answers on its subject",
+            code="jetstream",
+        )
     return PubAck(sequence, "duplicate" in stored)

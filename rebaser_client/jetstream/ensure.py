@@ -15,7 +15,7 @@ from rebaser_core.errors import ConfigError
 
 log = get_logger(__name__)
 
-NO_PEERS = 10005  # a cluster that is still starting also answers this, with code 400
+NO_PEERS = 10005  # an error code; a cluster that is still starting also answers with this error, and status 400
 
 
 class ApiCall(Protocol):
@@ -25,7 +25,7 @@ class ApiCall(Protocol):
 
 
 async def ensure_stream(call: ApiCall, config: Mapping[str, Any], beginning: Mapping[str, Any]) -> None:
-    """See `JetStream.ensure_stream`."""
+    """Implement `JetStream.ensure_stream`, which has the documentation."""
     name = config["name"]
     what = f"stream {name}"
     try:
@@ -45,7 +45,7 @@ async def ensure_stream(call: ApiCall, config: Mapping[str, Any], beginning: Map
 
 
 async def ensure_consumer(call: ApiCall, stream: str, config: Mapping[str, Any]) -> None:
-    """See `JetStream.ensure_consumer`."""
+    """Implement `JetStream.ensure_consumer`, which has the documentation."""
     name = config["name"]
     what = f"consumer {name} of stream {stream}"
     try:
@@ -67,8 +67,10 @@ async def ensure_consumer(call: ApiCall, stream: str, config: Mapping[str, Any])
 def consumer_request(
     stream: str, config: Mapping[str, Any], action: str, *, pedantic: bool = False
 ) -> tuple[str, dict[str, Any]]:
-    """Return subject and body of the call that creates or updates a consumer. `action` is `create`, `update`, or empty
-    for either."""
+    """Return the subject and the body of the call that creates or updates a consumer.
+
+    `action` is `create`, `update`, or empty. If it is empty, the call creates the consumer or updates it.
+    """
     check_config(config)
     subject = f"CONSUMER.CREATE.{subject_tokens(stream, config['name'])}"
     if config.get("filter_subject"):  # the API subject must include the filter, so that permissions can depend on it
@@ -78,7 +80,10 @@ def consumer_request(
 
 
 def differences(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return (current, wanted) by field. The server omits values that are false, empty or zero."""
+    """Return, by field, the pairs (current, wanted) of values that differ.
+
+    A missing value equals a value that is false, empty or zero, because the server omits such values.
+    """
     return {
         name: (current.get(name), value)
         for name, value in wanted.items()
@@ -87,8 +92,10 @@ def differences(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[s
 
 
 def _final(error: ApiError, what: str, changes: Mapping[str, tuple[Any, Any]] | None = None) -> Exception:
-    """Return the error to raise for the refusal `error`: a `ConfigError` if a retry cannot succeed, otherwise `error`
-    itself."""
+    """Return the error to raise after the server refused a call with `error`.
+
+    This is a `ConfigError` if a retry cannot succeed, and otherwise `error` itself.
+    """
     if error.status in (404, 503) or error.err_code == NO_PEERS:
         return error
     if not changes:
@@ -97,5 +104,5 @@ def _final(error: ApiError, what: str, changes: Mapping[str, tuple[Any, Any]] | 
 
 
 def difference_texts(changes: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    """Return the result of `differences` as texts for people, one for each field."""
+    """Return a readable text for each field in `changes`, the result of `differences`."""
     return [f"{name} is {current!r}, wanted {value!r}" for name, (current, value) in changes.items()]

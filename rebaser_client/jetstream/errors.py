@@ -1,7 +1,7 @@
 """The errors of the JetStream layer, and the error codes of the API that callers distinguish.
 
-Invariant: an `ApiError` is an answer of the server, so it says what the server did. After any other error, it is
-unknown whether the server did anything.
+Invariant: an `ApiError` is raised only if the server answered that it refused the call. After any other error, it is
+unknown whether the call had an effect.
 """
 
 from rebaser_core.errors import TransientError
@@ -10,17 +10,17 @@ from rebaser_core.errors import TransientError
 CONSUMER_NAME_IN_USE = 10013
 CONSUMER_NOT_FOUND = 10014
 ACCOUNT_FULL = 10002
-NO_RESOURCES = 10023  # the server has no room left for streams
+NO_RESOURCES = 10023  # the server has no more room for streams
 MAX_CONSUMERS = 10026
 NO_MESSAGE = 10037
-SEQUENCE_NOT_FOUND = 10043  # the answer to a delete
-DELETE_FAILED = 10057  # the answer to a delete; also means "not found" if the text says so
+SEQUENCE_NOT_FOUND = 10043  # the message to delete does not exist
+DELETE_FAILED = 10057  # deleting a message failed; depending on the description, the message does not exist
 STREAM_NAME_IN_USE = 10058  # a stream with another configuration has this name
 STREAM_NOT_FOUND = 10059
 STREAM_MISMATCH = 10060
-MESSAGE_TOO_LARGE = 10054  # larger than the stream accepts
+MESSAGE_TOO_LARGE = 10054  # the message is larger than the stream accepts
 WRONG_LAST_SEQUENCE = 10071
-STORE_FAILED = 10077  # the stream is full, or one subject is: see `is_subject_full`
+STORE_FAILED = 10077  # for example, the stream or one of its subjects is full; see `is_subject_full`
 CONSUMER_EXISTS = 10148  # a consumer with another configuration has this name
 TRY_AGAIN = 10164  # the expected sequence cannot be checked at the moment
 
@@ -28,7 +28,11 @@ _SUBJECT_FULL = "maximum messages per subject exceeded"
 
 
 class ApiError(TransientError):
-    """JetStream refused a call. Callers that do not know `err_code` (0: none was given) can only retry later."""
+    """JetStream refused a call.
+
+    `status` and `err_code` are the codes in the answer; `err_code` is 0 if the answer has none. A caller that does not
+    handle this `err_code` can only retry later.
+    """
 
     default_code = "jetstream"
 

@@ -1,4 +1,4 @@
-"""Descriptions of streams, consumers and accounts: the fields of the JetStream API that Rebaser reads."""
+"""The descriptions of streams, consumers and accounts, with the fields of the JetStream API that Rebaser reads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,11 +16,12 @@ class PubAck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """A stream. `created`, an opaque text, distinguishes a stream from earlier streams of the same name.
+    """The description of a stream.
 
-    `last_sequence` stays the same when messages are deleted. `first_time` and `last_time` (RFC 3339): when the oldest
-    and the newest message were stored; empty for an empty stream. `now` is the time at which the server answered, by
-    its clock.
+    `created` is an opaque text that distinguishes a stream from earlier streams of the same name. `last_sequence` does
+    not change when messages are deleted. `first_time` and `last_time` are the times when the oldest and the newest
+    message were stored (RFC 3339), and empty for an empty stream. `now` is the time at which the server answered, by
+    the clock of the server.
     """
 
     name: str
@@ -56,7 +57,11 @@ class StreamInfo:
 
 
 class PriorityGroupState(NamedTuple):
-    """A priority group. `pinned_client_id` is empty while no client is pinned; `pinned_ts`: since when (RFC 3339)."""
+    """The state of a priority group.
+
+    `pinned_client_id` is the id of the pin, and `pinned_ts` is the time when the client was pinned (RFC 3339). Both are
+    empty while no client is pinned.
+    """
 
     group: str
     pinned_client_id: str
@@ -65,10 +70,11 @@ class PriorityGroupState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo:
-    """A consumer. `delivered_stream` is the stream sequence up to which it has delivered.
+    """The description of a consumer. `delivered_stream` is the stream sequence up to which it has delivered messages.
 
-    `ack_floor_stream`: the stream sequence up to which everything is acknowledged; `ack_floor_consumer`: the same as a
-    consumer sequence. `priority_groups` is empty for a consumer without groups, and before the first pull of a group.
+    `ack_floor_stream` is the stream sequence up to which all messages are acknowledged, and `ack_floor_consumer` is the
+    corresponding consumer sequence. `priority_groups` is empty for a consumer without groups, and before the first pull
+    of a group.
     """
 
     stream: str

@@ -6,16 +6,16 @@ PIN_ID = "Nats-Pin-Id"  # header of each message for the pinned client of a prio
 
 
 class Message(Msg):
-    """A delivery of a consumer. Its reply subject is JetStream's ack subject, and contains the numbers below.
+    """A delivery of a consumer. Its reply subject is JetStream's ack subject, from which the properties are read.
 
-    The ack subject is `$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>`, or
-    the same with `<domain>.<account hash>` after `ACK` and a token at the end.
+    The ack subject is `$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>`.
+    In a second form, `<domain>.<account hash>` follows `ACK`, and a token follows at the end.
     """
 
     __slots__ = ("_parts", "consumer_sequence", "stream_sequence")
 
     def __init__(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
-        """Raises `ValueError` if `reply` is not an ack subject."""
+        """Read the sequences from `reply`. Raises `ValueError` if `reply` is not an ack subject."""
         self.subject = subject
         self.reply = reply
         self.data = data
@@ -43,22 +43,22 @@ class Message(Msg):
 
     @property
     def delivered(self) -> int:
-        """How often this message has been delivered, including this delivery."""
+        """The number of deliveries of this message so far, including this delivery."""
         return int(self._parts[0])
 
     @property
     def timestamp_ns(self) -> int:
-        """When the message was stored (Unix time in nanoseconds)."""
+        """The time when the message was stored (Unix time in nanoseconds)."""
         return int(self._parts[3])
 
     @property
     def pending(self) -> int:
-        """How many more messages the consumer had to deliver when it sent this one."""
+        """The number of messages that the consumer still had to deliver after this message."""
         return int(self._parts[4])
 
 
 class StoredMessage:
-    """A message read from a stream. `time` is the server's RFC 3339 text."""
+    """A message read from a stream. `time` is the time when it was stored, in the RFC 3339 format."""
 
     __slots__ = ("data", "headers", "sequence", "subject", "time")
 

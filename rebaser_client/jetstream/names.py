@@ -1,4 +1,4 @@
-"""Names of streams and consumers as tokens of an API subject (ADR-6)."""
+"""Converts the names of streams and consumers into tokens of an API subject (ADR-6)."""
 
 import re
 from functools import lru_cache
@@ -12,7 +12,7 @@ _NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]+")
 def subject_tokens(*names: str) -> str:
     """Join `names` into the end of an API subject. Raises `ConfigError` for a name that no server accepts.
 
-    A name with a dot would result in a different subject, to which no server answers, not even with an error.
+    The check is necessary because a name with a dot would result in a different subject, on which no server answers.
     """
     for name in names:
         if _NAME.fullmatch(name) is None:

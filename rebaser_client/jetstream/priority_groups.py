@@ -1,4 +1,4 @@
-"""Priority groups (ADR-42): the group fields of a pull, and the checks of group configurations."""
+"""Priority groups (ADR-42): the fields of a pull that concern its group, and the checks of group configurations."""
 
 import re
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ MAX_PRIORITY = 9
 
 
 class PriorityGroup(NamedTuple):
-    """The group of a puller. `request` are the fields that go into each of its pulls.
+    """The priority group of a puller. `request` contains the fields that the puller adds to each pull.
 
     Policy `overflow`: a pull is served only while at least `min_pending` messages wait, or at least `min_ack_pending`
-    messages are unacknowledged. Policy `prioritized`: `priority` 0 is served before 1, and so on up to 9.
+    messages are unacknowledged. Policy `prioritized`: pulls with a lower `priority`, from 0 to 9, are served first.
     """
 
     name: str | None
@@ -22,7 +22,7 @@ class PriorityGroup(NamedTuple):
 
     @classmethod
     def of(cls, name: str | None, min_pending: int | None, min_ack_pending: int | None, priority: int | None) -> Self:
-        """Make the group of a pull. Raises `ConfigError` for values that no server accepts."""
+        """Return the group for these values. Raises `ConfigError` for values that no server accepts."""
         fields = {"min_pending": min_pending, "min_ack_pending": min_ack_pending, "priority": priority}
         present = {field: value for field, value in fields.items() if value is not None}
         if name is None:
@@ -38,13 +38,13 @@ class PriorityGroup(NamedTuple):
 
 
 def check_name(name: str) -> None:
-    """Raise `ConfigError` unless `name` can be the name of a group."""
+    """Raise `ConfigError` unless `name` is a valid name of a group."""
     if _NAME.fullmatch(name) is None:
         raise ConfigError(f"{name!r} cannot name a group: a name has 1 to 16 letters, digits, or any of - _ / =")
 
 
 def check_config(config: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for a consumer that ADR-42 forbids. NATS 2.15 accepts some of these consumers."""
+    """Raise `ConfigError` for a consumer configuration that ADR-42 forbids. NATS 2.15 accepts some of them."""
     groups, policy = _of(config)
     if policy == "none" and not groups:
         return
@@ -60,7 +60,10 @@ def check_config(config: Mapping[str, Any]) -> None:
 
 
 def check_update(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` if policy or groups would change, which ADR-42 forbids. `priority_timeout` may change."""
+    """Raise `ConfigError` if an update would change the policy or the groups, which ADR-42 forbids.
+
+    `priority_timeout` may change.
+    """
     if _of(current) != _of(wanted):
         (groups, policy), (wanted_groups, wanted_policy) = _of(current), _of(wanted)
         raise ConfigError(

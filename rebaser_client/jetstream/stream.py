@@ -11,7 +11,7 @@ from rebaser_core.errors import ConfigError
 
 
 class Stream:
-    """A stream that `JetStream` returned. Methods of `JetStream` with the same names have the full documentation.
+    """A stream that `JetStream` returned. The methods of `JetStream` with the same names have the full documentation.
 
     `cached_info` is the result of the last call of `info`.
     """
@@ -22,7 +22,7 @@ class Stream:
         self.cached_info = info
 
     async def info(self) -> StreamInfo:
-        """Ask the server for the configuration and the current state."""
+        """Return the configuration and the current state of the stream, as the server reports them."""
         self.cached_info = await self._js.stream_info(self.name)
         return self.cached_info
 
@@ -30,8 +30,11 @@ class Stream:
         await self._js.delete_stream(self.name)
 
     async def purge(self, subject: str | None = None, *, sequence: int | None = None, keep: int | None = None) -> int:
-        """Delete messages of `subject` (None: all) below `sequence`, or all but the newest `keep`; return their
-        number."""
+        """Delete messages of `subject` (None: all subjects), and return their number.
+
+        If `sequence` is given, only messages below it are deleted. If `keep` is given, that many of the newest messages
+        are kept.
+        """
         return await self._js.purge(self.name, subject, sequence=sequence, keep=keep)
 
     # -- messages --------------------------------------------------------------------------------------------------
@@ -39,10 +42,10 @@ class Stream:
     async def get_message(
         self, sequence: int | None = None, *, next_of: str | None = None, last_of: str | None = None
     ) -> StoredMessage | None:
-        """Return a message, or None if there is none:
+        """Return a message, or None if it does not exist. The arguments select the message:
 
         - only `sequence`: the message at that sequence.
-        - `next_of`: the first message of that subject from `sequence` on (default 1).
+        - `next_of`: the first message of that subject at or after `sequence` (default 1).
         - only `last_of`: the newest message of that subject.
 
         Raises `ConfigError` for any other combination of arguments.

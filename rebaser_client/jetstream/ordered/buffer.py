@@ -6,8 +6,9 @@ from rebaser_client.jetstream.messages import Message
 
 
 class MessageBuffer:
-    """A bounded queue of messages, oldest first. If it is empty, it accepts a message of any size, because otherwise a
-    large message could never be delivered.
+    """A bounded queue of messages, oldest first.
+
+    An empty buffer accepts a message of any size. Otherwise, a large message could never be delivered.
     """
 
     __slots__ = ("_bytes", "_max_bytes", "_max_count", "_messages")
@@ -41,7 +42,7 @@ class MessageBuffer:
         return message
 
     def take(self, max_count: int, max_bytes: int) -> list[Message]:
-        """Remove and return the oldest messages within the bounds, but at least one if there is any."""
+        """Remove and return the oldest messages within both bounds. Return at least one unless the buffer is empty."""
         taken: list[Message] = []
         room = max_bytes
         while self._messages and len(taken) < max_count:

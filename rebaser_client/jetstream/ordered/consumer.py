@@ -1,15 +1,15 @@
-"""An ordered consumer (push, ephemeral, in memory, no acks) with the guarantees of ADR-17, some of which nats-py
-breaks.
+"""An ordered consumer (push, ephemeral, in memory, no acks) with the guarantees of ADR-17, some of which nats-py does
+not keep.
 
 A generation is one consumer on the server. A generation that misses a message is discarded. The next generation starts
 after the last queued message, or at the original start if no message was queued (`position`).
 
-Invariants: a message is queued only if its *consumer* sequence is the next one of its generation (deletes leave gaps in
-the stream sequence). Messages of different generations cannot be confused, because each generation has its own inbox
-(`requests`). So no message is lost, repeated or reordered, even if messages are dropped on the way.
+Invariants: a message is queued only if its *consumer* sequence directly follows the previous one of its generation.
+(The stream sequence has gaps where messages were deleted.) Messages of different generations cannot be confused,
+because each generation has its own inbox (`requests`). So no message is lost, repeated or reordered, even if NATS drops
+messages on their way to the client.
 
-All of this runs in the read loop of the connection and in its ticks. A task exists only while a consumer is being
-replaced.
+The code runs in the read loop and the ticks of the connection. A task exists only while a consumer is being replaced.
 """
 
 import asyncio
@@ -38,14 +38,17 @@ MAX_BYTES = 32 * 1024 * 1024
 
 
 class OrderedConsumer:
-    """The messages of `filter_subject` in `stream` from `start` (sequence, time or policy) on, in order, each once.
+    """Delivers the messages of `filter_subject` in `stream`, beginning at `start`, in order, and each message once.
 
-    At most `max_count` messages and about `max_bytes` are queued for a slow reader; further messages wait in the
-    stream. `config`: further fields of JetStream's `ConsumerConfig`; raises `ConfigError` for fields that ADR-17
-    forbids. `on_ready` is called in the read loop when the queue stops being empty, and when the consumer has ended.
-    Opening raises `ApiError` (error 10059: no such stream). The consumer ends if the stream is deleted, recreated or
-    set back (`TransientError`, code `stream_lost`), if NATS no longer allows reading it (`NotAllowed`), and if the
-    connection is closed (`ClientClosedError`). Once the queue is empty, `wait` and iteration raise that error.
+    At most `max_count` messages and about `max_bytes` bytes are queued for a slow reader; further messages wait in the
+    stream. `config` contains further fields of JetStream's `ConsumerConfig`; fields that ADR-17 forbids raise
+    `ConfigError`. `on_ready` is called in the read loop when the first message enters an empty queue, and when the
+    consumer ends.
+
+    Opening raises `ApiError` (error 10059 if the stream does not exist). The consumer ends with an error if the stream
+    is deleted, recreated or set back (`TransientError` with code `stream_lost`), if NATS no longer allows the client to
+    read it (`NotAllowed`), and if the connection is closed (`ClientClosedError`). Once the queue is empty, `wait` and
+    iteration raise this error.
     """
 
     def __init__(
@@ -85,7 +88,7 @@ class OrderedConsumer:
 
     async def __aenter__(self) -> Self:
         # Read the creation time of the stream before the consumer is created, to notice if another stream replaces this
-        # one. Only the first consumer of a stream asks the server for that time; the others start with one round trip.
+        # one. The time is cached, so only the first consumer of a stream needs an additional round trip for it.
         if self._position.wants_end:
             info = await self._js.stream_info(self._stream)
             self._created, self._position.snapshot = info.created, info.last_sequence
@@ -111,7 +114,7 @@ class OrderedConsumer:
             await self._requests.discard_now(generation)
 
     def close_soon(self) -> None:
-        """Close without waiting. The consumer is deleted on the server in the background."""
+        """Close without waiting. A background task deletes the consumer on the server."""
         generation = self._close()
         if generation is not None:
             self._connection.spawn(self._requests.discard, generation)
@@ -137,7 +140,7 @@ class OrderedConsumer:
 
     @property
     def failure(self) -> RebaserError | None:
-        """The error that ended the consumer; None as long as it works. There may still be messages in the queue."""
+        """The error that ended the consumer; None while it works. The queue may still contain messages."""
         return self._failure
 
     async def wait(self) -> None:
@@ -149,7 +152,7 @@ class OrderedConsumer:
             await self._readable.wait()
 
     def take(self, max_count: int, max_bytes: int = MAX_BYTES) -> list[Message]:
-        """Take the oldest messages from the queue within the bounds, but at least one if there is any."""
+        """Remove and return the oldest messages within both bounds. Return at least one unless the queue is empty."""
         taken = self._queue.take(max_count, max_bytes)
         self._after_take()
         return taken
@@ -173,7 +176,7 @@ class OrderedConsumer:
             self._connection.post(generation.flow)
             generation.flow = ""
 
-    # -- what the server sends -------------------------------------------------------------------------------------
+    # -- messages from the server ----------------------------------------------------------------------------------
 
     def _on_message(
         self, generation: Generation, subject: str, reply: str, data: bytes, headers: dict[str, str] | None
@@ -233,7 +236,7 @@ class OrderedConsumer:
             else:
                 self._connection.post(flow)
 
-    # -- replacing -------------------------------------------------------------------------------------------------
+    # -- replacing consumers ---------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         if self._received:
@@ -253,7 +256,7 @@ class OrderedConsumer:
         self._notify()
 
     def _reset(self, reason: str) -> None:
-        """Discard the generation. Start the next one at once, or when a full queue is half empty."""
+        """Discard the generation, and start the next one. If the queue is full, first wait until it is half empty."""
         generation, self._generation = self._generation, None
         if generation is None or self._closed:
             return
@@ -315,7 +318,7 @@ class OrderedConsumer:
             raise
         self._position.created_consumer(info)
         if self._generation is not generation:
-            await self._requests.discard(generation)  # deleting it earlier would have had no effect
+            await self._requests.discard(generation)  # before its creation was confirmed, it could not be deleted
 
     def _names(self) -> dict[str, str]:
         return {"stream": self._stream, "filter": self._filter}

@@ -1,9 +1,9 @@
 """The position of an ordered consumer in its stream. This module does no I/O, so that tests can check where each
 consumer starts.
 
-Invariant: the next consumer starts at a point where no message is skipped or repeated. A policy keeps the meaning that
-it had when the first consumer was created, because "new" and "last" would mean a different position for each later
-consumer.
+Invariant: each consumer starts where the previous consumer ended, so no message is skipped or repeated. Policies such
+as "new" and "last" are resolved only once, for the first consumer, because they would mean a different position for
+each later consumer.
 """
 
 from datetime import UTC, datetime
@@ -15,30 +15,31 @@ from rebaser_core.errors import ConfigError
 
 Policy: TypeAlias = Literal["all", "new", "last", "last_per_subject"]
 Start: TypeAlias = int | datetime | Policy
-"""Where to start: at a stream sequence, at the first message stored at a time or later, or by policy."""
+"""The start of reading: a stream sequence, a time (the first message stored at or after that time), or a policy."""
 
 POLICIES = ("all", "new", "last", "last_per_subject")
 
 
 class Position:
-    """The position of an ordered consumer. `last` is the stream sequence of the newest accepted message, 0 before the
-    first.
+    """The position of an ordered consumer. `last` is the stream sequence of the newest accepted message; 0 before the
+    first message.
 
-    With the policy `last_per_subject` there is a first phase: up to `snapshot`, the last sequence of the stream when
-    the ordered consumer was opened, only the newest message of each subject is read. If a consumer is replaced in this
-    phase, the next one starts again with that policy, and messages that were accepted before are skipped. Beyond
-    `snapshot` all messages are read, by another consumer, which starts by sequence.
+    With the policy `last_per_subject`, reading has two phases. `snapshot` is the last sequence of the stream when the
+    ordered consumer was opened. In the first phase, up to `snapshot`, only the newest message of each subject is read.
+    If a consumer is replaced in this phase, the next consumer starts with the same policy, and messages that were
+    accepted before are skipped. In the second phase, beyond `snapshot`, another consumer reads all messages by
+    sequence.
     """
 
     __slots__ = ("_start", "last", "snapshot")
 
     def __init__(self, start: Start) -> None:
-        """Raises `ConfigError` for a time without a time zone, and for any value that is not a `Start`."""
+        """Begin at `start`. Raises `ConfigError` for a time without a time zone, and for a value that is no `Start`."""
         known = start in POLICIES if isinstance(start, str) else isinstance(start, (int, datetime))
         if not known:
             raise ConfigError(f"{start!r} is not a start: use a sequence, a time, or one of {', '.join(POLICIES)}")
         if isinstance(start, datetime) and start.utcoffset() is None:
-            raise ConfigError(f"the start {start.isoformat()} has no time zone")
+            raise ConfigError(f"the start {start.isoformat()} has no time zone: add one, such as UTC")
         self._start = start
         self.last = 0
         self.snapshot: int | None = None
@@ -68,10 +69,10 @@ class Position:
             self._start = info.delivered_stream + 1
 
     def accepts(self, message: Message, snapshot: int, *, again: bool) -> bool:
-        """Return whether `message`, received during the phase up to `snapshot`, is the next one. If it is not, the
-        caller has to replace the consumer.
+        """Return whether `message`, which was received in the phase up to `snapshot`, is the next message to deliver.
 
-        If `again` is true, the message is from a consumer other than the first.
+        If it is not, the caller has to replace the consumer. `again` tells whether the message is from a consumer that
+        replaced an earlier consumer.
         """
         beyond = message.stream_sequence > snapshot
         if beyond or not message.pending:
@@ -84,5 +85,5 @@ class Position:
 
 
 def rfc3339(time: datetime) -> str:
-    """Format `time`, which has a time zone, as the server does: UTC with nanoseconds."""
+    """Format `time` as the server formats times: in UTC with nanoseconds. `time` must have a time zone."""
     return time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "000Z"

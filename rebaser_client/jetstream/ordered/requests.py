@@ -1,8 +1,9 @@
-"""The requests of an ordered consumer: they create and delete consumers, and check that the stream is still the same.
+"""The API requests of an ordered consumer: they create and delete consumers, and check that the stream is still the
+same.
 
-Invariants: every consumer that was created is deleted: by the client or, if the client is disconnected for longer than
-`INACTIVE`, by the server. Each consumer has its own name and its own inbox. The client subscribes to the inbox before
-it creates the consumer.
+Invariants: the client deletes every consumer that it created. If the client is disconnected for longer than `INACTIVE`,
+the server deletes the consumer. Each consumer has its own name and its own inbox. The client subscribes to the inbox
+before it creates the consumer.
 """
 
 from collections.abc import Mapping
@@ -26,12 +27,12 @@ log = get_logger(__name__)
 
 NANOS = 1_000_000_000
 INACTIVE = 30  # seconds after which the server removes a consumer without a subscriber
-ACK_WAIT = 22 * 3600  # seconds; ADR-17 asks for a large value, although nothing is acknowledged
-DELETE_BOUND = 2.0  # seconds
+ACK_WAIT = 22 * 3600  # seconds; ADR-17 requires a large value, although nothing is acknowledged
+DELETE_BOUND = 2.0  # the maximum number of seconds for which closing waits until the consumer is deleted
 RETRY_MIN, RETRY_MAX = 0.05, 5.0  # seconds between attempts
 
-# ADR-17 lets a caller set the `FIXED` fields of a consumer to these values only, and the `RESERVED` fields not at all.
-# Start and filter have arguments of their own.
+# ADR-17 requires that callers set the `FIXED` fields of a consumer only to these values, and do not set the `RESERVED`
+# fields. `OrderedConsumer` has separate arguments for the start and the filter.
 FIXED = {"ack_policy": "none", "max_deliver": 1, "flow_control": True, "mem_storage": True}
 RESERVED = frozenset(
     (
@@ -43,25 +44,25 @@ RESERVED = frozenset(
 
 
 class Generation:
-    """One consumer on the server: its name, its inbox, and how far it has delivered."""
+    """One consumer on the server: its name, its inbox, and the consumer sequence up to which messages arrived."""
 
     __slots__ = ("again", "flow", "inbox", "name", "sequence", "subscription")
 
     def __init__(self, connection: Connection, *, again: bool) -> None:
         self.name = connection.new_name()
         self.inbox = connection.new_inbox()
-        self.again = again  # whether it replaces an earlier consumer
+        self.again = again  # whether this consumer replaces an earlier consumer
         self.subscription: Subscription | None = None
-        self.sequence = 0  # consumer sequence of the newest accepted message
-        self.flow = ""  # subject to publish to once all queued messages have been taken (flow control)
+        self.sequence = 0  # the consumer sequence of the newest accepted message
+        self.flow = ""  # flow control: the subject on which to publish once all queued messages have been taken
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRequests:
-    """The requests of one ordered consumer.
+    """Sends the API requests of one ordered consumer.
 
-    `extra` are the fields of JetStream's `ConsumerConfig` chosen by the caller; raises `ConfigError` for forbidden
-    ones.
+    `extra` contains fields of JetStream's `ConsumerConfig` that the caller has chosen. Raises `ConfigError` for fields
+    and values that an ordered consumer cannot have.
     """
 
     js: JetStream
@@ -79,7 +80,7 @@ class ConsumerRequests:
                 raise ConfigError(f"{name} of an ordered consumer must be {value!r}, not {self.extra[name]!r}")
 
     def config(self, name: str, inbox: str, policy: Mapping[str, Any]) -> dict[str, Any]:
-        """Return JetStream's `ConsumerConfig` (JSON API, docs.nats.io) as ADR-17 requires it."""
+        """Return the `ConsumerConfig` (JSON API, docs.nats.io) that ADR-17 requires for an ordered consumer."""
         return {
             "ack_wait": ACK_WAIT * NANOS,
             "inactive_threshold": INACTIVE * NANOS,
@@ -96,21 +97,23 @@ class ConsumerRequests:
         }
 
     async def create(self, generation: Generation, handler: Handler, policy: Mapping[str, Any]) -> ConsumerInfo:
-        """Subscribe, then create the consumer. Messages may arrive before this method returns. If it fails, the
-        consumer is deleted."""
+        """Subscribe to the inbox, then create the consumer. Messages may arrive before this method returns.
+
+        If this method fails, the consumer is deleted in case the server created it.
+        """
         try:
             generation.subscription = await self.js.connection.listen(generation.inbox, handler, lasting=False)
             config = self.config(generation.name, generation.inbox, policy)
             return (await self.js.create_consumer(self.stream, config)).cached_info
         except BaseException as error:
             if isinstance(error, ApiError) and generation.subscription is not None:
-                await generation.subscription.close()  # the server refused: there is no consumer
+                await generation.subscription.close()  # the server refused the call, so there is no consumer to delete
             else:
                 await self.discard_now(generation)
             raise
 
     async def discard_now(self, generation: Generation) -> None:
-        """Do what `discard` does, within `DELETE_BOUND` seconds; in the background if there is no connection."""
+        """Call `discard`, for at most `DELETE_BOUND` seconds. Without a connection, call it in the background."""
         connection = self.js.connection
         if connection.connected:
             with anyio.move_on_after(DELETE_BOUND, shield=True):
@@ -119,9 +122,10 @@ class ConsumerRequests:
             connection.spawn(self.discard, generation)
 
     async def discard(self, generation: Generation) -> None:
-        """Unsubscribe and delete the consumer. Retry for `INACTIVE` seconds; after that, the server removes the
+        """Unsubscribe, and delete the consumer. Retry for `INACTIVE` seconds; after that, the server removes the
         consumer."""
-        subscription, generation.subscription = generation.subscription, None  # no reference cycle with the handler
+        # The reference is dropped, because the handler refers to the generation, and a cycle would keep both alive.
+        subscription, generation.subscription = generation.subscription, None
         if subscription is not None:
             await subscription.close()
         backoff = Backoff(RETRY_MIN, RETRY_MAX)
@@ -131,17 +135,16 @@ class ConsumerRequests:
                     await self.js.connection.wait_connected()
                     return await self.js.delete_consumer(self.stream, generation.name)
                 except NotAllowed:
-                    return None  # the server removes it after `INACTIVE`
+                    return None  # the server removes the consumer after `INACTIVE`
                 except RebaserError as error:
                     log.debug("ordered_delete_failed", stream=self.stream, name=generation.name, reason=error.message)
                 await anyio.sleep(backoff.next_delay())
 
     async def find_loss(self, created: str, last: int) -> TransientError | None:
-        """Return an error if the stream was lost, because a new consumer would not help. Return None if it was not
-        lost.
+        """Return an error if the stream was deleted, recreated or set back, so that a new consumer would not help.
 
-        `created` is the creation time that the stream had when reading began. `last` is the sequence up to which the
-        stream was read.
+        Otherwise, return None. `created` is the creation time that the stream had when reading began. `last` is the
+        sequence up to which the stream was read.
         """
         try:
             info = await self.js.stream_info(self.stream)
@@ -153,7 +156,7 @@ class ConsumerRequests:
             if info.created != created:
                 what = "was deleted and created again"
             elif info.last_sequence < last:
-                what = f"was set back to message {info.last_sequence}, although message {last} was read"
+                what = f"was set back to message {info.last_sequence}, but had message {last} before"
             else:
                 return None
         return TransientError(f"stream {self.stream} {what}", code="stream_lost")

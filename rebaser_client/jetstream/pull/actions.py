@@ -8,7 +8,10 @@ from rebaser_core.errors import RebaserError
 
 
 class SendPull(NamedTuple):
-    """Send a pull whose reply subject ends in `token`. `max_bytes` 0: no limit in bytes; `pin` empty: no pin."""
+    """Send a pull whose reply subject ends in `token`.
+
+    If `max_bytes` is 0, there is no limit in bytes. If `pin` is empty, the pull does not name a pin.
+    """
 
     token: int
     batch: int
@@ -39,18 +42,17 @@ class CheckConsumer(NamedTuple):
 
 
 class NotifyPinned(NamedTuple):
-    """The server pinned this client; `pin` is the server's id for it."""
+    """Tell the user that the server pinned this client. `pin` is the id of the pin."""
 
     pin: str
 
 
 class NotifyUnpinned(NamedTuple):
-    """This client lost its pin. Another client may have it now, or none."""
+    """Tell the user that this client is no longer pinned. Another client may be pinned by now."""
 
 
 class EndPulling(NamedTuple):
-    """End pulling. `error` is the reason; None if the reader asked for the end, or if the only pull ended as
-    expected."""
+    """End pulling. `error` is the reason; None if the reader stopped pulling, or if a fetch ended as expected."""
 
     error: RebaserError | None
 
@@ -73,8 +75,11 @@ _CONFLICTS: tuple[tuple[str, Meaning], ...] = (
 def meaning(status: str, description: str) -> Meaning:
     """Return the meaning of a status that ends a pull.
 
-    `expected`: pull again. `warning`, `error`: tell the user, wait, and pull again. `all_lost`: do the same, and treat
-    all other pulls as ended. `deleted`: end, or wait until the consumer exists again. `final`: end.
+    - `expected`: pull again.
+    - `warning`, `error`: tell the user, wait, and pull again.
+    - `all_lost`: do the same, and treat all other pulls as ended, too.
+    - `deleted`: end, or wait until the consumer exists again.
+    - `final`: end.
     """
     if status == "409":
         return next((what for text, what in _CONFLICTS if description.startswith(text)), "warning")

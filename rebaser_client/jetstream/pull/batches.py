@@ -1,4 +1,4 @@
-"""Pulls messages without end (`consume`) or in batches (`fetch`), as fast as the reader takes them (ADR-37)."""
+"""Pulls messages endlessly (`consume`) or in batches (`fetch`), as fast as the reader takes them (ADR-37)."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ from rebaser_client.nats.parser import SizedHandler
 
 
 class _RefillingPuller(Puller):
-    """A puller that requests more messages whenever its reader takes some."""
+    """A puller that requests more messages whenever its reader has taken some."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class _RefillingPuller(Puller):
 
 
 class Messages(_RefillingPuller):
-    """The messages of a consumer, without end: see `Consumer.consume`.
+    """An endless iterator over the messages of a consumer, which `Consumer.consume` returns.
 
         async with consumer.consume() as messages:
             async for message in messages: ...
@@ -89,19 +89,18 @@ class Messages(_RefillingPuller):
         super().__init__(js, stream, consumer, limits, group, single_pull=False, **callbacks)
 
     async def drain(self) -> None:
-        """Stop pulling. Iteration ends once the delivered messages have been taken."""
+        """Stop pulling. The iteration ends once all delivered messages have been taken."""
         await self._finish()
 
     async def run(self, handle: Callable[[PullMessage], Awaitable[None]]) -> None:
-        """Call `handle` with each message in turn until `stop` or `drain`. An exception raised by `handle` ends the
-        run."""
+        """Call `handle` with each message until `stop` or `drain` is called. An exception of `handle` is raised."""
         async with self:
             async for message in self:
                 await handle(message)
 
 
 class MessageBatch(_RefillingPuller):
-    """The messages of one pull: see `Consumer.fetch`.
+    """The messages of one pull, which `Consumer.fetch` returns.
 
         async for message in consumer.fetch(10): ...
 
@@ -117,7 +116,7 @@ class MessageBatch(_RefillingPuller):
 
 
 class AckNextBatch(MessageBatch):
-    """The messages of a pull that also acknowledges an earlier message: see `JetStream.ack_next`."""
+    """The messages of a pull that also acknowledges an earlier message. `JetStream.ack_next` returns it."""
 
     def __init__(
         self, js: ApiCalls, message: Message, limits: PullLimits, group: PriorityGroup, *, no_wait: bool

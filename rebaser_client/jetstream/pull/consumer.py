@@ -1,4 +1,4 @@
-"""A pull consumer as an object (ADR-37): its description, and three ways to read its messages."""
+"""A pull consumer as an object (ADR-37): its description, and three methods to read its messages."""
 
 from collections.abc import Callable
 
@@ -16,8 +16,8 @@ class Consumer:
     """A consumer that `JetStream` or `Stream` returned. `cached_info` is the result of the last call of `info`.
 
     All times are in seconds. `consume`, `fetch` and `next` raise `ConfigError` for arguments that ADR-37 or the
-    consumer's cached configuration forbids. `group`, `min_pending`, `min_ack_pending` and `priority`: see
-    `PriorityGroup`. Acknowledge messages with their own methods (`PullMessage`) or through `JetStream`.
+    consumer's cached configuration forbids. `PriorityGroup` documents `group`, `min_pending`, `min_ack_pending` and
+    `priority`. Acknowledge messages with the methods of `PullMessage` or through `JetStream`.
     """
 
     def __init__(self, js: JetStreamApi, info: ConsumerInfo) -> None:
@@ -27,7 +27,7 @@ class Consumer:
         self.cached_info = info
 
     async def info(self) -> ConsumerInfo:
-        """Ask the server for the configuration and the current state."""
+        """Return the configuration and the current state of the consumer, as the server reports them."""
         self.cached_info = await self._js.consumer_info(self.stream, self.name)
         return self.cached_info
 
@@ -36,7 +36,7 @@ class Consumer:
         await self._js.delete_consumer(self.stream, self.name)
 
     async def unpin(self, group: str) -> None:
-        """Take the pin from the pinned client of `group`. The next client to pull without a pin gets it."""
+        """Unpin the pinned client of `group`. The next client that pulls without a pin is pinned."""
         await self._js.unpin(self.stream, self.name, group)
 
     def consume(
@@ -57,14 +57,18 @@ class Consumer:
         on_unpinned: Callable[[], None] | None = None,
         end_when_gone: bool = False,
     ) -> Messages:
-        """Return the messages without end, pulled in advance: at most `max_messages` (500) or `max_bytes` are buffered.
+        """Return an endless iterator over the messages, which are pulled in advance.
 
-        The next pull is sent when the buffered and requested amount falls to the threshold (by default, half of that
-        maximum). A pull lasts `expires` (at least 1). If the server sends nothing for two `idle_heartbeat` (by default,
-        half of `expires`, from 0.5 to 30), a new pull is sent. `on_warning`, `on_pinned` and `on_unpinned` are called
-        in the read loop: see `Puller` and `PullConsumer`. If `end_when_gone` is true, check after a reconnect, and when
-        pulls get no answer, whether the consumer still exists, and end if it does not. Without this option, a reader
-        that was not notified of the deletion waits until the consumer exists again.
+        - `max_messages` (default 500) or `max_bytes`: the maximum that is buffered.
+        - `threshold_messages` or `threshold_bytes`: the next pull is sent when the buffered and requested amount falls
+          to this value (by default, half of the maximum).
+        - `expires`: the duration of a pull, at least 1 s.
+        - `idle_heartbeat`: if the server sends nothing for twice this time, a new pull is sent (by default, half of
+          `expires`, but from 0.5 to 30 s).
+        - `on_warning`, `on_pinned`, `on_unpinned`: callbacks, documented in `Puller` and `PullConsumer`.
+        - `end_when_gone`: after a reconnect, and when pulls get no answer, check whether the consumer still exists, and
+          end the iteration if it does not. By default, a reader that was not notified of the deletion waits until the
+          consumer exists again.
 
         With `ack_policy` none, buffered messages are lost if the reader stops early, because the server considers them
         done. Such a reader should buffer few messages (`max_messages`), or call `drain`.
@@ -101,11 +105,10 @@ class Consumer:
         min_ack_pending: int | None = None,
         priority: int | None = None,
     ) -> MessageBatch:
-        """Return the next `max_messages` messages, or as many as fit into `max_bytes`, or as many as arrive in
-        `expires`.
+        """Return the next messages: at most `max_messages`, or as many as fit into `max_bytes`.
 
-        Both limits may be given: the batch ends when the first of them is reached. With a heartbeat (the default if
-        `expires` is above 30), a lost pull is noticed before its time is up.
+        At least one of the two limits is required. The batch ends when the first of them is reached, and at the latest
+        after `expires`. With a heartbeat (the default if `expires` is above 30), a lost pull is noticed earlier.
         """
         limits = PullLimits.of_fetch(max_messages, max_bytes, expires, idle_heartbeat)
         priority_group = self._group(group, min_pending, min_ack_pending, priority, fetch=True)

@@ -1,24 +1,25 @@
-"""Counts how much the pulls on the server may still deliver: the pending counts of ADR-37. This module has no I/O and
-no clock.
+"""Counts how much the pulls on the server may still deliver: the pending counts of ADR-37. This module does no I/O, and
+reads no clock.
 
-Either all amounts are messages, or all are bytes, because ADR-37 allows only one of them as the limit.
+An amount is a number of messages or a number of bytes. All amounts of a reader have the same unit, because ADR-37
+allows only one of them as the limit.
 
 The reader grants amounts: the limit at the beginning, and more whenever it has room. `outstanding` is the amount that
-pulls have requested and the server has not delivered; messages in the reader's buffer are not part of it. `free` is the
-granted amount that no pull has requested yet. Invariant: each granted amount is either `free`, `outstanding` or
-delivered.
+pulls have requested and the server has not delivered. `free` is the granted amount that no pull has requested yet.
+Invariant: each granted amount is either `free`, `outstanding` or delivered.
 
-A message does not say which pull it answers, because the server serves pulls in turn. So it is counted for the oldest
-pull. The status that ends a pull says how much the pull did not deliver, and the counts are corrected by that
-amount.
+A message does not say which pull requested it, so it is counted for the oldest pull. The status that ends a pull says
+how much the pull did not deliver, and the counts are corrected accordingly.
 """
 
 from collections import deque
 
 
 class SentPull:
-    """A pull on the server. `remaining` tells how much it may still deliver. `sent_at` is a time of the state's clock
-    in seconds."""
+    """A pull on the server. `remaining` is the amount that it may still deliver.
+
+    `sent_at` is the time when it was sent, in seconds by the clock of `PullState`.
+    """
 
     __slots__ = ("pin", "remaining", "sent_at", "token")
 
@@ -30,7 +31,7 @@ class SentPull:
 
 
 class PullCounts:
-    """Counts the amounts of one reader's pulls; `PullState` adds the decisions.
+    """The counts of one reader's pulls. The subclass `PullState` makes the decisions.
 
     `free` is negative while the server has delivered more than was requested.
     """
@@ -47,7 +48,7 @@ class PullCounts:
         return self._floor <= token <= self._tokens
 
     def _add_pull(self, pin: str, now: float) -> int:
-        """Record a pull for the whole free amount. Return its token."""
+        """Record a pull that requests the whole free amount. Return its token."""
         self._tokens += 1
         self._sent.append(SentPull(self._tokens, self.free, pin, now))
         self.outstanding += self.free
@@ -55,8 +56,10 @@ class PullCounts:
         return self._tokens
 
     def _count_delivery(self, amount: int) -> None:
-        """Subtract a delivered `amount` from the remaining amounts of the oldest pulls, and the rest, if any, from
-        `free`."""
+        """Subtract a delivered `amount` from the remaining amounts of the oldest pulls.
+
+        If the pulls have less than `amount` left, subtract the rest from `free`.
+        """
         sent = self._sent
         while sent and amount:
             oldest = sent[0]
@@ -71,10 +74,9 @@ class PullCounts:
         self.free -= amount
 
     def _finish_pull(self, token: int, undelivered: int | None) -> int:
-        """Count the pull `token` as ended; the amount that it did not deliver becomes free.
+        """Count the pull `token` as ended. The amount that it did not deliver becomes free, and is returned.
 
-        `undelivered` is that amount according to the status; None: use our own count. Return the amount that became
-        free.
+        `undelivered` is that amount according to the status of the server. If it is None, our own count is used.
         """
         expected = 0
         for pull in self._sent:
@@ -94,8 +96,11 @@ class PullCounts:
         return undelivered
 
     def _move_to_others(self, amount: int) -> None:
-        """Move `amount` from `free` to the remaining pulls. If `amount` is negative, move its absolute value, or all
-        that these pulls have, from them to `free`."""
+        """Move `amount` from `free` to the remaining pulls.
+
+        If `amount` is negative, move its absolute value from these pulls to `free`, or all that they have if that is
+        less.
+        """
         for pull in list(self._sent):
             if not amount:
                 return
@@ -115,7 +120,7 @@ class PullCounts:
         self._floor = self._tokens + 1
 
     def _give_up_older(self, time: float) -> int:
-        """Give up the pulls sent before `time`. Return the token of the newest of these pulls, 0 if there were none."""
+        """Give up the pulls that were sent before `time`. Return the token of the newest of them, or 0."""
         newest = 0
         while self._sent and self._sent[0].sent_at < time:
             newest = self._sent[0].token

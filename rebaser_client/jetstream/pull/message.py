@@ -5,8 +5,8 @@ from rebaser_client.jetstream.messages import Message
 
 
 class PullMessage(Message):
-    """A delivery to acknowledge. The methods of the same names in `JetStream` document the meaning of each
-    acknowledgement."""
+    """A delivered message that the reader has to acknowledge. The methods of `JetStream` with the same names document
+    each kind of acknowledgement."""
 
     __slots__ = ("_js",)
 

@@ -1,6 +1,6 @@
 """Checks the arguments of `consume`, `fetch` and `next` (ADR-37, ADR-42) and fills in their defaults.
 
-Invariant: arguments are refused with `ConfigError`, before anything is sent.
+Invariant: invalid arguments raise `ConfigError` before anything is sent.
 """
 
 from typing import NamedTuple, Self
@@ -12,18 +12,19 @@ from rebaser_core.errors import ConfigError
 DEFAULT_MESSAGES = 500
 BATCH_OF_BYTES = 1_000_000  # messages requested by a pull whose limit is in bytes
 DEFAULT_EXPIRES = 30.0  # seconds, like all constants below
-MIN_EXPIRES = 1.0  # for `consume`; `fetch` and `next` accept less
-MAX_EXPIRES = 1e9  # about 30 years; a server can parse about 290 years, but not infinity
+MIN_EXPIRES = 1.0  # for `consume`; `fetch` and `next` accept shorter times
+MAX_EXPIRES = 1e9  # about 30 years; a server can parse up to about 290 years, but not infinity
 MIN_HEARTBEAT, MAX_HEARTBEAT = 0.5, 30.0
 LONG_FETCH = 30.0  # a fetch with a longer `expires` has heartbeats by default
 NS = 1e-9  # seconds in a nanosecond, the shortest time that a request can express
 
 
 class PullLimits(NamedTuple):
-    """The maximum that is requested, and the threshold at which more is requested.
+    """The maximum amount that pulls request, the threshold at which the next pull is sent, and the times of a pull.
 
-    `limit` and `threshold` are messages, or bytes with `by_bytes`. `expires` and `heartbeat` (0: none) are seconds.
-    `batch` is the number of messages that a pull requests if the limit is in bytes.
+    `limit` and `threshold` are numbers of messages, or of bytes if `by_bytes` is true. `expires` and `heartbeat` are
+    seconds; a `heartbeat` of 0 means that there are no heartbeats. `batch` is the number of messages that a pull
+    requests if the limit is in bytes.
     """
 
     limit: int
@@ -108,7 +109,7 @@ def check_group(info: ConsumerInfo, group: PriorityGroup, *, fetch: bool) -> Non
     groups, policy = config.get("priority_groups") or [], config.get("priority_policy") or "none"
     if policy == "none":
         if group.name is not None:
-            raise ConfigError(f"{what} has no priority groups; leave out the group")
+            raise ConfigError(f"{what} has no priority groups; omit the group")
         return
     if group.name is None:
         raise ConfigError(f"{what} has priority groups; name one of them: {', '.join(groups)}")

@@ -1,4 +1,4 @@
-"""Pulls for as many messages as the reader has given credit for."""
+"""Pulls as many messages as the reader has requested with credit."""
 
 from collections.abc import Callable
 
@@ -10,18 +10,20 @@ from rebaser_client.jetstream.pull.state import PullState
 
 
 class PullConsumer(Puller):
-    """The messages of the durable `consumer` of `stream`. It never requests more messages than the credit that the
-    reader has given.
+    """Pulls the messages of the durable `consumer` of `stream`, but never more than the credit that the reader has
+    given.
 
         async with PullConsumer(js, stream, consumer) as pull:
             pull.add_credit(10)
             async for message in pull: ...
 
-    Acknowledge the messages through `JetStream`. If the consumer is deleted, the puller waits until it exists again.
-    `expires` and `idle_heartbeat` are seconds. `group`, `min_pending`, `min_ack_pending` and `priority`: see
-    `PriorityGroup`; they raise `ConfigError` for values that no server accepts. In the read loop, `on_pinned` is called
-    with the id of the pin when its first message was delivered, and `on_unpinned` when a pull was refused because the
-    pin was lost. A client that loses its pin while it has no pull is not notified.
+    Acknowledge the messages through `JetStream`. If the consumer is deleted, pulling continues when it exists again.
+    `expires` and `idle_heartbeat` are seconds. `PriorityGroup` documents `group`, `min_pending`, `min_ack_pending` and
+    `priority`; values that no server accepts raise `ConfigError`.
+
+    The callbacks are called in the read loop of the connection: `on_pinned` with the id of the pin when its first
+    message was delivered, and `on_unpinned` when a pull was refused because the client is no longer pinned. A client
+    that is unpinned while it has no pull is not notified.
     """
 
     def __init__(
@@ -54,5 +56,5 @@ class PullConsumer(Puller):
         )
 
     def add_credit(self, count: int = 1) -> None:
-        """Let the server deliver `count` further messages."""
+        """Allow the server to deliver `count` further messages."""
         self._act(self._state.grant(count))

@@ -1,8 +1,8 @@
 """Pulls messages: carries out the actions of `PullState`, and queues messages until a reader takes them.
 
-Invariant: if a pull expires or is refused, its heartbeats stop, or the connection breaks, another pull requests the
-amount that this pull did not deliver. After `stop`, no message is queued: messages that still arrive are returned to
-the server at once.
+Invariant: if a pull expires or is refused, if its heartbeats stop, or if the connection breaks, another pull requests
+the amount that this pull did not deliver. After `stop`, no message is queued: messages that still arrive are returned
+to the server at once.
 """
 
 import asyncio
@@ -42,15 +42,15 @@ from rebaser_core.errors import RebaserError, TransientError
 log = get_logger(__name__)
 
 NANOS = 1_000_000_000
-STOP_BOUND = 5.0  # seconds
+STOP_BOUND = 5.0  # the maximum number of seconds that closing takes
 
 
 class Puller:
-    """The base of all pullers: one subscription for all pulls, a queue, and one reader.
+    """The base class of all pullers: one subscription for all pulls, a queue, and one reader.
 
-    A puller opens when it is entered or first read from. It stays open until pulling ends, `stop` is called, or the
-    `with` block is left. `on_warning` is called with each problem that is not raised to the reader. The callbacks run
-    in the read loop and must be quick.
+    A puller opens when its `with` block is entered, or when the first message is requested. It stays open until pulling
+    ends, `stop` is called, or the `with` block ends. `on_warning` is called with each problem that is not raised to the
+    reader. The callbacks run in the read loop of the connection and must be quick.
     """
 
     def __init__(
@@ -80,17 +80,17 @@ class Puller:
         self._on_warning = on_warning
         self._on_pinned = on_pinned
         self._on_unpinned = on_unpinned
-        self._is_gone = is_gone  # None: never check, and keep pulling even if the consumer may be gone
+        self._is_gone = is_gone  # None: never check whether the consumer exists, and keep pulling
         self._loop = asyncio.get_running_loop()
         self._inbox = ""
         self._subscription: Subscription | None = None
         self._handler: Handler | SizedHandler = self._on_message
         self._queue: deque[PullMessage] = deque()
-        self._unwanted: deque[PullMessage] = deque()  # delivered, but no reader will take them
-        self._readable = asyncio.Event()  # set when a message is queued, or when none will be queued any more
+        self._unwanted: deque[PullMessage] = deque()  # delivered messages that no reader will take
+        self._readable = asyncio.Event()  # set when a message is queued, and when no more messages will be queued
         self._jobs: deque[SendPull | RenewInbox | CheckConsumer] = deque()
         self._job_added = asyncio.Event()
-        self._job_running = False  # while it runs, the inbox may be replaced
+        self._job_running = False  # whether a job runs, which may replace the inbox
         self._timer: asyncio.TimerHandle | None = None
         self._scope = anyio.CancelScope()
         self._hooks: list[Callable[[], object]] = []
@@ -112,16 +112,16 @@ class Puller:
 
     @property
     def outstanding(self) -> int:
-        """Messages (bytes, if the limit is in bytes) that pulls have requested and the server has not delivered."""
+        """The number of messages (or bytes) that pulls have requested and the server has not delivered."""
         return self._state.outstanding
 
     @property
     def buffered(self) -> int:
-        """Messages that were delivered and not yet taken."""
+        """The number of messages that were delivered and that the reader has not taken yet."""
         return len(self._queue)
 
     async def stop(self) -> None:
-        """Give up the pulls, return the messages that were not taken to the server, and end the iteration."""
+        """Give up the pulls, return the messages that the reader has not taken to the server, and end the iteration."""
         self._stopped = True
         self._unwanted += self._queue
         self._queue.clear()
@@ -175,7 +175,7 @@ class Puller:
         while self._unwanted:
             self._connection.post(self._unwanted.popleft().reply, b"-NAK")
 
-    # -- what the server sends -------------------------------------------------------------------------------------
+    # -- messages from the server ----------------------------------------------------------------------------------
 
     def _on_message(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
         message = self._parse(subject, reply, data, headers)
@@ -183,7 +183,7 @@ class Puller:
             self._deliver(message, 1)
 
     def _parse(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> PullMessage | None:
-        """Return the delivery in a message; None if it is a status, which is handled here, or anything else."""
+        """Return a delivery as a `PullMessage`. Return None for any other message; if it is a status, handle it."""
         if headers is not None and STATUS in headers and not reply.startswith("$JS.ACK."):
             pending = headers.get("Nats-Pending-Bytes" if self._state.by_bytes else "Nats-Pending-Messages")
             token = as_int(subject[len(self._inbox) :])
@@ -206,7 +206,7 @@ class Puller:
             self._readable.set()
         if (
             self._grouped and PIN_ID in message.headers
-        ):  # this comes before the message is counted, because the next pull names the pin
+        ):  # the pin is recorded before the message is counted, because counting may send the next pull with the pin
             self._act(self._state.pinned(message.headers[PIN_ID]))
         actions = self._state.message(amount)
         if actions:
@@ -224,14 +224,14 @@ class Puller:
     def _resume(self) -> None:
         self._act(self._state.resume())
 
-    # -- actions ---------------------------------------------------------------------------------------------------
+    # -- carrying out actions --------------------------------------------------------------------------------------
 
     def _act(self, actions: Sequence[Action]) -> None:
         for action in actions:
             match action:
                 case SendPull() if not self._jobs and not self._job_running and self._send_now(action):
-                    # sent at once: before a task could run, all outstanding messages might arrive, and the reader would
-                    # be idle
+                    # `_send_now` sends the pull at once. Before a task could run, all outstanding messages might
+                    # arrive, and the reader would then have to wait.
                     pass
                 case SendPull() | RenewInbox():
                     self._add_job(action)
@@ -272,8 +272,8 @@ class Puller:
             if callback is not None:
                 callback(*args)
         except Exception:
-            # The caller is the read loop or the tick of the connection. An exception would stop both for all other
-            # code.
+            # The caller is the read loop or the tick of the connection, which an exception would end for all other
+            # subscriptions.
             log.exception("pull_callback_failed", **self._names)
 
     async def _run(self) -> None:
@@ -315,7 +315,7 @@ class Puller:
 
     async def _send(self, pull: SendPull) -> None:
         if not self._state.is_current(pull.token):
-            return  # the pull was given up because the connection was lost; the next pull requests the same amount
+            return  # the pull was given up when the connection was lost; the next pull requests the same amount
         try:
             await self._connection.publish(self._api, self._encode(pull), reply=f"{self._inbox}{pull.token}")
         except RebaserError as error:
@@ -341,7 +341,7 @@ class Puller:
         self._subscription = await self._connection.listen(self._inbox + "*", self._handler)
 
     async def _renew_inbox(self) -> None:
-        """Replace the inbox of all pulls. The server then drops the old pulls; otherwise, it would still serve them."""
+        """Replace the inbox of all pulls, so that the server drops the old pulls instead of serving them."""
         if self._subscription is not None:
             await self._subscription.drain()  # messages in transit are counted before their pulls are given up
         try:

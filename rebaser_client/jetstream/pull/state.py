@@ -1,7 +1,7 @@
-"""Decides when to pull and how much, how to react to a status, and when pulling ends (ADR-37). This module has no I/O
-and no clock.
+"""Decides when to pull and how much, how to react to a status, and when pulling ends (ADR-37). This module does no I/O,
+and reads no clock.
 
-Events are method calls; each returns the actions to carry out, in order (see `Puller`).
+Each event is a call of a method, which returns the actions that `Puller` has to carry out, in order.
 """
 
 from collections.abc import Sequence
@@ -28,25 +28,27 @@ from rebaser_core.backoff import exponential_delay
 from rebaser_core.errors import RebaserError
 
 GRACE = 2.0  # seconds beyond `expires` that an answer may take
-MAX_STEP = 1.0  # maximum seconds counted between two ticks: a paused process was not waiting for answers
-BACKOFF_MIN, BACKOFF_MAX = 0.05, 5.0  # seconds between refused pulls
+MAX_STEP = 1.0  # maximum seconds counted between two ticks, because a paused process does not wait for answers
+BACKOFF_MIN, BACKOFF_MAX = 0.05, 5.0  # seconds until the next pull after refused pulls
 IDLE_HEARTBEAT = "100"
 WRONG_PIN = "423"
-# Statuses that end a pin. The server answers 400 if the consumer has no pin, which means that a publisher forged
-# the pin header.
+# The statuses that end a pin. The server answers with status 400 if the consumer has no pin, which means that a
+# publisher has forged the header with the pin.
 PIN_REFUSED = (WRONG_PIN, "400")
 MESSAGE_TOO_LARGE = "Message Size"
 
 
 class PullState(PullCounts):
-    """The state of one reader's pulls.
+    """The state of one reader's pulls. `counts` defines the free and the outstanding amount.
 
-    `limit` is the amount that is free at the beginning, and the maximum that can be free. `threshold`: pull again when
-    the amount that is outstanding or in the reader's buffer falls to this value or below. None: pull again when the
-    free amount is at least the outstanding amount. `single_pull`: end after one pull (`fetch`). `survives_delete`: if
-    the consumer is deleted, wait until it exists again. `expires` and `heartbeat` (0: none) are seconds. `batch` is the
-    number of messages requested by a pull that is limited in bytes; with `single_pull`, pulling also ends once that
-    many were delivered.
+    - `limit`: the amount that is free at the beginning, and the maximum that can be free.
+    - `threshold`: pull again when the amount that is outstanding or in the reader's buffer falls to this value or
+      below. None: pull again when the free amount is at least the outstanding amount.
+    - `expires` and `heartbeat`: seconds. A `heartbeat` of 0 means that there are no heartbeats.
+    - `single_pull`: end after one pull (`fetch`).
+    - `survives_delete`: if the consumer is deleted, wait until it exists again.
+    - `batch`: the number of messages requested by a pull that is limited in bytes. With `single_pull`, pulling also
+      ends once that many messages were delivered.
     """
 
     def __init__(
@@ -64,8 +66,8 @@ class PullState(PullCounts):
         super().__init__(limit)
         self.ended = False
         self.pin = ""
-        # The amount that must be free before another pull is sent. 0 (no threshold): the outstanding amount, at least
-        # 1.
+        # The amount that must be free before another pull is sent. If there is no threshold, this is 0, and as much as
+        # is outstanding must be free, but at least 1.
         self.min_free = 0 if threshold is None else max(limit - threshold, 1)
         self._limit = limit
         self.by_bytes = by_bytes
@@ -76,18 +78,20 @@ class PullState(PullCounts):
         self._batch = batch
         self._messages = 0  # messages delivered so far
         self._connected = True
-        self._refused_room = 0  # bytes of a pull that were too few for the next message
-        self._refusals = 0  # refused pulls in a row
-        self._backing_off = False  # until `resume`
+        self._refused_room = 0  # the number of bytes into which the next message did not fit
+        self._refusals = 0  # the number of consecutive refused pulls
+        self._backing_off = False  # whether pulling is paused until `resume` is called
         self._renewing = False
         self._received = False  # whether anything was received since the last tick
         self._received_at = self._clock = self._now = 0.0
 
-    # -- the reader ------------------------------------------------------------------------------------------------
+    # -- events of the reader --------------------------------------------------------------------------------------
 
     def start(self, now: float) -> Sequence[Action]:
-        """Begin to pull, now that the inbox is subscribed. `now`, here and in `tick`, is a time in seconds of any
-        clock."""
+        """Begin to pull. The caller has subscribed to the inbox.
+
+        `now` is a time in seconds. Any clock may be used, but it must be the same in `tick`.
+        """
         self._now = now
         return self.pull()
 
@@ -101,8 +105,10 @@ class PullState(PullCounts):
         return self._end(None)
 
     def pull(self, min_free: int = 0) -> Sequence[Action]:
-        """Return the pull to send now, if any. A pull is due once at least `min_free` is free; 0: the usual
-        threshold."""
+        """Return the pull to send now, if any. A pull is due if at least `min_free` is free.
+
+        If `min_free` is 0, the usual threshold applies.
+        """
         amount = self.free
         usual = self.min_free if self.min_free > 0 else max(self.outstanding, 1)
         if (
@@ -122,7 +128,7 @@ class PullState(PullCounts):
             return (SendPull(token, self._batch, amount, self.pin),)
         return (SendPull(token, amount, 0, self.pin),)
 
-    # -- the server ------------------------------------------------------------------------------------------------
+    # -- events of the server --------------------------------------------------------------------------------------
 
     def message(self, amount: int = 1) -> Sequence[Action]:
         """Record that a message was delivered. `amount` is 1, or the size of the message if bytes are counted."""
@@ -176,7 +182,7 @@ class PullState(PullCounts):
         if room >= self._limit and self.free >= self._limit:
             reason = f"the next message is larger than the {self._limit} bytes that a pull may request"
             return [PullWarning("pull_refused", status, reason), *self._back_off()]
-        self._refused_room = min(room, self._limit - 1)  # a pull for the whole limit is always worth trying
+        self._refused_room = min(room, self._limit - 1)  # so that a pull for the whole limit is always tried
         return self.pull()
 
     def failed(self, token: int, error: RebaserError) -> Sequence[Action]:
@@ -184,7 +190,7 @@ class PullState(PullCounts):
         self._finish_pull(token, None)
         return self._end(error) if self._single_pull else self._back_off()
 
-    # -- time and connection ---------------------------------------------------------------------------------------
+    # -- events of the clock and the connection --------------------------------------------------------------------
 
     def tick(self, now: float) -> Sequence[Action]:
         """Record that the time is `now`. Call this at least once a second, even without a connection."""
@@ -212,23 +218,22 @@ class PullState(PullCounts):
         ]
 
     def gone(self) -> Sequence[Action]:
-        """End pulling, because the server said that the consumer no longer exists."""
+        """End pulling, because the server reported that the consumer no longer exists."""
         return self._end(ConsumerDeletedError("404", "the consumer does not exist any more"))
 
     def resume(self) -> Sequence[Action]:
-        """Continue after the wait of `ResumeAfter`."""
+        """Continue after the pause that `ResumeAfter` requested."""
         self._backing_off = False
         return self.pull()
 
     def renewed(self) -> Sequence[Action]:
-        """Continue with a new inbox, to which the puller has subscribed. Answers to earlier pulls cannot arrive any
-        more."""
+        """Continue with a new inbox. The caller has subscribed to it, so answers to earlier pulls no longer arrive."""
         self._renewing = False
         self._give_up_all()
         return self.pull(1)
 
     def disconnected(self) -> Sequence[Action]:
-        """Record that there is no connection: from now on, send no pulls and expect no heartbeats."""
+        """Record that there is no connection. From now on, no pulls are sent, and no heartbeats are expected."""
         self._connected = False
         self._give_up_all()
         return self._end_lost_pull()
@@ -241,8 +246,6 @@ class PullState(PullCounts):
         self._backing_off = False
         self._give_up_all()
         return self._end_lost_pull() or self.pull(1)
-
-    # ----------------------------------------------------------------------------------------------------------------
 
     def _end_lost_pull(self) -> Sequence[Action]:
         if self._single_pull and self._tokens:
@@ -264,8 +267,10 @@ class PullState(PullCounts):
         return (ResumeAfter(delay),)
 
     def _lose_pin(self, token: int) -> Sequence[Action]:
-        """Forget our pin, because the server refused the pin of the pull `token`. If that pull named an older pin, keep
-        the present one."""
+        """Forget the pin of this client, because the server refused the pin that the pull `token` named.
+
+        If that pull named an older pin, keep the present pin.
+        """
         refused_pin = next((pull.pin for pull in self._sent if pull.token == token), "")
         if not self.pin or (refused_pin and refused_pin != self.pin):
             return NOTHING
