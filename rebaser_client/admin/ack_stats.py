@@ -1,4 +1,4 @@
-"""Statistics of the acks of the tasks consumer, from the samples that nats-server publishes."""
+"""Computes statistics about the acks of tasks, from the samples that nats-server publishes."""
 
 import statistics
 from dataclasses import dataclass
@@ -14,13 +14,14 @@ from rebaser_core.streams.topology import TASKS_CONSUMER
 
 @dataclass(frozen=True, slots=True)
 class TaskAcks:
-    """Tasks that were acked within `seconds`.
+    """Statistics about the tasks that were acked within `seconds` seconds.
 
-    - `percent`: the sampled percentage of acks; 0 if sampling is off. `samples`: how many samples arrived.
-    - `redelivered`: samples whose task was delivered more than once, because a server gave it back or did not respond.
-      `most_deliveries`: the most deliveries of one task.
-    - `latency_p50`, `latency_max`: seconds from the last progress ack to the final ack; None without samples.
-    - `ack_wait`: seconds.
+    - `percent`: the percentage of acks that NATS samples; 0 if sampling is off. `samples`: the number of samples.
+    - `redelivered`: the number of samples whose task was delivered more than once, because a server returned the task
+      or did not respond. `most_deliveries`: the highest number of deliveries of one task.
+    - `latency_p50`, `latency_max`: the median and the maximum of the seconds from the last progress ack to the final
+      ack; None without samples.
+    - `ack_wait`: the seconds after which NATS redelivers a task without an ack.
 
     A server holds a task for as long as it owns the change set, and sends a progress ack every third of the ack wait.
     So latencies normally stay below that third. A latency near the ack wait means that leases are about to be lost.
@@ -37,7 +38,7 @@ class TaskAcks:
 
 
 async def watch_task_acks(js: JetStream, subjects: Subjects, seconds: float) -> TaskAcks:
-    """Collect samples for `seconds`. Returns at once if sampling is off."""
+    """Collect samples for `seconds` seconds. If sampling is off, return at once."""
     config = (await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)).config
     percent = as_int(str(config.get("sample_freq", "")).rstrip("%"))
     samples: list[AckSample] = []
@@ -45,7 +46,7 @@ async def watch_task_acks(js: JetStream, subjects: Subjects, seconds: float) -> 
         async with watch_acks(js.connection, subjects.tasks_stream, TASKS_CONSUMER) as acks:
             with anyio.move_on_after(seconds):
                 async for sample in acks:
-                    samples.append(sample)  # noqa: PERF401 - samples that arrived before the timeout count
+                    samples.append(sample)  # noqa: PERF401 - the timeout would cancel a comprehension and lose samples
     latencies = [sample.ack_time_ns / 1e9 for sample in samples]
     return TaskAcks(
         seconds=seconds,

@@ -1,8 +1,8 @@
 """Finds, redrives and drops the dead letters of an installation.
 
-Invariant: a redrive deletes the dead letter only after NATS confirmed that the request is stored again, and after its
-task is published. After a crash in between, the dead letter can be redriven a second time. That changes nothing,
-because the log has the outcome of the first redrive.
+Invariant: a redrive deletes the dead letter only after NATS has confirmed that the request is stored again, and after
+its task is published. After a crash in between, the dead letter can be redriven a second time. The second redrive
+changes nothing, because the log has the outcome of the first redrive.
 """
 
 from collections.abc import AsyncIterator
@@ -25,7 +25,8 @@ RETRY_MIN = 0.1  # seconds, before jitter
 
 
 class DeadLetterBox:
-    """The dead letters. All methods raise `TransientError` if NATS or the blob store cannot be reached."""
+    """The dead letters of an installation. All methods raise `TransientError` if NATS or the blob store is not
+    available."""
 
     def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore, backpressure: Backpressure) -> None:
         self._js = js
@@ -41,9 +42,9 @@ class DeadLetterBox:
         code: str | None = None,
         request_id: str | None = None,
     ) -> AsyncIterator[DeadLetter]:
-        """Yield dead letters, oldest first. Each given argument is a filter.
+        """Yield the dead letters that match all given arguments, oldest first.
 
-        Dead letters that arrive during the call may be included. Raises `UnprocessableError` for an invalid name.
+        Dead letters that arrive during the iteration may be included. Raises `UnprocessableError` for an invalid name.
         """
         tokens = ["*" if name is None else check_token(name, "name") for name in (workspace, change_set)]
         subject = ".".join((self._subjects.root, "dlq", *tokens))
@@ -55,19 +56,19 @@ class DeadLetterBox:
                 yield letter
 
     async def payload(self, letter: DeadLetter) -> bytes | None:
-        """Return the payload of the request, from the blob store if it was large; None if the dead letter is gone."""
+        """Return the payload of the request, if necessary from the blob store; None if the dead letter is gone."""
         stored = await self._js.get(self._subjects.dlq_stream, letter.sequence)
         if stored is None:
             return None
         return await self._blobs.get(letter.payload_address) if letter.payload_address else stored.data
 
     async def redrive(self, letter: DeadLetter) -> bool:
-        """Append the request to the queue of its change set, with its own id, and drop the dead letter.
+        """Append the request to the queue of its change set, with its original id, and drop the dead letter.
 
         Returns False, and sends nothing, if the dead letter is gone. Raises `QueueFull` if the queue is full.
 
-        If servers could not read the request, its id is `@…`, or comes only from its `Nats-Msg-Id`. Servers then decide
-        the request like any other message, so redriving it helps only once servers can read it.
+        If servers could not read the request, its id is `@…`, or was taken from its header `Nats-Msg-Id`. Redriving
+        such a request helps only once servers can read it.
         """
         payload = await self.payload(letter)
         if payload is None:
@@ -78,7 +79,7 @@ class DeadLetterBox:
         return True
 
     async def drop(self, letter: DeadLetter) -> None:
-        """Delete the dead letter for good. Does nothing if it is already gone."""
+        """Delete the dead letter permanently. If it is already gone, do nothing."""
         await self._js.delete_message(self._subjects.dlq_stream, letter.sequence)
 
     async def _publish(self, letter: DeadLetter, payload: bytes) -> None:

@@ -41,28 +41,31 @@ from rebaser_core.messages.dead_letter import read_letter
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import NANOS, TASKS_CONSUMER
 
-# Reasons that also appear if an owner begins or ends while the facts are gathered. So they are checked twice.
+# The codes of reasons that are also found if an owner begins or ends while the facts are gathered. To rule that out,
+# the facts are gathered a second time.
 UNSURE = ("lease_running_out", "working", "not_published")
-CONFIRM = 0.3  # seconds until the second check
+CONFIRM = 0.3  # seconds until the facts are gathered a second time
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a change set waits: `reasons`, the most likely first, and the facts from which they follow."""
+    """The reasons why a change set waits, the most likely first, and the facts from which they follow."""
 
     facts: ChangeSetFacts
     reasons: tuple[WaitReason, ...]
 
     @property
     def waits(self) -> bool:
-        """Whether something keeps requests or updates waiting."""
+        """Whether requests or derived values of the change set wait."""
         return any(reason.waits for reason in self.reasons)
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedValue:
-    """The explanation of a value. `blame` tells who last defined it. `origin` tells who last defined the value where
-    its trouble began, if that is another existing value."""
+    """The explanation of a value. `blame` tells who last defined it.
+
+    If the value is stale or an error because of another value that exists, `origin` tells who last defined that value.
+    """
 
     value: ValueExplanation
     blame: Blame | None
@@ -88,7 +91,10 @@ class Explainer:
         self._branch = branch
 
     async def explain(self, key: ChangeSetKey) -> Explanation:
-        """Explain `key`. Raises `ApiError` if the streams do not exist, and `NotAllowed` if NATS refuses a call."""
+        """Explain why the change set `key` waits.
+
+        Raises `ApiError` if the streams do not exist, and `NotAllowed` if NATS refuses a call.
+        """
         reasons: tuple[WaitReason, ...] = ()
         for pause in (0.0, CONFIRM):
             await anyio.sleep(pause)
@@ -122,7 +128,7 @@ class Explainer:
         return replace(found[0], servers=tuple(map(_server, servers)), rtt=rtt)
 
     async def _stored(self, key: ChangeSetKey) -> ChangeSetFacts:
-        """Return the facts that NATS stores."""
+        """Gather the facts that are stored in NATS."""
         js, subjects = self._js, self._subjects
         began = perf_counter()
         requests = await js.stream_info(subjects.requests_stream)
@@ -191,7 +197,10 @@ class Explainer:
         )
 
     async def _checkpoint_problem(self, commit: Commit) -> str:
-        """Return why the checkpoint that `commit` names cannot be read; empty if it exists. Its content is not read."""
+        """Return why the checkpoint that `commit` names cannot be read; empty if it exists.
+
+        The content of the checkpoint is not read.
+        """
         if commit.checkpoint is None:
             return ""
         try:

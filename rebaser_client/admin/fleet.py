@@ -1,8 +1,9 @@
-"""The activity of an installation: its active change sets, and their rates. This module does no I/O; `fleet_watch`
-feeds it.
+"""Computes the activity of an installation: its active change sets, and their rates.
 
-Invariant: the cost of a look depends on the number of change sets that changed, wait, have a task or owe an update, not
-on the number that exist.
+This module does no I/O; `fleet_watch` reads the data.
+
+Invariant: the cost of `FleetState.look` depends on the number of active change sets, not on the number that exist. A
+change set is active if it has changed, has queued requests, has a task, or needs an update.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,14 +23,16 @@ NANOS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class ActiveChangeSet:
-    """A change set with something to do.
+    """A change set that has changed, has queued requests, has a task, or needs an update.
 
-    - `pending`: requests in its queue. `has_task`: whether it has a task, so that a server owns it or will own it.
-    - `last_commit`: the log sequence of its newest commit, stored at `committed_at` (Unix seconds); 0 if it has none.
-    - `debt`: whether a DVU is due. `update`: the DVU that is running, if it is a long one.
+    - `pending`: the number of requests in its queue. `has_task`: whether it has a task, which means that a server owns
+      it or will own it.
+    - `last_commit`: the log sequence of its newest commit. `committed_at`: the time when that commit was stored (Unix
+      seconds). Both are 0 if there is no commit.
+    - `debt`: whether derived values have to be updated. `update`: the update that is running, if it takes long.
     - `commits_per_second`: the rate since the previous look.
-    - `waiting`: for how many seconds the watch has seen requests in its queue and no commit; 0 if none wait.
-    - `problem`: why the newest message of its log cannot be read; empty if it can.
+    - `waiting`: the seconds for which its queue has had requests without a new commit; 0 if the queue is empty.
+    - `problem`: the reason why the newest message of its log cannot be read; empty if it can.
     """
 
     workspace: str
@@ -50,7 +53,8 @@ class ActiveChangeSet:
 
     @property
     def activity(self) -> Activity:
-        """The most urgent activity: requests without progress come before requests with progress."""
+        """The most urgent activity of the change set. Requests without progress are more urgent than those with
+        progress."""
         if self.problem:
             return "unreadable"
         if self.pending and not self.commits_per_second:
@@ -64,12 +68,12 @@ class ActiveChangeSet:
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """An installation at `at` (Unix seconds). Rates cover the last `seconds` seconds.
+    """The activity of an installation at the time `at` (Unix seconds). Rates are those of the last `seconds` seconds.
 
-    - `change_sets`: the change sets with something to do, in the watched workspace; `total`: how many exist there.
-    - `requests`: requests of all workspaces that are not decided yet, or not deleted yet; the oldest was stored
-      `oldest_request` seconds ago.
-    - `tasks`: None if no server has run yet.
+    - `change_sets`: the active change sets of the observed workspace. `total`: the number of all its change sets.
+    - `requests`: the number of requests in the queues of all workspaces, including decided requests that are not
+      deleted yet. `oldest_request`: the age of the oldest of these requests, in seconds.
+    - `tasks`: None if no server has created the tasks consumer yet.
     """
 
     at: float
@@ -86,7 +90,8 @@ class FleetView:
 
 
 class Look(NamedTuple):
-    """The change sets with something to do, by name; the number of commits since the last look, and of change sets."""
+    """The active change sets, sorted by name, the number of commits since the last look, and the number of change
+    sets."""
 
     rows: list[ActiveChangeSet]
     commits: int
@@ -95,8 +100,7 @@ class Look(NamedTuple):
 
 @dataclass(slots=True)
 class _Log:
-    """The content of the newest message of a log. `commits` tells how many commits have arrived since the previous
-    look."""
+    """What the headers of the newest message of a log say, and the number of commits since the previous look."""
 
     sequence: int
     at: float
@@ -107,7 +111,7 @@ class _Log:
 
 
 class FleetState:
-    """The known facts about the change sets of an installation, between two looks."""
+    """The facts about the change sets of an installation that are kept from one look to the next."""
 
     def __init__(self) -> None:
         self._logs: dict[ChangeSetKey, _Log] = {}
@@ -117,7 +121,7 @@ class FleetState:
         self._waiting: dict[ChangeSetKey, float] = {}
 
     def begin(self, heads: Mapping[ChangeSetKey, Head]) -> None:
-        """Replace the facts about the logs. None of these commits is counted."""
+        """Replace all facts about logs by those in `heads`, without counting commits."""
         self._logs, self._owing, self._changed, self._deleted = {}, set(), set(), 0
         for key, head in heads.items():
             self._note(key, head)
@@ -153,7 +157,7 @@ class FleetState:
     ) -> Look:
         """Return the present activity.
 
-        `now` is the time of a monotonic clock. `seconds` is the time since the previous look, 0 for the first one.
+        `now` is the time of a monotonic clock. `seconds` is the time since the previous call; 0 in the first call.
         """
         rows: list[ActiveChangeSet] = []
         waiting: dict[ChangeSetKey, float] = {}
@@ -165,7 +169,7 @@ class FleetState:
             if queued:
                 waiting[key] = now if arrived else self._waiting.get(key, now)
             if log is None:
-                total += queued > 0  # it exists since its first request
+                total += queued > 0  # a change set exists from its first request on
             else:
                 log.commits = 0
                 if log.deleted and not queued and key not in tasks:
@@ -194,7 +198,7 @@ def _rate(count: int, seconds: float) -> float:
 
 
 def _read(head: Head) -> tuple[bool, str]:
-    """Return whether a DVU is due, and why the message cannot be read."""
+    """Return whether derived values have to be updated, and the reason why the message cannot be read, or empty."""
     try:
         peek(head.headers)
         return read_sweep_headers(head.headers)[1] > 0, ""

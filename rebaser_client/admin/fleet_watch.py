@@ -1,6 +1,7 @@
-"""Looks at an installation repeatedly, for `rebaser top`.
+"""Observes the activity of an installation, for `rebaser top`.
 
-Invariant: after the first look, only the headers of new commits and the subjects of the queues and tasks are read.
+Invariant: after the first call of `look`, only the headers of new commits, and the numbers of queued requests and tasks
+of each change set, are read.
 """
 
 import time
@@ -21,11 +22,14 @@ from rebaser_client.task_groups import flat_task_group
 from rebaser_core.ids import ChangeSetKey, is_key
 from rebaser_core.streams.subjects import Subjects
 
-COUNTS_SHARE = 20  # counting takes at most this part of the time, so that a long queue of many change sets costs little
+COUNTS_SHARE = 20  # counting takes at most one part in 20 of the time, because it is slow if many change sets wait
 
 
 class FleetWatch:
-    """An installation that is watched: one workspace, or all. Use it as an async context manager."""
+    """Observes the activity of one workspace of an installation, or of all workspaces.
+
+    Use this class as an async context manager.
+    """
 
     def __init__(self, js: JetStream, subjects: Subjects, workspace: str | None) -> None:
         self._js = js
@@ -35,7 +39,7 @@ class FleetWatch:
         self._consumer: OrderedConsumer | None = None
         self._looked: float | None = None
         self._requests: StreamInfo | None = None
-        self._counted = -1.0  # the time until which the last counts are fresh enough
+        self._counted = -1.0  # the value of `time.monotonic` until which the last counts are recent enough
         self._pending: dict[ChangeSetKey, int] = {}
         self._tasks: dict[ChangeSetKey, int] = {}
 
@@ -50,12 +54,12 @@ class FleetWatch:
             await consumer.__aexit__(kind, error, trace)
 
     async def look(self, asked: ChangeSetKey | None = None) -> FleetView:
-        """Return the present activity. Rates are since the previous look; the first look has none.
+        """Return the present activity. Rates are measured since the previous call; in the first call, they are 0.
 
-        The servers also report on the change set `asked` (`ServerInfo.about`). The call takes at least the time that
-        servers have to answer, half a second.
+        If `asked` is given, the servers also report on this change set (`ServerInfo.about`). The call takes at least
+        half a second, because servers have that time to answer.
 
-        Raises `RebaserError` if NATS does not answer or refuses a call; the next look then retries.
+        Raises `RebaserError` if NATS does not answer or refuses a call. The next call then tries again.
         """
         found: dict[str, Any] = {}
 
@@ -122,7 +126,7 @@ class FleetWatch:
         self._counted = ended + (ended - began) * (COUNTS_SHARE - 1)
 
     async def _follow(self) -> None:
-        """Read the headers of new commits; at first, the headers of the newest commit of each change set."""
+        """Read the headers of new commits. The first call reads the headers of the newest commit of each change set."""
         consumer = self._consumer
         if consumer is None or consumer.failure is not None:
             try:
@@ -158,7 +162,7 @@ class FleetWatch:
 
 
 def _age(requests: StreamInfo | None) -> float:
-    """Return how long ago the oldest message of a stream was stored, in seconds, by the clock of NATS."""
+    """Return the age of the oldest message in a stream, in seconds by the clock of NATS; 0 for an empty stream."""
     if requests is None or not requests.first_time or not requests.now:
         return 0.0
     return max(

@@ -13,10 +13,10 @@ from rebaser_core.streams.subjects import Subjects
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stream, or a durable consumer of `stream`, and its differences from the wanted configuration, one text for each
-    field.
+    """A stream, or a durable consumer of `stream`, and how its configuration differs from the wanted configuration.
 
-    `consumer` is empty for a stream. If `exists` is false, the part is missing, and there are no differences.
+    `consumer` is empty for a stream. `differences` has one text for each field that differs. If `exists` is false, the
+    stream or consumer is missing, and `differences` is empty.
     """
 
     stream: str
@@ -29,7 +29,7 @@ class Part:
 
 
 async def examine_topology(js: JetStream, subjects: Subjects, options: topology.TopologyOptions) -> list[Part]:
-    """Return all streams and durable consumers, compared with `options`. Changes nothing."""
+    """Compare all streams and durable consumers with the configuration in `options`, without changing them."""
 
     async def part(stream: str, consumer: str, info: Awaitable[Any], wanted: Mapping[str, Any]) -> Part:
         try:
@@ -57,8 +57,9 @@ async def ensure_topology(
 ) -> None:
     """Create missing streams and consumers, and update existing ones.
 
-    `lost` maps the name of each stream that disappeared to the sequence of the newest message that was seen in it; the
-    new stream starts after it. Raises `ConfigError` if an existing stream or consumer cannot be updated as needed.
+    `lost` maps the name of each stream that disappeared to the sequence of the newest message that was seen in it. The
+    new stream starts after that sequence. Raises `ConfigError` if an existing stream or consumer cannot be updated as
+    needed.
     """
     lost = lost or {}
     initial_limits = topology.initial_limits(subjects)
@@ -75,8 +76,8 @@ async def ensure_topology(
 async def retire_old_sweep(js: JetStream, subjects: Subjects) -> bool:
     """Remove the consumer and the message with which earlier releases elected the sweeper.
 
-    Returns False, and removes nothing, if a server of an earlier release still waits on the consumer. Such a server
-    sweeps in addition to the new sweeper, which does no harm.
+    Returns False, and removes nothing, if a server of an earlier release still uses the consumer. That server then
+    sweeps in addition to the elected server, which does no harm.
     """
     try:
         info = await js.consumer_info(subjects.tasks_stream, topology.SWEEP_CONSUMER)

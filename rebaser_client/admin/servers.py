@@ -19,7 +19,10 @@ PING_WAIT = 0.5  # seconds within which servers have to answer
 
 @dataclass(frozen=True, slots=True)
 class UpdateInfo:
-    """A long DVU: it has processed `done` of `total` values so far. `total` is None while the DVU is planned."""
+    """A running update of derived values (DVU) that takes long. It has processed `done` of `total` values so far.
+
+    `total` is None while the DVU is being planned. `seconds` is the time since the DVU began.
+    """
 
     workspace: str
     change_set: str
@@ -30,7 +33,7 @@ class UpdateInfo:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The names of the inputs and parameters that a function takes; None if it takes any."""
+    """The names of the inputs and parameters that a function takes; None means that it takes any names."""
 
     inputs: tuple[str, ...] | None
     params: tuple[str, ...] | None
@@ -38,18 +41,19 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """A live server.
+    """A server that has answered a ping.
 
-    - `owned`: how many change sets it owns. `slots`: on how many it can work at the same time.
-    - `dvu`: the state of its DVU engine. `updates`: its long DVUs.
-    - `sweeper`: whether it is the sweeper. `durability`: its setting, or None.
-    - `trouble`: why the server is not ready; if it is ready, the latest problem that stopped one of its change sets;
-      empty if there is none.
-    - `ready`: whether all streams that it needs exist. `losses`: streams that disappeared while it ran, and the kind of
-      data in them.
-    - `functions`: the names of the functions that it can compute. `signatures`: their signatures, by name.
-    - `about`: its report on the change set that the ping named; None if the ping named none, or if the release of the
-      server is too old.
+    - `owned`: the number of change sets that the server owns. `slots`: the number of change sets on which it can work
+      at the same time.
+    - `dvu`: the state of the engine that updates derived values. `updates`: the updates that take long.
+    - `sweeper`: whether the server is the sweeper. `durability`: its durability setting, or None.
+    - `trouble`: the reason why the server is not ready; if it is ready, the latest problem that stopped one of its
+      change sets; empty if there is no problem.
+    - `ready`: whether all streams that the server needs exist. `losses`: the streams that disappeared while it ran, and
+      the kind of data in each.
+    - `functions`: the names of the functions that the server can compute. `signatures`: their signatures, by name.
+    - `about`: its report on the change set that the ping named; None if the ping named no change set, or if the release
+      of the server is too old.
     """
 
     id: str
@@ -75,7 +79,10 @@ UPDATE_FIELDS = tuple(field_.name for field_ in fields(UpdateInfo))
 async def ping(
     connection: Connection, subjects: Subjects, wait: float = PING_WAIT, key: ChangeSetKey | None = None
 ) -> list[ServerInfo]:
-    """Return the servers that answer within `wait` seconds, sorted by id. With `key`, ask about this change set."""
+    """Return the servers that answer within `wait` seconds, sorted by id.
+
+    If `key` is given, the servers also report on this change set.
+    """
     servers: list[ServerInfo] = []
     inbox = connection.new_inbox()
     async with connection.subscribe(inbox, request_subject=subjects.ping) as answers:
@@ -91,7 +98,7 @@ async def ping(
 
 
 def _server_info(answer: dict[str, Any], now: float = 0.0) -> ServerInfo:
-    """Read a server's answer. Servers of other versions may send more fields, or fewer."""
+    """Parse the answer of a server. Servers of other versions may send more or fewer fields."""
     updates = tuple(
         UpdateInfo(**{name: update.get(name) for name in UPDATE_FIELDS}) for update in answer.get("updates", ())
     )

@@ -1,6 +1,6 @@
 """Reads the overview for `rebaser status`: servers, change sets with their queues, and streams.
 
-Everything is read from NATS; nothing is stored.
+All facts are read from NATS, and nothing is stored.
 """
 
 from dataclasses import dataclass, replace
@@ -25,19 +25,19 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import peek, read_covers, read_sweep_headers
 from rebaser_core.streams.subjects import Subjects
 
-MAX_CONCURRENT_READS = 64  # logs
+MAX_CONCURRENT_READS = 64  # logs that are read at the same time
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSetStatus:
     """The status of one change set.
 
-    - `pending`: requests in its queue. `has_task`: whether it has a task.
-    - `last_commit`: the log sequence of its newest commit. `covers`: the log sequence up to which derived values are
-      correct.
-    - `debt`: whether a DVU is due. `update`: the DVU that is running, if it is a long one.
-    - `problem`: why the newest message of its log cannot be read, or empty. Only headers are read, so this does not
-      find a damaged payload; `rebaser explain` does.
+    - `pending`: the number of requests in its queue. `has_task`: whether it has a task.
+    - `last_commit`: the log sequence of its newest commit. `covers`: the log sequence as of which derived values are up
+      to date.
+    - `debt`: whether derived values have to be updated. `update`: the update that is running, if it takes long.
+    - `problem`: the reason why the newest message of its log cannot be read; empty if it can. A damaged payload is not
+      found, because only headers are read; `rebaser explain` finds it.
     """
 
     workspace: str
@@ -53,7 +53,10 @@ class ChangeSetStatus:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """An installation. `durability` and `tasks` are None if the streams or the tasks consumer do not exist."""
+    """The status of an installation.
+
+    `durability` is None if the streams do not exist, and `tasks` is None if the tasks consumer does not exist.
+    """
 
     servers: list[ServerInfo]
     change_sets: list[ChangeSetStatus]
@@ -65,7 +68,7 @@ class Overview:
 async def read_overview(
     connection: Connection, js: JetStream, subjects: Subjects, reader: CommitReader, workspace: str | None
 ) -> Overview:
-    """Read the overview of one workspace, or of all."""
+    """Read the overview of one workspace, or of all workspaces."""
     servers = await ping(connection, subjects)
     pending = await key_counts(js, subjects, subjects.requests_stream, "requests", workspace)
     tasks = await key_counts(js, subjects, subjects.tasks_stream, "tasks", workspace)
@@ -98,21 +101,24 @@ async def read_overview(
 
 
 def _summary(head: Head | None) -> tuple[int, int | None, bool, str]:
-    """Return sequence, covers (None: only in the payload), debt and problem of a change set."""
+    """Return the fields `last_commit`, `covers`, `debt` and `problem` of a `ChangeSetStatus`.
+
+    `covers` is None if only the payload of the newest message contains it.
+    """
     if head is None:
         return 0, 0, False, ""
     sequence, _, headers = head
     try:
         peek(headers)
         return sequence, read_covers(headers, sequence), read_sweep_headers(headers)[1] > 0, ""
-    except UnsupportedVersion as error:  # still show the other change sets
+    except UnsupportedVersion as error:  # the change set is listed with this problem
         return sequence, 0, False, error.message
-    except UnprocessableError:  # damaged, or not a commit
+    except UnprocessableError:  # the message is damaged, or not a commit
         return sequence, None, False, ""
 
 
 async def _read_whole(reader: CommitReader, rows: list[ChangeSetStatus], numbers: list[int]) -> None:
-    """Complete the rows with these numbers, from the payloads of their newest commits."""
+    """Complete the rows at the indices `numbers`, from the payloads of their newest commits."""
     limiter = anyio.CapacityLimiter(MAX_CONCURRENT_READS)
 
     async def read(number: int) -> None:
@@ -136,9 +142,9 @@ async def _read_whole(reader: CommitReader, rows: list[ChangeSetStatus], numbers
 async def key_counts(
     js: JetStream, subjects: Subjects, stream: str, kind: str, workspace: str | None = None
 ) -> dict[ChangeSetKey, int]:
-    """Count the messages of each change set of one workspace, or of all, in the stream whose subjects have `kind`.
+    """Return the number of messages of each change set in `stream`. `kind` is the token that its subjects contain.
 
-    The result is empty if the stream does not exist.
+    If `workspace` is given, only its change sets are counted. The result is empty if the stream does not exist.
     """
     pattern = f"{subjects.root}.{kind}.{workspace or '*'}.>"
     counts: dict[ChangeSetKey, int] = {}
@@ -152,5 +158,5 @@ async def key_counts(
         try:
             counts[subjects.parse(subject)[1]] = count
         except UnprocessableError:
-            continue  # not written by Rebaser
+            continue  # Rebaser did not write these messages
     return counts

@@ -1,4 +1,4 @@
-"""Reads the usage and the limits of the streams, the cost of a message in them, and their durability."""
+"""Reads the usage, the limits and the durability of the streams, and the size of a message in storage."""
 
 import binascii
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ HEADERS_LENGTH = 4  # bytes added to a message with headers in file storage
 
 @dataclass(frozen=True, slots=True)
 class MessageCost:
-    """The bytes that one message takes in each copy of a stream. The storage adds `record` bytes to the message."""
+    """The bytes that a message takes in each copy of a stream. The storage adds `record` bytes to each message."""
 
     payload: int
     headers: int
@@ -36,12 +36,13 @@ class MessageCost:
 class StreamStatus:
     """The usage and the limits of a stream. Sizes are in bytes, and count one copy only. A limit of -1 means no limit.
 
-    - `copies_behind`: copies that are offline or have not caught up.
+    - `copies_behind`: the number of copies that are offline or have not caught up.
     - `percent_full`: the used percentage of the limit that is closest to being reached; None without limits.
-    - `newest`: the cost of its newest message; None if there is none, or the client may not read it.
-    - `retention`, `discard`: its NATS policies: when messages are removed, and whether a full stream removes old ones
-      or refuses new ones.
-    - `max_age`: seconds after which messages expire, 0 for never. `duplicate_window`: seconds, 0 for none.
+    - `newest`: the size of the newest message; None if there is no message, or if the client may not read it.
+    - `retention`: the NATS policy that determines when messages are removed. `discard`: the NATS policy that determines
+      whether a full stream removes old messages or refuses new ones.
+    - `max_age`: seconds after which messages expire; 0 means never. `duplicate_window`: seconds; 0 means that there is
+      no duplicate window.
     """
 
     name: str
@@ -67,12 +68,12 @@ class StreamStatus:
 class TasksStatus:
     """The state of the consumer from which all servers pull tasks.
 
-    - `pending`: tasks that no server has. `in_flight`: tasks that servers hold, or have given back to be redelivered
-      later.
-    - `redelivered`: tasks in flight that were delivered more than once.
-    - `waiting_pulls`: pulls of servers with free slots.
-    - `ack_floor`: all tasks up to this stream sequence are done.
-    - `ack_wait`: seconds.
+    - `pending`: the number of tasks that were not delivered to any server yet. `in_flight`: the number of tasks that
+      servers hold, or have returned to be redelivered later.
+    - `redelivered`: the number of tasks in flight that were delivered more than once.
+    - `waiting_pulls`: the number of pull requests from servers with free slots.
+    - `ack_floor`: the stream sequence up to which all tasks are done.
+    - `ack_wait`: the seconds after which NATS redelivers a task without an ack.
     """
 
     pending: int
@@ -85,11 +86,12 @@ class TasksStatus:
 
 @dataclass(frozen=True, slots=True)
 class DurabilityStatus:
-    """The durability of the streams. The actual durability may be higher than `at_least`, but a client cannot see that.
-
-    One copy on disk counts as `fast`. It is even `safe` if nats-server syncs every write, but NATS does not expose its
-    setting `sync_interval` to clients. `storage` and `copies` are the weakest storage and the fewest copies of all
+    """The durability of the streams. `storage` and `copies` are the weakest storage and the fewest copies of all
     streams.
+
+    The actual durability may be higher than `at_least`, but a client cannot find that out. For example, one copy on
+    disk counts as `fast`. It would be `safe` if nats-server synced every write, but NATS does not tell clients its
+    setting `sync_interval`.
     """
 
     at_least: Durability
@@ -181,7 +183,7 @@ async def _newest_cost(js: JetStream, info: StreamInfo) -> MessageCost | None:
         return None
     except ApiError as error:
         if error.err_code == NO_MESSAGE:
-            return None  # the message has since been deleted, as happens to requests
+            return None  # the message was deleted meanwhile, as requests usually are
         raise
     headers = len(binascii.a2b_base64(stored.get("hdrs", "")))
     record = RECORD[info.config["storage"]]
