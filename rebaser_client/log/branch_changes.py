@@ -1,4 +1,4 @@
-"""Reads the changes of a branch since its base from its commits.
+"""Reads the changes that a branch has made since its base, from the commits of the branch.
 
 Invariant: the cost depends on the changes and on the commits that are read, not on the size of the change set. No state
 is loaded, so NumPy is not needed.
@@ -16,23 +16,24 @@ from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import decode_changes, read_row
 
-STEP = 500  # updates that are folded before other tasks run
+STEP = 500  # updates that are processed before other tasks run
 NO_LIMIT = 2**62
 
 Changes: TypeAlias = dict[str, Changed]
-"""By id, the definition at the base of the branch, the one at a position of the branch, and the conflict, if any."""
+"""By id, the definition at the base of the branch, the definition at a position of the branch, and the conflict, if
+any."""
 
 
 class GapError(Exception):
-    """The commits of a branch do not suffice to find its changes; its state is needed."""
+    """The commits of a branch do not suffice to find its changes. The caller has to load the state of the branch."""
 
 
-class UnknownEdit(GapError):  # noqa: N818 - a state of the log
-    """Only the state has the changes of a branch: all commits exist, but do not suffice.
+class UnknownEdit(GapError):  # noqa: N818 - named after a state of the log
+    """All commits of a branch exist, but they do not suffice to find its changes.
 
-    A commit may lack the definitions that it replaced, because they were too large or an older server wrote the commit.
-    Or a rebase gave a new base to a value that had been edited back to its old base: the checkpoint before the rebase
-    does not list such a value.
+    A commit may lack the definitions that it replaced, because they were too large, or because an older server wrote
+    the commit. Or a rebase gave a new base to a value that had been edited back to its old base, and the checkpoint
+    before the rebase does not list this value.
     """
 
 
@@ -40,11 +41,12 @@ async def read_changes(
     commits: CommitReader, key: ChangeSetKey, sequence: int, *, max_bytes: int = NO_LIMIT, max_changes: int = NO_LIMIT
 ) -> Changes:
     """Return the values edited in the branch `key` as of its commit `sequence`, and their conflicts with the target.
-    Some of these values may be edited back to the base.
 
-    Raises `GapError` if a commit is gone; its subclass `UnknownEdit` if all commits exist, but do not suffice. Raises
-    `UnprocessableError` (`too_large`) for more than `max_changes`, or for blobs of more than `max_bytes`, which are not
-    read. Raises `TransientError` if a blob cannot be read.
+    Some of these values may have been edited back to their definition at the base.
+
+    Raises `GapError` if a commit is gone, and its subclass `UnknownEdit` if all commits exist, but do not suffice.
+    Raises `UnprocessableError` with code `too_large` if there are more than `max_changes` values, or if more than
+    `max_bytes` bytes of blobs would have to be read. Raises `TransientError` if a blob cannot be read.
     """
     commit = await commits.commit_at(key, sequence)
     if commit is None:
@@ -72,7 +74,7 @@ async def read_changes(
 
 
 async def _inherit(commits: CommitReader, fold: "_Fold", created: Commit) -> None:
-    """Begin with the changes of the parent, if both have the same target."""
+    """Begin with the changes of the parent, if the branch has the same target as its parent."""
     origin = created.origin
     if origin is None or origin.target == origin.change_set:
         return
@@ -86,7 +88,7 @@ async def _inherit(commits: CommitReader, fold: "_Fold", created: Commit) -> Non
 
 
 class _Fold:
-    """Folds commits into the changes of a branch."""
+    """Accumulates the changes of a branch, commit by commit."""
 
     def __init__(self, commits: CommitReader, max_bytes: int, max_changes: int) -> None:
         self._commits = commits
@@ -95,7 +97,7 @@ class _Fold:
         self.changes: Changes = {}
 
     def take(self, *blobs: BlobRef | None) -> None:
-        """Add the sizes of `blobs`, which are about to be read, and check the limit."""
+        """Count the sizes of `blobs`, which are read next, and raise `UnprocessableError` if they exceed the limit."""
         self._room -= sum(blob.size for blob in blobs if blob is not None)
         self._check()
 
@@ -163,7 +165,7 @@ class _Fold:
     def _check(self) -> None:
         if self._room < 0 or len(self.changes) > self._max_changes:
             raise UnprocessableError(
-                f"the branch has more than {self._max_changes:,} changes, or they are in blobs that are too large to be"
-                " read for one request",
+                f"the branch has more than {self._max_changes:,} changes, or its changes are in blobs that are too "
+                "large to be read for one request",
                 code="too_large",
             )

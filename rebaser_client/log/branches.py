@@ -1,7 +1,7 @@
-"""Reads branches: an overview, from the headers of their newest commits, and their changes, from all their commits.
+"""Reads branches: an overview from the headers of their newest commits, and their changes from all their commits.
 
-Invariant: the cost of a branch's changes depends on their number and on the commits that are read, not on the size of
-the change set. States, which need NumPy, are loaded only if commits do not suffice.
+Invariant: the cost of reading the changes of a branch depends on their number and on the commits that are read, not on
+the size of the change set. States, which need NumPy, are loaded only if commits do not suffice.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -38,16 +38,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BranchInfo:
-    """A change set as its newest commit describes it: at log sequence `sequence`, stored at `time`.
+    """A change set, as described by the headers of its newest commit.
 
-    - `origin` and `origin_sequence`: the change set from which this one was created, and the log sequence as of which
-      it was created. `origin` is None if this change set began empty.
-    - `target` and `base`: the change set that this one branches from, and the log sequence up to which it contains the
-      commits of the target. `target` is None if it is not a branch.
-    - `status`: `open`; `applied` or `abandoned` if it was closed; `kept` if it was closed when it was created;
-      or `deleted`.
-    - `changes`: how many values were edited since the base, including values that were edited back to it.
-    - `conflicts`: how many values are in conflict with the target.
+    - `sequence` and `time`: the log sequence of the newest commit, and the time when the commit was stored.
+    - `origin` and `origin_sequence`: the change set from which this change set was created, and the log sequence as of
+      which it was created. `origin` is None if this change set began empty.
+    - `target` and `base`: the change set to which this change set can be applied, and the log sequence up to which this
+      change set contains the commits of the target. `target` is None if this change set is not a branch.
+    - `status`: `open`; `applied` or `abandoned` if the change set was closed; `kept` if it was created as closed; or
+      `deleted`.
+    - `changes`: the number of values that were edited since the base, including values that were edited back to their
+      definition at the base.
+    - `conflicts`: the number of values in conflict with the target.
     - `behind`: whether the target was edited after the base.
     - `protected`: whether edits other than applied branches are refused.
     - `born`: the log sequence of the commit that created the change set from `origin`; 0 if it began empty.
@@ -73,10 +75,10 @@ class BranchInfo:
 
 @dataclass(frozen=True, slots=True)
 class BranchConflict:
-    """A value that a branch and its target defined differently: both replaced the definition `base`.
+    """A value that a branch and its target defined differently. `base` is the definition that both replaced.
 
     `ours` is the definition in the branch. `theirs` is the definition in the target as of the base of the branch. None
-    in place of a definition means that the value does not exist.
+    instead of a definition means that the value does not exist.
     """
 
     id: str
@@ -89,7 +91,7 @@ class BranchConflict:
 class BranchChange:
     """A value whose definition in a branch (`ours`) differs from its definition at the base of the branch (`base`).
 
-    `theirs` is the definition that the target has now. None in place of a definition means that the value does not
+    `theirs` is the definition that the target has now. None instead of a definition means that the value does not
     exist.
     """
 
@@ -111,10 +113,10 @@ class BranchChange:
 
 @dataclass(frozen=True, slots=True)
 class BranchDiff:
-    """The changes of a branch since its base, by id.
+    """The changes of a branch since its base, sorted by id.
 
-    `target_sequence` is the log sequence of the target at which `theirs` of the changes was read. `derived` is the
-    effect of the changes on other derived values, if the caller asked for it.
+    `target_sequence` is the log sequence of the target as of which the definitions `theirs` in `changes` were read.
+    `derived` contains the derived values that differ only in their result. It is empty unless the caller requested it.
     """
 
     info: BranchInfo
@@ -124,7 +126,7 @@ class BranchDiff:
 
 
 class BranchReader:
-    """Reads branches: commits through `commits`, states through the loader that `loader` returns."""
+    """Reads branches. `commits` reads their commits, and `loader` returns the loader of states."""
 
     def __init__(
         self,
@@ -140,9 +142,9 @@ class BranchReader:
         self._kept: tuple[tuple[ChangeSetKey, int], tuple[BranchConflict, ...]] | None = None
 
     async def all(self, workspace: str | None = None) -> list[BranchInfo]:
-        """Return all change sets of `workspace`, or of all workspaces, that have a log, by name. Reads headers only.
+        """Return all change sets of `workspace`, or of all workspaces, that have a log, sorted by name.
 
-        Raises `ApiError` if the stream of commits does not exist.
+        Only headers are read. Raises `ApiError` if the stream of commits does not exist.
         """
         heads = await read_heads(self._js, self._subjects, workspace)
         edited = {key: _edited(head.headers, head.sequence) for key, head in heads.items()}
@@ -155,11 +157,10 @@ class BranchReader:
         return infos
 
     async def one(self, key: ChangeSetKey, at: At | None = None, target_at: At | None = None) -> BranchInfo | None:
-        """Return the change set `key` as of the position `at` (None: the newest commit); None if it had no commit at
-        that position.
+        """Return the change set `key` as of the position `at`; None if the change set had no commit at that position.
 
-        `target_at` is the position of the target that decides whether the branch is behind it; None means the newest
-        commit.
+        `target_at` is the position of the target with which the branch is compared to find out whether the branch is
+        behind. For both positions, None means the newest commit.
         """
         message = await self._commits.newest_message(key, at)
         if message is None:
@@ -172,9 +173,10 @@ class BranchReader:
         return _with_behind(info, 0 if target is None else _edited(target.headers, target.sequence))
 
     async def diff(self, key: ChangeSetKey, at: At | None = None, target_at: At | None = None) -> BranchDiff:
-        """Return the changes of the branch `key` since its base, and the definitions in its target.
+        """Return the changes of the branch `key` since its base, with the definitions of the same ids in its target.
 
-        `at` is the position of the branch. `target_at` is the position of the target. None means the newest commit.
+        `at` is the position of the branch, and `target_at` is the position of the target. For both positions, None
+        means the newest commit.
 
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raises `PositionPurged` if `at` is no longer readable.
@@ -195,17 +197,18 @@ class BranchReader:
             info,
             newest,
             tuple(
-                BranchChange(id_, one.base, one.here, theirs.get(id_, one.base))  # type: ignore[arg-type] # no removal
+                BranchChange(id_, one.base, one.here, theirs.get(id_, one.base))  # type: ignore[arg-type] # no `Remove`
                 for id_, one in sorted(differing.items())
             ),
         )
 
     async def derived(self, diff: BranchDiff) -> tuple[MovedValue, ...]:
-        """Return, by id, the derived values of the branch in `diff` that have the definition of its base, but another
-        value. Loads both states.
+        """Return, sorted by id, the derived values that differ between the branch in `diff` and its base, although
+        their definitions are the same.
 
-        Each side is read as of the newest commit up to which its definitions stay the same, because most derived values
-        are up to date there. Raises `PositionPurged` if the base is no longer readable.
+        This loads the states of the branch and of the target. Each state is read as of the newest commit up to which
+        its definitions stay the same, because more derived values are up to date at that commit. Raises
+        `PositionPurged` if the base is no longer readable.
         """
         info = diff.info
         before = await self._computed(ChangeSetKey(info.workspace, str(info.target)), info.base)
@@ -219,10 +222,10 @@ class BranchReader:
     async def conflicts(
         self, key: ChangeSetKey, at: At | None = None, *, keep: bool = False
     ) -> tuple[BranchInfo, tuple[BranchConflict, ...]]:
-        """Return the branch `key`, and its conflicts with its target, by id. Raises the errors of `diff`.
+        """Return the branch `key`, and its conflicts with its target, sorted by id. Raises the errors of `diff`.
 
-        If `keep` is true, cache these conflicts for further calls at the same position, in place of earlier cached
-        ones.
+        If `keep` is true, the conflicts are cached for further calls at the same position, and replace those that were
+        cached earlier.
         """
         if at is None:
             return await read_newest(partial(self._conflicts, key, None, keep))
@@ -245,7 +248,7 @@ class BranchReader:
         changes = await self._changes(key, sequence)
         contested = [(id_, one, one.contested) for id_, one in changes.items() if one.contested is not None]
         return tuple(
-            BranchConflict(id_, conflict.left, one.here, one.base)  # type: ignore[arg-type] # no removal
+            BranchConflict(id_, conflict.left, one.here, one.base)  # type: ignore[arg-type] # no `Remove`
             for id_, one, conflict in sorted(contested, key=itemgetter(0))
         )
 
@@ -262,7 +265,7 @@ class BranchReader:
     async def _changes(self, key: ChangeSetKey, sequence: int) -> Changes:
         """Return the values edited in the branch as of its commit `sequence`, and their conflicts with the target."""
         for _ in range(ATTEMPTS):
-            with suppress(GapError):  # the log was purged meanwhile, or a commit does not record what it replaced
+            with suppress(GapError):  # the log was purged meanwhile, or its commits do not suffice
                 return await read_changes(self._commits, key, sequence)
         state = (await (await self._loader()).load(key, sequence)).state
         if state.branch is None:
@@ -273,10 +276,10 @@ class BranchReader:
     async def _theirs(
         self, target: ChangeSetKey, base: int, ids: Mapping[str, object], at: At | None
     ) -> tuple[int, dict[str, Definition | None]]:
-        """Return the newest log sequence of `target` at the position `at`, and the definitions in `target` of those
-        `ids` that were edited there after `base`.
+        """Return the newest log sequence of `target` at the position `at`, and definitions in `target` by id.
 
-        If its commits do not suffice, the definitions of all `ids` are returned.
+        The definitions are those of the `ids` that were edited in `target` after `base`. If the commits of `target` do
+        not suffice, the definitions of all `ids` are returned.
         """
         theirs: dict[str, Definition | None] = {}
         newest, oldest = 0, base + 1
@@ -290,12 +293,12 @@ class BranchReader:
                     for update in reversed((await self._commits.with_delta(commit)).delta):
                         if update.id in ids:
                             gone = isinstance(update, Remove)
-                            theirs.setdefault(update.id, None if gone else update)  # type: ignore[arg-type] # no removal
+                            theirs.setdefault(update.id, None if gone else update)  # type: ignore[arg-type] # no `Remove`
                 await cooperate()
         if oldest <= base:
             return newest, theirs
         state = await (await self._loader()).load_values(target, ids, at, stale=False)
-        return state.last, {id_: state.cells.edit_of(id_) for id_ in ids}  # type: ignore[misc] # none is a removal
+        return state.last, {id_: state.cells.edit_of(id_) for id_ in ids}  # type: ignore[misc] # no `Remove`
 
 
 def _info(workspace: str, name: str, sequence: int, time: datetime, headers: Mapping[str, str]) -> BranchInfo:
@@ -332,6 +335,8 @@ def _edited(headers: Mapping[str, str], sequence: int) -> int:
 
 
 def _with_behind(info: BranchInfo, edited: int) -> BranchInfo:
-    """Add to the branch whether it is behind its target. `edited` is the log sequence of the newest commit of the
-    target with edits, or 0 if there is none."""
+    """Return `info` with `behind` set if the branch is behind its target.
+
+    `edited` is the log sequence of the newest commit of the target that contains edits, or 0 if there is none.
+    """
     return info if info.target is None or edited <= info.base else replace(info, behind=True)

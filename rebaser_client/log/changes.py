@@ -1,7 +1,7 @@
 """The history of a change set, read from its log: who changed what, and what each change replaced.
 
-`LogHistory` reads the history, and returns it in the dataclasses below. It reads commits from the newest to the oldest,
-only as far as the caller asks. States, which need NumPy, are loaded only by `blame` and `status`, and by `diff` if
+`LogHistory` reads the history, and returns the dataclasses below. It reads commits from the newest to the oldest, only
+as far as the caller iterates. States, which need NumPy, are loaded only by `blame` and `status`, and by `diff` if
 commits do not suffice.
 
 Invariant: unknown facts are never guessed. Commits of older releases do not record the definitions that they replaced.
@@ -30,25 +30,27 @@ if TYPE_CHECKING:
     from rebaser_core.state.change_set import ChangeSetState
 
 Definition: TypeAlias = Set | Derive | Unset
-"""The definition of an id. None in its place means that the value does not exist."""
+"""The definition of a value. Where None is allowed instead, None means that the value does not exist."""
 
 MovedValue: TypeAlias = tuple[str, Value, Value]
-"""A derived value that differs although its definition is the same: its id, its value before, and after."""
+"""A derived value that differs between two states although its definition is the same: its id, and both values."""
 
 NOBODY = Authorship()
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryStatus:
-    """How large the history of a change set is, and how far back it reaches.
+    """The size of the history of a change set, and its oldest readable position.
 
-    `commits` is the number of messages in its log. `bytes` is the weight of the log, counted as in
-    `rebaser_core.history.Mark`. `oldest` and `since`: the oldest readable position, and when its commit was stored;
-    None for an empty log.
-
-    `protected` tells whether the change set refuses edits. `taken` are the branches that were applied to it, each with
-    the log sequence of the newest commit that applied it, oldest first. `checkpoint_blobs` and `checkpoint_bytes`: how
-    many blobs the newest checkpoint consists of, and their size; it may share them with other change sets.
+    - `commits`: the number of messages in the log. `bytes`: the size of the log with its blobs, counted as in
+      `rebaser_core.history.Mark`.
+    - `oldest` and `since`: the log sequence of the oldest readable position, and the time when its commit was stored;
+      both are None for an empty log.
+    - `protected`: whether the change set refuses edits.
+    - `taken`: the branches that were applied to the change set, each with the log sequence of the newest commit that
+      applied it, in the order of these sequences.
+    - `checkpoint_blobs` and `checkpoint_bytes`: the number of blobs in the newest checkpoint, and their size. The
+      change set may share these blobs with other change sets.
     """
 
     commits: int
@@ -63,10 +65,10 @@ class HistoryStatus:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A commit of the log. `time` is the time at which it was made. `requests`: each decision, with the author and
-    message of its request.
+    """A commit in the log. `time` is the time at which a server made the commit.
 
-    `commit` is the whole commit; its delta is not always loaded.
+    `requests` contains the decision of each request of the commit, with the author and message of the request. `commit`
+    is the whole commit, but its delta is not always loaded.
     """
 
     sequence: int
@@ -88,7 +90,7 @@ class LogEntry:
 class Change:
     """The change of the definition of `id` by a request, or by all commits between two positions.
 
-    `known` tells whether `before` is known. None in `before` or `after` means that the value did not exist.
+    If `before` or `after` is None, the value did not exist. If `known` is false, `before` is unknown.
     """
 
     id: str
@@ -99,8 +101,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ShownRequest:
-    """A request of a commit, and its changes. `changes` is empty if the request was applied without changing
-    anything."""
+    """A request of a commit, with the changes that it made. `changes` is empty if the request changed nothing."""
 
     decision: Decision
     author: Authorship
@@ -118,10 +119,10 @@ class ShownCommit:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Who last defined a value. `sequence` is the log sequence of the commit. It is 0 if the checkpoints do not record
-    it.
+    """The commit and the request that last defined a value.
 
-    `request` is the request that defined the value. `entry` and `request` are None if that commit is no longer in the
+    `sequence` is the log sequence of the commit, or 0 if the checkpoints do not record the sequence. `entry` is the
+    commit, and `request` is the decision and the author of the request. Both are None if the commit is no longer in the
     log.
     """
 
@@ -134,7 +135,7 @@ class Blame:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """The difference between two states. `first` and `last`: the log sequences of the commits that were compared.
+    """The difference between two states. `first` and `last` are the log sequences of the commits that were compared.
 
     `changes` are the definitions that differ, by id. `derived` are the derived values that differ although their
     definitions are the same, as (id, value before, value after).
@@ -147,11 +148,11 @@ class Diff:
 
 
 _Edits: TypeAlias = tuple[LogEntry, tuple[Decision, Authorship] | None, tuple[ShownRequest, ...]]
-"""A commit with the single request that made its edits, or with all of its requests."""
+"""A commit, the request that made its edits if a single request did, and otherwise all of its requests."""
 
 
 class LogHistory:
-    """Reads the history of change sets: commits through `commits`, states through the loader that `loader` returns."""
+    """Reads the history of change sets. `commits` reads their commits, and `loader` returns the loader of states."""
 
     def __init__(self, commits: CommitReader, loader: Callable[[], Awaitable["StateLoader"]]) -> None:
         self._commits = commits
@@ -160,8 +161,7 @@ class LogHistory:
     async def log(
         self, key: ChangeSetKey, id_: str | None = None, *, at: At | None = None
     ) -> AsyncGenerator[LogEntry, None]:
-        """Yield the commits of `key` from the position `at` (None: the newest commit) back to the oldest one in the
-        log.
+        """Yield the commits of `key`, newest first, from the position `at` (None: the newest commit) to the oldest.
 
         If `id_` is given, only commits that define or remove this value are yielded, and their deltas are loaded.
         """
@@ -178,8 +178,8 @@ class LogHistory:
     async def show(self, key: ChangeSetKey, at: At | None = None) -> ShownCommit:
         """Return the newest commit at or before the position `at`, with its changes.
 
-        Raises `PositionPurged`, and `UnprocessableError` (`no_such_position`) if there was no commit at or before the
-        position.
+        Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position` if there was no commit at or
+        before the position.
         """
         commit = await self._commits.commit_at(key, at)
         if commit is None:
@@ -189,11 +189,11 @@ class LogHistory:
         commit = await self._commits.with_before(await self._commits.with_delta(commit))
         entry = LogEntry.of(commit)
         if commit.kind is Kind.DVU:
-            return ShownCommit(entry, (), tuple(commit.delta))  # type: ignore[arg-type] # of a DVU
+            return ShownCommit(entry, (), tuple(commit.delta))  # type: ignore[arg-type] # a DVU's delta has results
         return ShownCommit(entry, tuple(_by_request(entry)), ())
 
     async def blame(self, key: ChangeSetKey, ids: Iterable[str], at: At | None = None) -> dict[str, Blame]:
-        """Return who last defined those of `ids` that exist at the position `at`."""
+        """Return, by id, who last defined each of `ids` that exists at the position `at`."""
         wanted = list(ids)
         state = await (await self._loader()).load_values(key, wanted, at, stale=False)
         found: dict[str, Blame] = {}
@@ -207,16 +207,16 @@ class LogHistory:
     async def blame_in(
         self, key: ChangeSetKey, state: "ChangeSetState", id_: str, commits: dict[int, _Edits] | None = None
     ) -> Blame | None:
-        """Return who last defined `id_` of `state`, a state of `key`; None if it does not exist.
+        """Return who last defined the value `id_` in `state`, a state of `key`; None if the value does not exist.
 
-        `commits` is a cache of the commits read so far, by log sequence. This method adds to it.
+        `commits` is a cache of the commits read so far, by log sequence. This method adds the commits that it reads.
         """
         commits = {} if commits is None else commits
         definition = state.cells.edit_of(id_) if id_ in state.cells else None
         if definition is None:
             return None
         sequence = state.cells.edited(id_)
-        found = Blame(id_, sequence, definition)  # type: ignore[arg-type] # existing values: no removal
+        found = Blame(id_, sequence, definition)  # type: ignore[arg-type] # an existing value has no `Remove`
         if not sequence:
             return found
         try:
@@ -234,9 +234,9 @@ class LogHistory:
         return Blame(id_, sequence, found.definition, entry, request)
 
     async def _edits(self, key: ChangeSetKey, sequence: int) -> _Edits:
-        """Return who made the edits of the commit `sequence`.
+        """Return the commit `sequence` and the requests that made its edits.
 
-        If a single request made them, the edits are not read, because they may be many.
+        If a single request made them, the edits are not read, because there may be many.
         """
         commit = await self._commits.commit_at(key, sequence)
         if commit is not None and commit.kind is Kind.REBASE:
@@ -248,7 +248,7 @@ class LogHistory:
         return shown.entry, None, shown.requests
 
     async def status(self, key: ChangeSetKey) -> HistoryStatus:
-        """Return how large the history of `key` is, and how far back it reaches. Reads no values."""
+        """Return the size of the history of `key`, and its oldest readable position. No values are read."""
         commits = await self._commits.count(key)
         oldest = await self._commits.oldest_readable(key)
         loaded = await (await self._loader()).load_head(key)
@@ -270,10 +270,10 @@ class LogHistory:
         *,
         derived: bool = False,
     ) -> Diff:
-        """Compare the state of `key` at `at` with that of `other` at `other_at`.
+        """Compare the state of `key` at the position `at` with the state of `other` at the position `other_at`.
 
-        Two positions of one log are compared by the commits between them, unless `derived` values are wanted or a
-        commit does not record what it replaced. Otherwise both states are loaded.
+        To compare two positions of one log, the commits between them are read. If a commit does not record the
+        definitions that it replaced, or if `derived` is true, both states are loaded instead.
         """
         if key == other and not derived and (diff := await self._between(key, at, other_at)) is not None:
             return diff
@@ -284,7 +284,7 @@ class LogHistory:
     async def _between(self, key: ChangeSetKey, at: At | None, other_at: At | None) -> Diff | None:
         """Return the net effect of the commits between two positions.
 
-        Returns None if a commit is gone, or does not record what it replaced.
+        Returns None if a commit is gone, or does not record the definitions that it replaced.
         """
         ends = [await self._commits.newest_message(key, each) for each in (at, other_at)]
         first, last = [0 if end is None else end.sequence for end in ends]
@@ -302,9 +302,9 @@ class LogHistory:
                     if loaded.before is None:
                         return None
                     stood = {update.id: update for update in loaded.before}
-                    for id_, standing in _last(loaded.delta).items():  # type: ignore[arg-type] # of a rebase
+                    for id_, standing in _last(loaded.delta).items():  # type: ignore[arg-type] # this delta has edits
                         after.setdefault(id_, standing)
-                        before[id_] = stood.get(id_)  # type: ignore[assignment] # `stood` holds no removal
+                        before[id_] = stood.get(id_)  # type: ignore[assignment] # `stood` contains no `Remove`
                 await cooperate()
             else:
                 if low:  # the log begins after `low`
@@ -318,7 +318,7 @@ class LogHistory:
 
 
 def _last(delta: Sequence[Update]) -> Mapping[str, Definition | None]:
-    """Return the definition that `delta` leaves for each id that it touches."""
+    """Return, by id, the last definition in `delta`; None for a value that is removed."""
     return {update.id: None if isinstance(update, Remove) else update for update in delta}
 
 
@@ -330,7 +330,7 @@ def _by_request(entry: LogEntry) -> Iterator[ShownRequest]:
     place = 0
     for decision, author in entry.requests:
         count = decision.performed if decision.outcome is Outcome.SUCCESS else 0
-        left = _last(commit.delta[place : place + count])  # type: ignore[arg-type] # of a rebase
+        left = _last(commit.delta[place : place + count])  # type: ignore[arg-type] # this delta has edits
         place += count
         changes = []
         for id_, after in left.items():
@@ -345,12 +345,12 @@ def _compare(one: "ChangeSetState", two: "ChangeSetState", derived: bool) -> Dif
     for id_ in sorted({*one.cells, *two.cells}):
         before, after = [state.cells.edit_of(id_) if id_ in state.cells else None for state in (one, two)]
         if not same_definition(before, after):
-            changes.append(Change(id_, before, after))  # type: ignore[arg-type] # existing values: no removal
+            changes.append(Change(id_, before, after))  # type: ignore[arg-type] # an existing value has no `Remove`
     return Diff(one.last, two.last, tuple(changes), moved_values(one, two) if derived else ())
 
 
 def moved_values(one: "ChangeSetState", two: "ChangeSetState") -> tuple[MovedValue, ...]:
-    """Return, by id, the derived values that differ although both states define them in the same way."""
+    """Return, sorted by id, the derived values that differ although both states have the same definition of them."""
     moved: list[MovedValue] = []
     stale = one.stale(), two.stale()
     for id_ in sorted(two.cells.keys() & one.cells.keys()):

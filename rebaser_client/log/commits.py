@@ -1,7 +1,7 @@
 """Reads the commits of a change set: the newest commit, the commits up to a position, or new commits as they are
 appended.
 
-Invariant: a damaged commit is never skipped. This module needs neither a state nor NumPy: `reader` folds the commits.
+Invariant: a damaged commit is never skipped. This module loads no state, and does not need NumPy.
 """
 
 from collections import deque
@@ -26,20 +26,20 @@ from rebaser_core.streams.subjects import Subjects
 log = get_logger(__name__)
 
 MAX_BLOB = 2**31  # bytes
-FOREIGN = "foreign"  # the code with which `decode_commit` refuses a message of another type
+FOREIGN = "foreign"  # the code of the error that `decode_commit` raises for a message that is not a commit
 DAMAGED = "damaged_commit"
-SINGLY = 2  # commits that are read one by one, because many callers need no more
-FIRST_PAGE, MAX_PAGE, GROWTH = 64, 16_384, 16  # commits on the first page and on the largest; factor between pages
-MAX_SPREAD = 64  # a request for a page assumes at most this many stream sequences per commit
+SINGLY = 2  # commits that are read one by one before the first page, because many callers need no more
+FIRST_PAGE, MAX_PAGE, GROWTH = 64, 16_384, 16  # commits on the first and the largest page; factor between pages
+MAX_SPREAD = 64  # a page is requested as if there were at most this many stream sequences per commit
 PAGE_BYTES = 16 * 1024 * 1024
-RESOLUTION = timedelta(microseconds=1)  # of times in arguments
+RESOLUTION = timedelta(microseconds=1)  # the resolution of times in arguments
 
 _Raw: TypeAlias = tuple[int, Mapping[str, str], bytes]
 """A message: its sequence, headers and payload."""
 
 
 class CommitReader:
-    """Reads the commits of one installation: messages through `js`, large deltas through `blobs`."""
+    """Reads the commits of one installation. Messages are read through `js`, and large deltas through `blobs`."""
 
     def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore) -> None:
         self._js = js
@@ -47,7 +47,7 @@ class CommitReader:
         self._blobs = blobs
 
     async def last(self, key: ChangeSetKey) -> Commit | None:
-        """Return the newest commit of `key`, without loading its delta; None if there is none.
+        """Return the newest commit of `key`, without loading its delta; None if there is no commit.
 
         Raises `TransientError` for a damaged commit.
         """
@@ -55,14 +55,14 @@ class CommitReader:
         return None if found is None else found[1]
 
     async def newest_message(self, key: ChangeSetKey, at: At | None = None) -> StoredMessage | None:
-        """Return the newest message of the log of `key` at or before the position `at`; None if there was none at that
-        position.
+        """Return the newest message in the log of `key` at or before the position `at`; None if there is no message.
 
-        If `at` is a time, the result is the newest message stored until that time. If `at` is None, it is the newest of
-        all messages. The log is scanned only if the message that follows the position cannot be decoded.
+        If `at` is a time, the result is the newest message that was stored at or before that time. If `at` is None, the
+        result is the newest of all messages. The log is scanned only if the message that follows the position cannot be
+        decoded.
 
-        Raises `PositionPurged` if that message is gone, and `UnprocessableError` (`no_such_position`) for a sequence
-        that the stream has not reached.
+        Raises `PositionPurged` if the message at the position was purged, and `UnprocessableError` with code
+        `no_such_position` for a sequence that the stream has not reached.
         """
         stream, subject = self._subjects.commits_stream, self._subjects.commits(key)
         if at is None:
@@ -78,7 +78,7 @@ class CommitReader:
             if isinstance(at, int):
                 await self._check_reached(key, at)
             last = await self._js.last(stream, subject)
-            # A message that was appended meanwhile may be after the position.
+            # The last message may have been appended meanwhile, after the position.
             return last if last is None or not _is_after(last, at) else await self.newest_message(key, at)
         previous = await self._previous(key, following)
         if previous == 0:
@@ -89,24 +89,24 @@ class CommitReader:
         return message
 
     async def newest_commit(self, key: ChangeSetKey, at: At | None = None) -> tuple[StoredMessage, Commit] | None:
-        """Return the newest commit of `key` at or before the position `at`, without loading its delta, and its message.
+        """Return the newest commit of `key` at or before the position `at`, and its message. Its delta is not loaded.
 
-        Returns None if there was none at that position. Raises the errors of `newest_message`, and `TransientError` for
-        a damaged commit.
+        Returns None if there is no such commit. Raises the errors of `newest_message`, and `TransientError` for a
+        damaged commit.
         """
         message = await self.newest_message(key, at)
         while message is not None:
             commit = self.decode(message.sequence, message.headers, message.data)
             if commit is not None:
                 return message, commit
-            message = await self.newest_message(key, message.sequence - 1)  # the message is not a commit
+            message = await self.newest_message(key, message.sequence - 1)  # this message is not a commit
         return None
 
     async def commit_at(self, key: ChangeSetKey, at: At | None) -> Commit | None:
-        """Return the newest commit at or before the position `at`, without loading its delta; None if there is no such
-        commit.
+        """Return the newest commit of `key` at or before the position `at`. Its delta is not loaded.
 
-        Raises the errors of `newest_message`, and `TransientError` for a damaged commit.
+        Returns None if there is no such commit. Raises the errors of `newest_message`, and `TransientError` for a
+        damaged commit.
         """
         async with aclosing(self.back(key, at)) as commits:
             async for commit in commits:
@@ -114,11 +114,10 @@ class CommitReader:
         return None
 
     async def back(self, key: ChangeSetKey, at: At | None = None) -> AsyncGenerator[Commit, None]:
-        """Yield the commits of `key`, without loading their deltas, from the position `at` back to the oldest one in
-        the log.
+        """Yield the commits of `key`, newest first, from the position `at` to the oldest. Their deltas are not loaded.
 
-        The first few are read one by one, and older ones in pages. Raises the errors of `newest_message`, and
-        `TransientError` for a damaged commit.
+        The first few commits are read one by one, and older commits in pages. Raises the errors of `newest_message`,
+        and `TransientError` for a damaged commit.
         """
         message = await self.newest_message(key, at)
         if message is None:
@@ -138,15 +137,17 @@ class CommitReader:
             if taken < SINGLY:
                 page = await self._page(key, previous, previous)
                 continue
-            # From the beginning of a page on, the server sends messages until it is stopped, even beyond the end of the
-            # page. So a few large pages are better than many small ones.
+            # The server does not stop sending messages at the end of a page, but only when the client tells it to. So
+            # a few large pages are better than many small ones.
             spread = min((newest - previous) / taken, MAX_SPREAD)
             page = await self._page(key, max(previous - int(wanted * spread) + 1, 1), previous)
             wanted = min(wanted * GROWTH, MAX_PAGE)
 
     async def newest_same(self, key: ChangeSetKey, sequence: int) -> int:
-        """Return the log sequence of the newest commit up to which no definition has changed since commit
-        `sequence`."""
+        """Return the log sequence of the newest commit that has the same definitions as the commit `sequence`.
+
+        No commit between the two has changed a definition.
+        """
         same = 0
         async with aclosing(self.back(key)) as commits:
             async for commit in commits:
@@ -160,10 +161,9 @@ class CommitReader:
         return max(same, sequence)
 
     async def key_of(self, key: ChangeSetKey, sequence: int) -> ChangeSetKey:
-        """Return the change set whose log contains the commit `sequence`: `key`, or a change set from which `key`
-        inherited values.
+        """Return the change set whose log contains the commit `sequence`.
 
-        Raises `PositionPurged` if the commit is gone.
+        This is `key`, or a change set from which `key` inherited values. Raises `PositionPurged` if the commit is gone.
         """
         message = await self._js.get(self._subjects.commits_stream, sequence)
         if message is None:
@@ -176,10 +176,10 @@ class CommitReader:
         return (await self._js.subject_counts(self._subjects.commits_stream, subject)).get(subject, 0)
 
     async def oldest_readable(self, key: ChangeSetKey) -> tuple[int, datetime] | None:
-        """Return the oldest position whose state can be read, and when its commit was stored; None for an empty log.
+        """Return the oldest position whose state can be read, and the time when its commit was stored.
 
-        Reads the log from its beginning up to that position. This position is after the commits that were appended
-        while the oldest checkpoint in use was being written.
+        Returns None for an empty log. The log is read from its beginning up to that position. The position is after the
+        commits that were appended while the oldest checkpoint in use was being written.
         """
         newest = await self.newest_message(key)
         if newest is None:
@@ -187,7 +187,7 @@ class CommitReader:
         begins_after: int | None = None
         async with aclosing(self._messages(key, newest.sequence)) as messages:
             async for message in messages:
-                with suppress(RebaserError):  # a commit that cannot be decoded is no readable position
+                with suppress(RebaserError):  # the state at a commit that cannot be decoded is not readable
                     commit = self.decode(message.stream_sequence, message.headers, message.data)
                     if commit is None:
                         continue
@@ -198,11 +198,11 @@ class CommitReader:
         return None
 
     async def purged(self, key: ChangeSetKey, at: At) -> PositionPurged:
-        """Return the error that says that the position `at` is no longer readable, and where the log begins."""
+        """Return the error for a position `at` that is no longer readable. The error says where the log begins."""
         return PositionPurged(key, at, await self.oldest_readable(key))
 
     async def check_readable(self, key: ChangeSetKey, at: At) -> None:
-        """Raise `PositionPurged` if a part of the log that the state at `at` needs was purged."""
+        """Raise `PositionPurged` if a part of the log that is needed to load the state at `at` was purged."""
         message = await self.newest_message(key, at)
         oldest = await self._js.next(self._subjects.commits_stream, self._subjects.commits(key), 1)
         if message is None or oldest is None:
@@ -224,9 +224,9 @@ class CommitReader:
             )
 
     async def _previous(self, key: ChangeSetKey, message: StoredMessage) -> int:
-        """Return the sequence of the message before `message` in the log of `key`, 0 if there never was one.
+        """Return the sequence of the message before `message` in the log of `key`; 0 if `message` was the first.
 
-        If `message` is a readable commit, it contains that sequence; otherwise, the log is read.
+        A readable commit contains that sequence. If `message` is not a readable commit, the log is scanned.
         """
         try:
             commit = self.decode(message.sequence, message.headers, message.data)
@@ -237,7 +237,7 @@ class CommitReader:
         return await self._scan_previous(key, message.sequence)
 
     async def _scan_previous(self, key: ChangeSetKey, sequence: int) -> int:
-        """Return the sequence of the message before the one at `sequence`, 0 if the log has none; reads the log."""
+        """Scan the log, and return the sequence of the message before the one at `sequence`; 0 if there is none."""
         previous = 0
         async with aclosing(self._messages(key, sequence)) as messages:
             async for earlier in messages:
@@ -246,10 +246,10 @@ class CommitReader:
         return previous
 
     async def _page(self, key: ChangeSetKey, first: int, last: int) -> Sequence[_Raw]:
-        """Return the messages of the log of `key` from sequence `first` to `last`, the newest ones within `PAGE_BYTES`.
+        """Return the messages in the log of `key` from sequence `first` to `last`, oldest first.
 
-        The caller knows that the log had a message at `last` or later, so an empty result means that messages were
-        purged.
+        If they have more than `PAGE_BYTES`, the oldest messages are left out. The log must have had a message at
+        `last`, so an empty result means that messages were purged.
         """
         if first == last:
             stored = await self._js.get(self._subjects.commits_stream, last)
@@ -271,7 +271,7 @@ class CommitReader:
         return page
 
     async def _messages(self, key: ChangeSetKey, last: int) -> AsyncGenerator[Message, None]:
-        """Yield the messages of the log of `key` from its beginning up to the one at `last`, which must exist."""
+        """Yield the messages in the log of `key` from the first up to the message at `last`, which must exist."""
         async with self._consumer(key, 1) as consumer:
             async for message in consumer:
                 await cooperate()
@@ -280,7 +280,7 @@ class CommitReader:
                     break
 
     async def follow(self, key: ChangeSetKey, after: int) -> AsyncGenerator[Commit, None]:
-        """Yield commits after log sequence `after` as they are appended, without loading their deltas. Never ends."""
+        """Yield the commits after log sequence `after`, and then each new commit. Their deltas are not loaded."""
         async with self._consumer(key, after + 1) as consumer:
             async for message in consumer:
                 commit = self.decode(message.stream_sequence, message.headers, message.data)
@@ -288,11 +288,11 @@ class CommitReader:
                     yield commit
 
     def decode(self, sequence: int, headers: Mapping[str, str], data: bytes) -> Commit | None:
-        """Return the commit in a log message, without loading its delta.
+        """Return the commit in a message of a log, without loading its delta.
 
-        If the message does not claim to be a commit, logs an error and returns None. Raises `TransientError` for a
-        damaged commit, because skipping it would lose its changes, and `UnsupportedVersion` for a commit of a newer
-        version.
+        If the headers of the message do not say that it is a commit, an error is logged, and None is returned. Raises
+        `TransientError` for a damaged commit, because skipping it would lose its changes, and `UnsupportedVersion` for
+        a commit of a newer version.
         """
         try:
             return replace(decode_commit(headers, data), sequence=sequence)
@@ -305,7 +305,7 @@ class CommitReader:
             return None
 
     async def with_delta(self, commit: Commit) -> Commit:
-        """Return `commit` with everything that folding needs, such as its delta, fetched from blobs where necessary.
+        """Return `commit` with its delta and the definitions of its rebase, if any, fetched from blobs if necessary.
 
         Raises `TransientError` if a blob cannot be read or is damaged.
         """
@@ -332,27 +332,26 @@ class CommitReader:
         return replace(commit, replay=replace(found, blob=blob))
 
     async def with_before(self, commit: Commit) -> Commit:
-        """Return `commit` with the definitions that it replaced (`before`), fetched if they are in a blob.
+        """Return `commit` with the definitions that it replaced (`before`), fetched from a blob if necessary.
 
-        If they are unknown, `before` stays None.
-
-        Raises `TransientError` if the blob cannot be read or is damaged.
+        If the commit does not record them, `before` stays None. Raises `TransientError` if the blob cannot be read or
+        is damaged.
         """
         if commit.before_blob is None or commit.before:
             return commit
         data = await self._blobs.get(commit.before_blob.address, max_bytes=MAX_BLOB)
         try:
             before = await run_offloaded(len(data), decode_delta, commit.kind, data)
-            return replace(commit, before=before)  # type: ignore[arg-type] # it has updates
+            return replace(commit, before=before)  # type: ignore[arg-type] # `before` has only updates
         except UnprocessableError as error:
             raise damaged(commit.sequence, error) from error
 
     async def blob(self, address: str) -> bytes:
-        """Return the blob at `address`; raises `TransientError` if it cannot be read."""
+        """Return the content of the blob at `address`. Raises `TransientError` if it cannot be read."""
         return await self._blobs.get(address, max_bytes=MAX_BLOB)
 
     async def with_tail(self, commit: Commit) -> Commit:
-        """Return a `create` commit with the commits that it copied, fetched if they are in a blob.
+        """Return a `create` commit with the commits that it copied from the parent, fetched from a blob if necessary.
 
         Raises `TransientError` if the blob cannot be read or is damaged.
         """
@@ -375,5 +374,5 @@ def _is_after(message: StoredMessage, at: At) -> bool:
 
 
 def damaged(sequence: int, error: UnprocessableError) -> TransientError:
-    """Return the error for commit `sequence`, which cannot be decoded because of `error`."""
+    """Return the error to raise for the commit `sequence`, which cannot be decoded because of `error`."""
     return TransientError(f"commit {sequence} is damaged: {error.message}", code=DAMAGED)

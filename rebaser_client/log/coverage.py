@@ -1,10 +1,11 @@
-"""Waits until a dependent values update (DVU) has covered a commit. It follows the log, so it does not depend on the
-server that owns the change set.
+"""Waits until derived values are up to date as of a commit.
 
-Invariant: one follower for each change set serves all waiters of this client, and ends with the last of them.
+A follower reads the commits of the change set from its log, so waiting does not depend on a single server.
 
-A change set that was created but never used may have inherited derived values that are not up to date. No server
-computes them until the change set is used, so the follower calls `use`.
+Invariant: one follower for each change set serves all waiters of this client, and ends when no waiter remains.
+
+A new change set may inherit derived values that are not up to date. Servers do not compute them until the change set
+receives a request, so the follower calls `use`, which sends one.
 """
 
 from collections.abc import Awaitable, Callable
@@ -28,8 +29,11 @@ RETRY_MIN, RETRY_MAX = 0.2, 1.0  # seconds between attempts to follow a log, bef
 
 @dataclass(eq=False)
 class _Follower:
-    """`covers` is the log sequence as of which derived values are correct. `waiters`: each with the sequence for which
-    it waits."""
+    """The task that follows one log, and its waiters.
+
+    `covers` is the log sequence as of which derived values are up to date. `waiters` maps the event of each waiter to
+    the log sequence for which the waiter waits. `used` tells whether `use` was called.
+    """
 
     covers: int = 0
     waiters: dict[anyio.Event, int] = field(default_factory=dict)
@@ -46,9 +50,9 @@ class _Follower:
 
 
 class CoverageWaiter:
-    """Waits until commits are covered. The followers run in `group`.
+    """Waits until derived values are up to date as of given commits. The followers run in `group`.
 
-    `use` makes a server compute the values that a change set inherited; it may raise a `RebaserError`.
+    `use` makes a server compute the values that a change set inherited. It may raise a `RebaserError`.
     """
 
     def __init__(
@@ -60,9 +64,9 @@ class CoverageWaiter:
         self._followers: dict[ChangeSetKey, _Follower] = {}
 
     async def wait(self, key: ChangeSetKey, commit: int) -> None:
-        """Return when the derived values of `key` are correct as of log sequence `commit`.
+        """Wait until the derived values of `key` are up to date as of log sequence `commit`.
 
-        There is no timeout: the caller has to cancel the call. Raises `NotAllowed` if NATS does not let the client read
+        There is no timeout; to stop waiting, cancel the call. Raises `NotAllowed` if NATS does not let the client read
         the log, and `ClientClosedError` if the client is closed meanwhile.
         """
         follower = self._followers.get(key)
@@ -118,6 +122,6 @@ class CoverageWaiter:
             return
         try:
             await self._use(key)
-        except NotAllowed as error:  # another client may use the change set while this one waits
+        except NotAllowed as error:  # keep waiting, because another client may send a request to the change set
             log.for_change_set(key).info("branch_use_not_allowed", reason=str(error))
         follower.used = True

@@ -1,7 +1,7 @@
 """Reads the messages of a stream for people and tools: commits, queued requests or dead letters, in stream order.
 
-Invariant: a message that cannot be decoded is yielded with its problem, and does not end the reading. Operators use
-this module when something is wrong.
+Invariant: a message that cannot be decoded is yielded with a description of the problem, and reading continues,
+because operators use this module when something is wrong.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -26,29 +26,31 @@ PROBE_LIFETIME = 5  # seconds after which nats-server deletes the consumer of a 
 PATIENCE = 0.5  # seconds without a message, after which the reader checks whether messages remain
 BATCH = 256
 HEARTBEAT = 5.0  # seconds
-REPLAY_HEARTBEAT = 24 * 3600.0  # seconds; nats-server sends none while it waits until a message is due
+REPLAY_HEARTBEAT = 24 * 3600.0  # seconds; long, because nats-server sends no heartbeat until the next message is due
 
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """Start at the newest `count` messages."""
+    """The start of a reading that begins with the newest `count` messages."""
 
     count: int
 
 
 EntryReplay: TypeAlias = Literal["instant", "original"]
 EntryStart: TypeAlias = int | datetime | Newest | Literal["all", "new"]
-"""A stream sequence, a time with its time zone, a number of newest messages, or a policy."""
+"""The start of a reading: a stream sequence, a time with its time zone, a number of newest messages, the beginning of
+the stream (`all`), or its present end (`new`)."""
 
 
 @record
 class Entry:
     """A message of a stream.
 
-    - `time_ns`: when it was stored, in Unix nanoseconds. `size`: bytes of its payload.
-    - `key`: the change set that its subject names; None if it is not a subject of Rebaser.
-    - `content`: None for a dead letter, which its headers describe, and for a message with a `problem`.
-    - `problem`: why the message cannot be decoded, or None.
+    - `time_ns`: the time when the message was stored, in Unix nanoseconds. `size`: the size of its payload in bytes.
+    - `key`: the change set that the subject names; None if the subject does not belong to Rebaser.
+    - `content`: the decoded payload; None for a dead letter, which its headers describe, and for a message with a
+      `problem`.
+    - `problem`: the reason why the message cannot be decoded; None if it can.
     """
 
     sequence: int
@@ -72,10 +74,10 @@ async def read_entries(
     follow: bool = False,
     replay: EntryReplay = "instant",
 ) -> AsyncGenerator[Entry, None]:
-    """Yield the messages of one change set, of one workspace, or of all.
+    """Yield the messages of one change set, of one workspace, or of all workspaces.
 
-    Ends after the message that was the newest at the beginning; with `follow`, never ends. `replay` "original" yields
-    messages at the intervals at which they were stored.
+    The iteration ends after the message that was the newest when the iteration began. With `follow`, it never ends. If
+    `replay` is "original", messages are yielded at the intervals at which they were stored.
 
     Raises `ApiError` (error 10059) if the stream does not exist, and `UnprocessableError` for an invalid name.
     """
@@ -93,7 +95,8 @@ async def read_entries(
     )
     async with consumer:
         while follow or consumer.pending or await selection.has_between(position, end):
-            with anyio.move_on_after(None if follow else PATIENCE):  # messages may be deleted before they are delivered
+            # Without `follow`, the wait has a timeout, because messages may be deleted before they are delivered.
+            with anyio.move_on_after(None if follow else PATIENCE):
                 await consumer.wait()
             for message in consumer.take(BATCH):
                 if not follow and message.stream_sequence > end:
@@ -104,14 +107,14 @@ async def read_entries(
 
 @dataclass(frozen=True, slots=True)
 class _Selection:
-    """Selects the messages of `stream` whose subjects match `pattern`."""
+    """The messages of `stream` whose subjects match `pattern`."""
 
     js: JetStream
     stream: str
     pattern: str
 
     async def resolve(self, start: EntryStart) -> int:
-        """Return the stream sequence that `start` stands for now."""
+        """Return the stream sequence at which reading begins."""
         if isinstance(start, int):
             return max(start, 1)
         if isinstance(start, Newest):
@@ -126,9 +129,10 @@ class _Selection:
         return message is not None and message.sequence <= last
 
     async def _newest(self, count: int) -> int:
-        """Return the stream sequence of the first of the newest `count` messages.
+        """Return the stream sequence of the oldest of the newest `count` messages.
 
-        Bisects, because nats-server has no delivery policy that starts at the newest messages of a subject pattern.
+        The sequence is found by bisection, because nats-server has no delivery policy that starts at a number of newest
+        messages.
         """
         info = await self.js.stream_info(self.stream)
         low, high = max(info.first_sequence, 1), info.last_sequence + 1
@@ -143,11 +147,11 @@ class _Selection:
         return low
 
     async def _count(self, sequence: int) -> int:
-        """Return how many messages there are from `sequence` on."""
+        """Return the number of messages at `sequence` or later."""
         return (await self._probe(deliver_policy="by_start_sequence", opt_start_seq=sequence)).num_pending
 
     async def _probe(self, **policy: Any) -> ConsumerInfo:
-        """Return what nats-server reports about a consumer with this delivery policy."""
+        """Create a consumer with this delivery policy, delete it, and return what nats-server reported about it."""
         name = self.js.connection.new_name()
         config = {
             "name": name,

@@ -1,4 +1,4 @@
-"""The fleet index: the headers of the newest commit of every change set, of one workspace or of all.
+"""Reads the headers of the newest commit of every change set, of one workspace or of all workspaces.
 
 Invariant: no payload is read, so the cost depends only on the number of change sets, not on their contents.
 """
@@ -14,12 +14,13 @@ from rebaser_core.ids import ChangeSetKey, is_key
 from rebaser_core.messages import is_deleted
 from rebaser_core.streams.subjects import Subjects
 
-SILENCE = 1.0  # seconds without a header until the reader asks NATS whether there are more
-CHUNK = 512  # headers that are read before other tasks run
+SILENCE = 1.0  # seconds without a message, after which the reader asks NATS whether there are more
+CHUNK = 512  # messages that are read before other tasks run
 
 
 class Head(NamedTuple):
-    """The newest message in the log of a change set: its log sequence, when it was stored (Unix ns), its headers."""
+    """The newest message in the log of a change set: its log sequence, the time when it was stored (in Unix
+    nanoseconds), and its headers."""
 
     sequence: int
     timestamp_ns: int
@@ -32,7 +33,8 @@ class Head(NamedTuple):
 
 
 async def read_heads(js: JetStream, subjects: Subjects, workspace: str | None = None) -> dict[ChangeSetKey, Head]:
-    """Return the head of each change set that has a log. Raises `ApiError` if the stream of commits does not exist."""
+    """Return the newest message of each log, by change set. Raises `ApiError` if the stream of commits does not
+    exist."""
     stream, head = subjects.commits_stream, f"{subjects.root}.commits."
     pattern = f"{head}{workspace or '*'}.*"
     heads: dict[ChangeSetKey, Head] = {}
@@ -45,7 +47,7 @@ async def read_heads(js: JetStream, subjects: Subjects, workspace: str | None = 
             with anyio.move_on_after(SILENCE):
                 await consumer.wait()
             if not consumer.pending and await js.next(stream, pattern, read + 1) is None:
-                break  # the remaining ones were deleted meanwhile
+                break  # the remaining messages were deleted meanwhile
             for message in consumer.take(CHUNK):
                 read = message.stream_sequence
                 name = message.subject[len(head) :]

@@ -1,8 +1,7 @@
-"""Finds the log that contains a position of a change set. For a position before the change set was created, that is the
-log of its parent.
+"""Finds the log that contains a position of a change set. For a position before the creation of the change set, this is
+the log of its parent.
 
-Invariant: a position before a change set was created is read from the parent, but never after the position at which the
-change set was created from it.
+Invariant: the parent is never read after the position from which the change set was created.
 """
 
 from contextlib import suppress
@@ -18,7 +17,7 @@ from rebaser_core.messages.commit import check_is_commit
 
 
 async def source_of(commits: CommitReader, key: ChangeSetKey, at: At | None) -> tuple[ChangeSetKey, At | None]:
-    """Return the change set and the position in its log from which the state of `key` at `at` is read.
+    """Return a change set and a position in its log: reading them gives the state of `key` at the position `at`.
 
     Raises the errors of `CommitReader.newest_commit`.
     """
@@ -34,13 +33,12 @@ async def source_of(commits: CommitReader, key: ChangeSetKey, at: At | None) -> 
 
 
 def _is_own(message: StoredMessage) -> bool:
-    """Return whether the change set had values, or was created by a request, when the commit in `message`
-    was appended."""
+    """Return whether the change set already had values, or had been created by a request, at the commit `message`."""
     return read_branch(message.headers) is not None or read_edited(message.headers, message.sequence) > 0
 
 
 async def _branch(commits: CommitReader, key: ChangeSetKey) -> BranchSummary | None:
-    """Return the summary of the branch in the headers of the newest commit. The commit itself may be damaged."""
+    """Return the summary of the branch from the headers of its newest commit, whose payload may be damaged."""
     message = await commits.newest_message(key)
     while message is not None:
         with suppress(UnprocessableError):

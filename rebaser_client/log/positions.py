@@ -1,12 +1,12 @@
 """Positions in the log of a change set: their notation, and the error for a position that is no longer readable.
 
-- `draft`: now.
+- `draft`: the present state.
 - `draft@1234`: the state after the newest commit at or before log sequence 1234.
 - `draft@2h`: the state two hours ago; units are s, m, h, d and w.
-- `draft@2026-11-22T10:00Z`: the state at a time. Without a time zone, it is UTC.
+- `draft@2026-11-22T10:00Z`: the state at a time. A time without a time zone is in UTC.
 
-Log sequences are sequences of the stream that holds all logs. So one number, or one time, is a consistent position in
-all change sets.
+Log sequences are sequences of the stream that contains all logs. So one number, or one time, is a consistent position
+in all change sets.
 """
 
 import re
@@ -23,7 +23,7 @@ T = TypeVar("T")
 At: TypeAlias = int | datetime
 """A log sequence, or a time with its time zone."""
 
-ATTEMPTS = 3  # to read the newest position of a log while it is being purged
+ATTEMPTS = 3  # attempts to read the newest position of a log that is being purged
 MAX_SEQUENCE = 2**63 - 1
 _AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -32,7 +32,7 @@ _SEQUENCE = re.compile(r"[0-9]{1,19}")
 
 @dataclass(frozen=True, slots=True)
 class NamedPosition:
-    """A position in the log of `change_set`; `at` is None for now."""
+    """A position in the log of `change_set`; None as `at` means the newest commit."""
 
     change_set: str
     at: At | None = None
@@ -44,7 +44,8 @@ class NamedPosition:
 def parse_position(text: str, now: datetime) -> NamedPosition:
     """Parse `name`, `name@sequence`, `name@age` or `name@time`; ages count back from `now`.
 
-    Raises `UnprocessableError`: code `invalid_id` for the name, `invalid_position` for the part after the `@`.
+    Raises `UnprocessableError` with code `invalid_id` for an invalid name, and with code `invalid_position` for an
+    invalid part after the `@`.
     """
     name, separator, position = text.partition("@")
     check_token(name, "change set")
@@ -54,7 +55,7 @@ def parse_position(text: str, now: datetime) -> NamedPosition:
 def parse_at(text: str, now: datetime, name: str = "NAME") -> At:
     """Parse the part of a position after the `@`: a sequence, an age or a time.
 
-    `name` is the change set that the error message uses in its examples. Raises `UnprocessableError`, code
+    `name` is the change set that the error message uses in its examples. Raises `UnprocessableError` with code
     `invalid_position`.
     """
     if _SEQUENCE.fullmatch(text) and int(text) <= MAX_SEQUENCE:
@@ -70,10 +71,9 @@ def parse_at(text: str, now: datetime, name: str = "NAME") -> At:
 
 
 def parse_time(text: str, now: datetime) -> datetime | None:
-    """Return the time that `text` means: an age (`10m`) before `now`, or an ISO 8601 time, which is UTC if it names no
-    zone.
+    """Parse an age such as `10m`, which counts back from `now`, or an ISO 8601 time. Return the time in UTC.
 
-    Returns None for any other text.
+    A time without a time zone is in UTC. Returns None for any other text.
     """
     age = _AGE.fullmatch(text.strip())
     try:
@@ -89,7 +89,9 @@ def check_at(at: At) -> At:
     """Return `at`; raises `UnprocessableError` for a negative sequence, or a time without a time zone."""
     if isinstance(at, datetime):
         if at.tzinfo is None:
-            raise UnprocessableError(f"the time {at.isoformat()} has no time zone", code="invalid_position")
+            raise UnprocessableError(
+                f"the time {at.isoformat()} has no time zone: add one, such as UTC", code="invalid_position"
+            )
     elif type(at) is not int or not 0 <= at <= MAX_SEQUENCE:
         raise UnprocessableError(
             f"a position is a log sequence from 0 to 2**63 - 1, or a time, not {at!r}", code="invalid_position"
@@ -98,11 +100,11 @@ def check_at(at: At) -> At:
 
 
 def at_text(at: At) -> str:
-    """Return a sequence or a time, as text that `parse_at` can read."""
+    """Return the text of a sequence or a time, in the form that `parse_at` reads."""
     return str(at) if isinstance(at, int) else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-class PositionPurged(UnprocessableError):  # noqa: N818 - a state of the position
+class PositionPurged(UnprocessableError):  # noqa: N818 - named after a state of the position
     """The state at position `at` is no longer readable, because the part of the log that it needs was purged.
 
     `oldest` is the log sequence of the oldest readable position, `since` the time when its commit was stored. Both are
@@ -128,14 +130,17 @@ class PositionPurged(UnprocessableError):  # noqa: N818 - a state of the positio
 async def read_newest(read: Callable[[], Awaitable[T]]) -> T:
     """Return the result of `read`, which looks up the newest position of a log and then reads that position.
 
-    If the log is purged in between, `read` is called again: a caller that named no position must not get an error about
-    a purged position.
+    If that position is purged in between, `read` is called again, because the caller did not name a position, and must
+    not get an error about one.
 
-    Raises `TransientError` (`purged`) if that happens `ATTEMPTS` times, and anything else that `read` raises.
+    Raises `TransientError` with code `purged` if that happens `ATTEMPTS` times. Other errors of `read` are raised
+    unchanged.
     """
     for _ in range(ATTEMPTS):
         try:
             return await read()
         except PositionPurged as error:
             problem = error
-    raise TransientError(f"the log was purged while it was read: {problem.message}", code="purged") from problem
+    raise TransientError(
+        f"the log was purged while it was read ({problem.message}); try again", code="purged"
+    ) from problem

@@ -1,7 +1,8 @@
-"""Reads the log of a change set: a checkpoint, then the tail. Owners, clients and tools load state this way.
+"""Loads the state of a change set: reads a checkpoint, then the rest of the log. Servers, clients and tools use this
+module.
 
-Invariant: `load` returns the state after exactly one commit: the newest one, or the one at the given position. Reads
-that a decision depends on go to the stream leader.
+Invariant: `load` returns the state after exactly one commit: the newest commit, or the commit at the given position.
+Reads on which a decision depends go to the stream leader.
 """
 
 import time
@@ -30,9 +31,9 @@ from rebaser_core.streams.subjects import Subjects
 
 log = get_logger(__name__)
 
-COMMIT_OVERHEAD = 512  # the cost of reading a commit, as bytes added to its size
-MAX_SEARCHES = 16  # ids for which a blob is searched before it is decoded
-MAX_CONCURRENT_TAILS = 8  # because NATS drops a connection that has 64 MiB of unread data
+COMMIT_OVERHEAD = 512  # bytes added to the size of a commit for the fixed cost of reading it
+MAX_SEARCHES = 16  # if more ids are wanted, a blob is decoded without being searched for them first
+MAX_CONCURRENT_TAILS = 8  # logs read at the same time; NATS drops a connection that has 64 MiB of unread data
 LOAD_ATTEMPTS = 8
 RELOAD_MIN = 0.02  # seconds until the second attempt, before jitter
 LASTING_CODES = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt")  # errors that a retry rarely resolves
@@ -40,10 +41,10 @@ LASTING_CODES = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt") 
 
 @dataclass(frozen=True, slots=True)
 class LoadedState:
-    """A loaded state.
+    """A state, and the size of what was read to load it.
 
-    `tail_weight` is the number of bytes of the log after its checkpoint, plus `COMMIT_OVERHEAD` for each commit.
-    `chain` are the parts of the checkpoint.
+    `tail_weight` is the number of bytes of the log after the checkpoint, plus `COMMIT_OVERHEAD` for each commit.
+    `chain` describes the parts of the checkpoint.
     """
 
     state: ChangeSetState
@@ -60,18 +61,16 @@ class StateLoader(CommitReader):
         self._tails = anyio.Semaphore(MAX_CONCURRENT_TAILS, fast_acquire=True)
 
     async def load(self, key: ChangeSetKey, at: At | None = None) -> LoadedState:
-        """Return the state of `key` at the position `at` (None: the newest commit); the state is empty if the log was
-        empty at that position.
+        """Return the state of `key` at the position `at` (None: the newest commit).
 
-        For a time before a branch was created, this is the state of its parent, but never after the position from which
-        the branch was created.
-
-        Derived values have the results that were stored at that position. `stale()` of the state names those that were
-        not up to date.
+        If the log was empty at that position, the state is empty. For a position before a branch was created, the state
+        of its parent is returned, but never after the position from which the branch was created. Derived values have
+        the results that were stored at that position; `stale()` of the state returns the ids of those that were not up
+        to date.
 
         Raises `TransientError` if the log or a blob cannot be read, `UnsupportedVersion` for a commit of a newer
-        version, `PositionPurged` if a part of the log that `at` needs is gone, and `UnprocessableError`
-        (`no_such_position`) for a sequence that the stream has not reached.
+        version, `PositionPurged` if a part of the log that the state needs is gone, and `UnprocessableError` with code
+        `no_such_position` for a sequence that the stream has not reached.
         """
         advice = f"see `rebaser doctor {key.workspace} {key.change_set}`"
         backoff = Backoff(RELOAD_MIN)
@@ -96,13 +95,14 @@ class StateLoader(CommitReader):
     async def load_values(
         self, key: ChangeSetKey, ids: Iterable[str], at: At | None = None, *, stale: bool = True
     ) -> ChangeSetState:
-        """Return a state of `key` at the position `at` (None: the newest commit) that has those of `ids` that exist.
+        """Return a state of `key` that contains the values `ids`, as far as they exist.
 
-        It may lack all other values, or have outdated ones; `rebaser_core.state.selected` documents which other parts
-        of it are correct. This is much faster than `load`: of a checkpoint, only the rows of `ids` are read.
+        `at` is the position of the state; None means the newest commit. Other values may be missing or outdated;
+        `rebaser_core.state.selected` documents which other parts of the state are correct. This is much faster than
+        `load`, because only the rows of `ids` are read from a checkpoint.
 
-        `stale` tells whether the caller wants to know which of the values are stale. If that depends on other values,
-        all values are read.
+        `stale` tells whether the caller has to know which of the values are stale. If that depends on other values, all
+        values are read.
 
         Raises the errors of `load`, but not for a blob that is not needed, or for damage to other values.
         """
@@ -113,7 +113,7 @@ class StateLoader(CommitReader):
         return state
 
     async def load_head(self, key: ChangeSetKey) -> LoadedState:
-        """Return the newest state of `key` without its values, as `load_values` does without `ids`."""
+        """Return the newest state of `key` without its values."""
         return await _ValuesLoader(self._js, self._subjects, self._blobs, frozenset(), self._tails).load(key)
 
     async def read_checkpoint(self, checkpoint: CheckpointRef) -> tuple[ChangeSetState, Chain]:
@@ -137,8 +137,7 @@ class StateLoader(CommitReader):
         return state, chain
 
     async def _fold(self, state: ChangeSetState, sequence: int, commit: Commit, weight: int = 0) -> None:
-        """Fold a commit into a state to which no other code has access yet. A large commit is folded in several time
-        slices."""
+        """Apply a commit to a state to which no other code has access yet. Other tasks run between the steps."""
         for _ in state.fold_in_steps(sequence, commit, weight):
             await cooperate()
 
@@ -154,8 +153,8 @@ class StateLoader(CommitReader):
         state, chain = (ChangeSetState(), Chain()) if checkpoint is None else await self.read_checkpoint(checkpoint)
         if state.last == last.sequence:
             return LoadedState(state, 0, chain)
-        if state.last > last.sequence:  # otherwise, reading on from `state.last` would never end
-            raise BrokenChain(f"its checkpoint is of commit {state.last}, its last commit is {last.sequence}")
+        if state.last > last.sequence:  # reading from `state.last` up to `last` would never end
+            raise BrokenChain(f"its checkpoint contains commit {state.last}, but its last commit is {last.sequence}")
         if commit is not None and commit.previous == state.last:
             weight = _weight(commit, last.data)
             await self._fold(state, last.sequence, await self.with_delta(commit), weight)
@@ -163,13 +162,13 @@ class StateLoader(CommitReader):
         return LoadedState(state, await self._read_tail(key, state, last.sequence), chain)
 
     async def _load_created(self, key: ChangeSetKey, begin: int, until: int) -> LoadedState:
-        """Load a change set that was created at log sequence `begin` and has no checkpoint of its own yet."""
+        """Load a change set that was created at log sequence `begin`, and has no checkpoint of its own yet."""
         message = await self._js.get(self._subjects.commits_stream, begin)
         created = None
         if message is not None and message.subject == self._subjects.commits(key):
             created = self.decode(begin, message.headers, message.data)
         if message is None or created is None or created.kind is not Kind.CREATE:
-            raise BrokenChain(f"the log begins at commit {begin}, which is gone")
+            raise BrokenChain(f"the log begins with commit {begin}, which was purged")
         state, chain = await self.origin_state(created)
         weight = _weight(created, message.data)
         state.fold(begin, created, weight)
@@ -178,9 +177,10 @@ class StateLoader(CommitReader):
         return LoadedState(state, weight, chain)
 
     async def origin_state(self, created: Commit) -> tuple[ChangeSetState, Chain]:
-        """Return the state of the parent from which a `create` commit was made, and the parts of its checkpoint.
+        """Return the state of the parent from which the commit `created` created a change set.
 
-        Raises the errors of `load`, and `BrokenChain` if the copied commits do not lead to that state.
+        Also returns the parts of the checkpoint of that state. Raises the errors of `load`, and `BrokenChain` if the
+        commits that `created` copied from the parent do not lead to that state.
         """
         checkpoint = created.checkpoint
         state, chain = (ChangeSetState(), Chain()) if checkpoint is None else await self.read_checkpoint(checkpoint)
@@ -198,7 +198,7 @@ class StateLoader(CommitReader):
         return state, chain
 
     async def _read_tail(self, key: ChangeSetKey, state: ChangeSetState, until: int) -> int:
-        """Fold the commits up to log sequence `until` into `state`. Return their weight in bytes."""
+        """Apply the commits up to log sequence `until` to `state`. Return their weight in bytes."""
         weight, cooperate_at = 0, 0.0
         async with self._tails, self._consumer(key, state.last + 1) as consumer:
             async for message in consumer:
@@ -221,7 +221,7 @@ class StateLoader(CommitReader):
 
     @asynccontextmanager
     async def _tail_slot_released(self) -> AsyncIterator[None]:
-        """Let another reader read its tail while this one waits for the blob store, which may take a long time."""
+        """Release the semaphore `_tails` while this reader waits for the blob store, which may take a long time."""
         self._tails.release()
         try:
             yield
@@ -230,7 +230,7 @@ class StateLoader(CommitReader):
                 await self._tails.acquire()
 
     async def _newest_commit(self, key: ChangeSetKey, last: StoredMessage) -> Commit | None:
-        """Return the newest commit of a log whose last message is not a commit; None if none can be decoded."""
+        """Return the newest commit of a log whose last message is not a commit; None if no commit can be decoded."""
         newest: Commit | None = None
         async with aclosing(self._messages(key, last.sequence)) as messages:
             async for message in messages:
@@ -241,7 +241,7 @@ class StateLoader(CommitReader):
 
 
 class _ValuesLoader(StateLoader):
-    """Loads states of the values `ids` only. `tails` limits how many tails are read at the same time."""
+    """Loads states that contain only the values `ids`. `tails` limits how many logs are read at the same time."""
 
     def __init__(
         self, js: JetStream, subjects: Subjects, blobs: BlobStore, ids: frozenset[str], tails: anyio.Semaphore
@@ -255,7 +255,7 @@ class _ValuesLoader(StateLoader):
         return await super().read_checkpoint(replace(checkpoint, changes=None))
 
     async def with_delta(self, commit: Commit) -> Commit:
-        """Return `commit` with the items of its delta about the wanted values."""
+        """Return `commit` with the part of its delta that concerns the wanted values."""
         if commit.delta_blob is None or commit.delta or not self._ids:
             return commit
         data = await self._blobs.get(commit.delta_blob.address, max_bytes=MAX_BLOB)
@@ -266,7 +266,7 @@ class _ValuesLoader(StateLoader):
 
     def _decode(self, kind: Kind, data: bytes) -> Delta:
         if len(self._words) <= MAX_SEARCHES and not any(word in data for word in self._words):
-            return ()  # blobs contain ids as plain text, so this one has none of them
+            return ()  # blobs contain ids as plain text, so this blob does not concern the wanted values
         return select_delta(decode_delta(kind, data), self._ids)
 
     async def _fold(self, state: ChangeSetState, sequence: int, commit: Commit, weight: int = 0) -> None:
@@ -283,6 +283,6 @@ def _is_text(id_: str) -> bool:
 
 
 def _weight(commit: Commit, data: bytes) -> int:
-    """Return the bytes that a message with payload `data`, and the blobs of its commit, add to the weight of a log."""
+    """Return the weight of a commit in bytes: its payload `data`, its blobs, and `COMMIT_OVERHEAD`."""
     tail = None if commit.origin is None else commit.origin.tail_blob
     return len(data) + COMMIT_OVERHEAD + sum(blob.size for blob in (*commit.folded_blobs, tail) if blob)

@@ -1,8 +1,8 @@
-"""Finds the request that an undo or a redo takes back. It uses only the log, so all programs of an author find the same
-request.
+"""Finds the request that an undo or a redo takes back.
 
-A request is *reverted* if a revert that is not itself reverted covers it. An undo is a revert of one request that made
-edits. A redo is a revert of an undo.
+Only the log is read, so all programs that an author uses find the same request. A request is *reverted* if there is a
+revert of it that is not itself reverted. An undo is a revert of one request that made edits. A redo is a revert of an
+undo.
 
 Invariant: an undo or a redo never takes back a request of another author.
 """
@@ -17,7 +17,7 @@ from rebaser_client.log.positions import PositionPurged
 from rebaser_core.commit import Authorship, Commit, Decision, Kind, Outcome, Reverts
 from rebaser_core.ids import RequestId
 
-MAX_SCANNED = 10_000  # commits
+MAX_SCANNED = 10_000  # commits that are read in search of the request
 
 Entries = AsyncGenerator[LogEntry, None]
 
@@ -32,14 +32,14 @@ class UndoStep:
 
 
 class _Reverted:
-    """The requests and commits that later reverts have taken back. Commits are read from the newest to the oldest."""
+    """The requests and commits that reverts have taken back. The log is read from the newest commit to the oldest."""
 
     def __init__(self) -> None:
         self._requests: defaultdict[int, set[RequestId]] = defaultdict(set)  # by log sequence of their commit
         self._ranges: list[Reverts] = []
 
     def add(self, reverts: Reverts) -> None:
-        if reverts.of is not None:  # this revert takes back commits of another change set
+        if reverts.of is not None:  # these are commits of another change set
             return
         if reverts.request is None:
             self._ranges.append(reverts)
@@ -93,7 +93,7 @@ async def find_redo(
                 try:
                     taken_back = await commit_at(entry.reverts.first)
                 except PositionPurged:
-                    continue  # it is unknown whether this revert was an undo or a redo
+                    continue  # the commit is gone, so it is unknown whether this revert was an undo or a redo
                 if taken_back is not None and taken_back.reverts is None:
                     return UndoStep(entry, decision, who)
     return None

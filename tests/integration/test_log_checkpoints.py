@@ -93,7 +93,7 @@ async def test_a_checkpoint_of_a_later_commit_than_the_last_is_not_waited_for(
     await js.publish(log.subjects.commits(elsewhere), encode_commit(commit)[1], encode_commit(commit)[0])
     with (
         anyio.fail_after(30),
-        pytest.raises(TransientError, match="its checkpoint is of commit 5, its last commit is 1"),
+        pytest.raises(TransientError, match="its checkpoint contains commit 5, but its last commit is 1"),
     ):
         await log.reader.load(elsewhere)
 
