@@ -1,4 +1,4 @@
-"""Credentials and TLS of a connection to NATS, checked before they are used.
+"""Checks and reads the credentials and the TLS options of a connection to NATS.
 
 Invariants: no error message contains a secret. If the URL of any server or an option requires TLS, nothing is sent to a
 server without TLS. Files are read again for each connection, so certificates may be replaced while the program runs.
@@ -21,14 +21,18 @@ _REFUSED = re.compile(r"authorization violation|authentication (expired|revoked)
 
 
 class Access(TypedDict, total=False):
-    """Options of a connection, all of them optional (None: not given).
+    """The options for credentials and TLS of a connection. All are optional, and None means that an option is not set.
 
-    The client identifies itself with one of `creds` (a credentials file), `nkey` (a file with the seed of an nkey),
-    `user` and `password`, or `token`; or with a client certificate, the PEM files `tls_cert` and `tls_key` (None: the
-    key is in `tls_cert`). `tls_ca` is a PEM file of the authorities that may sign the server's certificate (None: the
-    authorities of the system). `tls_hostname` is the name in that certificate, if it is not the server's address. `tls`
-    is a context that replaces these files. `domain` is the domain of JetStream, which is part of the subjects of its
-    API (None: no domain). An account that imports this API from another account needs it.
+    - `creds` (a credentials file), `nkey` (a file with the seed of an nkey), `user` and `password`, or `token`: the
+      credentials of the client.
+    - `tls_cert` and `tls_key`: PEM files with the client certificate and its key. If `tls_key` is None, the key is in
+      `tls_cert`.
+    - `tls_ca`: a PEM file with the authorities that may sign the certificate of the server; by default, the authorities
+      of the system.
+    - `tls_hostname`: the name in the certificate of the server, if it differs from the address of the server.
+    - `tls`: an SSL context, which replaces the TLS files.
+    - `domain`: the JetStream domain, which is part of the subjects of the JetStream API. It is necessary in an account
+      that imports this API from another account.
     """
 
     creds: Path | None
@@ -45,24 +49,26 @@ class Access(TypedDict, total=False):
 
 
 def check_access(access: Access) -> None:
-    """Raise `ConfigError` for options that contradict each other and for unusable files."""
+    """Raise `ConfigError` for options that contradict each other, and for files that cannot be used."""
     if unknown := access.keys() - Access.__annotations__.keys():
         raise TypeError(f"unknown connection options: {', '.join(sorted(unknown))}")
     if (domain := access.get("domain")) is not None and not re.fullmatch(r"[\w-]+", domain, re.ASCII):
         raise ConfigError(f"{domain!r} cannot be a JetStream domain: use letters, digits, _ and -")
     present = {name for name, value in access.items() if value is not None}
     if "user" in present and "password" not in present:
-        raise ConfigError("a NATS user needs a password")
+        raise ConfigError("a NATS user needs a password: set both of them, or neither")
     if "password" in present and "user" not in present:
-        raise ConfigError("a NATS password needs a user")
+        raise ConfigError("a NATS password needs a user: set both of them, or neither")
     for first, second in (("creds", "nkey"), ("creds", "user"), ("nkey", "user"), ("token", "user")):
         if first in present and second in present:
-            raise ConfigError(f"{first} and {second} of NATS are both given: leave out one of them")
+            raise ConfigError(f"{first} and {second} of NATS are both given: give only one of them")
     if "tls_key" in present and "tls_cert" not in present:
-        raise ConfigError("a TLS key was given without its certificate: give tls_cert, too")
+        raise ConfigError("a TLS key was given without its certificate: set tls_cert, too")
     if files := present & {"tls_ca", "tls_cert"}:
         if "tls" in present:
-            raise ConfigError(f"a TLS context replaces {', '.join(sorted(files))}: give the context or the files")
+            raise ConfigError(
+                f"`tls` and {', '.join(sorted(files))} are both set: set either the TLS context or the files"
+            )
         tls_context(access)
     if creds := access.get("creds"):
         _check_seed(_CREDS.search(_read(creds, "NATS credentials file")), creds, "NATS credentials file")
@@ -71,13 +77,13 @@ def check_access(access: Access) -> None:
 
 
 def needs_tls(access: Access, servers: Iterable[str]) -> bool:
-    """Return whether connections require TLS: an option asks for it, or the URL of at least one server does."""
+    """Return whether connections require TLS, because of a TLS option or because of the URL of at least one server."""
     requested = any(access.get(name) is not None for name in ("tls", "tls_ca", "tls_cert", "tls_hostname"))
     return requested or any(server.partition("://")[0] in ("tls", "wss") for server in servers)
 
 
 def tls_context(access: Access) -> ssl.SSLContext:
-    """Return the context that `access` describes. Raises `ConfigError` for unusable files."""
+    """Return the SSL context that `access` describes. Raises `ConfigError` for files that cannot be used."""
     if context := access.get("tls"):
         return context
     authority, certificate, key = access.get("tls_ca"), access.get("tls_cert"), access.get("tls_key")
@@ -92,7 +98,7 @@ def tls_context(access: Access) -> ssl.SSLContext:
         if key is not None:
             _read(key, "TLS key")
 
-        def encrypted() -> str:  # otherwise OpenSSL would prompt on the terminal
+        def encrypted() -> str:  # without this callback, OpenSSL would ask for the passphrase on the terminal
             raise ConfigError(f"{key or certificate} is encrypted: use a TLS key without a passphrase")
 
         try:
@@ -106,9 +112,10 @@ def tls_context(access: Access) -> ssl.SSLContext:
 
 
 def credentials(access: Access, *, tls: ssl.SSLContext | None, tls_name: str | None) -> dict[str, Any]:
-    """Return the arguments of nats-py's `connect`.
+    """Return the arguments for credentials and TLS of nats-py's `connect`.
 
-    `tls_name` is the name to expect in the certificate of a server that another server announced.
+    `tls` is the SSL context; None for a connection without TLS. `tls_name` is the name to expect in the certificate of
+    a server that another server announced.
     """
     creds, nkey = access.get("creds"), access.get("nkey")
     arguments = {
@@ -124,7 +131,7 @@ def credentials(access: Access, *, tls: ssl.SSLContext | None, tls_name: str | N
 
 
 def refusal(error: BaseException, reason: str) -> NotConnectedError:
-    """Return the error for a failed attempt to connect. `reason` is the text of `error`."""
+    """Return the error to raise for an attempt to connect that failed with `error`. `reason` is the text of `error`."""
     if isinstance(error, NoTlsError):
         return NotSecure(
             f"{reason}, which a URL (tls://, wss://) or a TLS option requires: to connect without TLS, use nats:// in "
@@ -132,13 +139,14 @@ def refusal(error: BaseException, reason: str) -> NotConnectedError:
         )
     if isinstance(error, ssl.SSLCertVerificationError):
         message = getattr(error, "verify_message", reason)  # the error of aiohttp has no `verify_message`
-        return NotSecure(f"the certificate of the server is not trusted: {message}".rstrip("."))
+        text = f"the certificate of the server is not trusted: {message.rstrip('.')}; check the TLS options"
+        return NotSecure(text)
     if isinstance(error, ssl.SSLError):
         if "CERTIFICATE_REQUIRED" in str(error) or "BAD_CERTIFICATE" in str(error):
-            return NotSecure("the server requires a client certificate that it trusts")
+            return NotSecure("the server requires a client certificate that it trusts: set tls_cert and tls_key")
         return NotSecure(f"TLS failed: {(getattr(error, 'reason', None) or reason).lower().replace('_', ' ')}")
     if isinstance(error, nats.errors.Error) and _REFUSED.search(reason):
-        return NotAuthorized(f"the server refuses the client: {reason.strip(chr(39))}")
+        return NotAuthorized(f"the server refuses the client ({reason.strip(chr(39))}): check the credentials")
     return NotConnectedError(reason)
 
 
@@ -152,11 +160,12 @@ def _read(path: Path, what: str) -> bytes:
 
 
 def _check_seed(match: re.Match[bytes] | None, path: Path, what: str) -> None:
-    # In a bad credentials file, nats-py would search for the beginning forever, or raise errors of other libraries.
+    # The file is checked here, because nats-py would read an invalid credentials file in an endless loop, or raise
+    # errors of other libraries.
     try:
         import nkeys  # noqa: PLC0415 - an optional dependency of nats-py
     except ImportError as error:
-        raise ConfigError(f"a {what} needs the package {error.name}, which is not installed") from None
+        raise ConfigError(f"a {what} needs the package {error.name}: pip install {error.name}") from None
     seed = bytearray(b"" if match is None else match[1])
     try:
         nkeys.from_seed(seed).wipe()

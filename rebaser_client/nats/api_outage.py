@@ -1,18 +1,18 @@
-"""Logs an error soon after JetStream stops answering although the connection works, and repeats it rarely.
+"""Logs an error, at most every 30 seconds, while JetStream does not answer although the connection works.
 
-The client need not repair anything: consumers that miss their heartbeats are recreated until that succeeds.
+Logging is sufficient: consumers that miss their heartbeats are recreated, with retries until that succeeds.
 """
 
 from rebaser_client.logs import get_logger
 
 log = get_logger(__name__)
 
-MIN_UNANSWERED = 3  # calls in a row without an answer before the first error
+MIN_UNANSWERED = 3  # consecutive calls without an answer before the error is logged
 REPEAT_AFTER = 30.0  # seconds before the error is logged again
 
 
 class ApiOutage:
-    """Counts unanswered calls of the JetStream API on one connection. Times are seconds of any clock."""
+    """Counts unanswered calls of the JetStream API on one connection. Times are in seconds, all of the same clock."""
 
     def __init__(self) -> None:
         self._unanswered = 0
@@ -20,7 +20,7 @@ class ApiOutage:
         self._logged_at: float | None = None
 
     def timed_out(self, now: float, timeout: float) -> None:
-        """Record that a call got no answer within `timeout`, although there was a connection all that time."""
+        """Record that a call got no answer within `timeout`, although the connection worked during that time."""
         if not self._unanswered:
             self._since = now - timeout
         self._unanswered += 1

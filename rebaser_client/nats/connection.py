@@ -1,8 +1,8 @@
 """The connection to NATS that all other code shares.
 
-Invariants: one inbox subscription serves all requests. A lost connection is replaced, with retries until that succeeds;
-then the `on_reconnect` hooks are called. Publishing without a connection fails at once, and the message is not sent
-later.
+Invariants: one inbox subscription serves all requests. If the connection is lost, the client reconnects, with retries
+until that succeeds, and then calls the `on_reconnect` hooks. Publishing without a connection fails at once, and the
+message is not sent later.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ log = get_logger(__name__)
 Args = TypeVarTuple("Args")
 
 TICK = 0.5  # seconds between two calls of the `on_tick` hooks
-CONNECT_BOUND = 5.0  # seconds
+CONNECT_BOUND = 5.0  # the maximum number of seconds for an attempt to connect
 RETRY_MIN, RETRY_MAX = 0.05, 2.0  # seconds between attempts to reconnect
 QUEUE = 4096  # messages that `subscribe` buffers for its reader
 JETSTREAM = "$JS."  # prefix of the subjects of the JetStream API, in any domain
 
 
 class Connection:
-    """A connection opened by `connect`. Call its methods in its event loop (asyncio, with or without uvloop)."""
+    """A connection to NATS, opened by `connect`. Call its methods only in the asyncio event loop that opened it."""
 
     def __init__(self, options: LinkOptions, group: TaskGroup) -> None:
         self._options = options
@@ -74,9 +74,9 @@ class Connection:
     ) -> AsyncIterator[Self]:
         """Connect to NATS at `url` (one server, or several separated by commas), and stay connected.
 
-        Raises `NotConnectedError`, or its subclasses `NotAuthorized` and `NotSecure`, within `timeout` seconds;
-        `NotAllowed` if the inbox may not be subscribed to; `ConfigError` for options that cannot work. A dead peer is
-        noticed within two `ping_interval`s (seconds).
+        Raises `NotConnectedError`, or its subclasses `NotAuthorized` and `NotSecure`, within `timeout` seconds. Raises
+        `NotAllowed` if the client may not subscribe to its inbox, and `ConfigError` for invalid options. A dead server
+        is noticed within two ping intervals (`ping_interval` is in seconds).
         """
         check_access(access)
         options = LinkOptions(parse_servers(url), name, inbox_prefix, ping_interval, access)
@@ -97,8 +97,8 @@ class Connection:
         return self._link is not None
 
     def away_and_rtt(self) -> tuple[float, float]:
-        """Return how long the connection has been down (0 if it is up), and the last round trip (0 if there was none),
-        in seconds."""
+        """Return, in seconds, how long the connection has been down (0 if it is up), and the last round-trip time (0 if
+        unknown)."""
         return (self._loop.time() - self._lost_at, 0.0) if self._link is None else (0.0, self._link.rtt)
 
     def check_open(self) -> None:
@@ -107,7 +107,7 @@ class Connection:
             raise ClientClosedError
 
     async def wait_connected(self) -> None:
-        """Wait until there is a connection, without a time limit. Raises `ClientClosedError`."""
+        """Wait until there is a connection, without a timeout. Raises `ClientClosedError` if it is closed."""
         while self._link is None:
             self.check_open()
             await self._linked.wait()
@@ -124,28 +124,28 @@ class Connection:
             await self.flush()
 
     def publish_soon(self, subject: str, payload: bytes, headers: dict[str, str] | None, *, reply: str = "") -> bool:
-        """Do what `publish` does, without waiting. Return False if many bytes are unsent: then the caller should
-        `flush`."""
+        """Do what `publish` does, without waiting. Return False if the caller should await `flush`, because many bytes
+        are unsent."""
         link = self._link
         if link is None:
             self.check_open()
-            raise NotConnectedError("there is no connection to NATS")
+            raise NotConnectedError("there is no connection to NATS: try again after the client has reconnected")
         try:
             return link.publish(subject, payload, reply, headers)
         except (nats.errors.Error, OSError) as error:
             raise translate(error) from error
 
     async def flush(self) -> None:
-        """Wait until all unsent messages have been written to the socket, or until that takes too long."""
+        """Wait until all unsent messages have been written to the socket, for at most 5 seconds."""
         if (link := self._link) is not None:
             await link.flush()
 
     def publish_now(self, subject: str, payload: bytes, *, reply: str = "") -> bool:
-        """Send a small, urgent message from the read loop. Return False if it was not sent."""
+        """Write a small, urgent message to the socket at once. Return False if it could not be sent."""
         return self._link is not None and self._link.publish_now(subject, payload, reply)
 
     def post(self, subject: str, payload: bytes = b"") -> None:
-        """Send a message soon, without waiting. It is lost if there is no connection."""
+        """Send a message in the background, without waiting. It is lost if there is no connection."""
         self.spawn(self._post, subject, payload)
 
     async def request(
@@ -154,12 +154,12 @@ class Connection:
         payload: bytes = b"",
         headers: dict[str, str] | None = None,
         *,
-        timeout: float = 5.0,  # noqa: ASYNC109 - a timer for each request costs a tenth of a cancel scope
+        timeout: float = 5.0,  # noqa: ASYNC109 - the timer takes a tenth of the time of a cancel scope
     ) -> Msg:
-        """Publish a message and return its answer. Without a connection, wait for one within `timeout` (seconds).
+        """Publish a message and return its answer. Without a connection, first wait for one.
 
-        Raises `NoRespondersError`, `NoAnswerError` (no answer in time, or the connection was lost), and the
-        errors of `publish`.
+        Raises `NoRespondersError`, `NoAnswerError` (no answer within `timeout` seconds, or the connection was lost),
+        and the errors of `publish`.
         """
         if self._link is None:
             began = self._loop.time()
@@ -187,9 +187,10 @@ class Connection:
     async def start_request(
         self, subject: str, payload: bytes, headers: dict[str, str] | None, within: float
     ) -> PendingRequest:
-        """Publish a message and return its request, which the caller closes. Raises the errors of `publish`.
+        """Publish a message and return a pending request, which the caller has to close.
 
-        The future fails as `request` does if there is no answer `within` seconds. A 503 status counts as an answer.
+        The future of the pending request fails if no answer arrives `within` seconds. A 503 status counts as an answer.
+        Raises the errors of `publish`.
         """
         pending = self._replies.open_request(subject, within)
         try:
@@ -200,9 +201,9 @@ class Connection:
         return pending
 
     def open_reply(self, subject: str = "", *, timeout: float | None = None) -> tuple[str, asyncio.Future[Msg]]:
-        """Return a reply subject for one answer to a request on `subject`, and a future, which fails after `timeout`.
+        """Return a reply subject for one answer to a request on `subject`, and the future of the answer.
 
-        Both outlive a reconnect, until `close_reply`.
+        The future fails after `timeout` seconds. Both remain valid after a reconnect, until `close_reply` is called.
         """
         pending = self._replies.open(subject, timeout)
         return pending.inbox, pending.future
@@ -212,11 +213,11 @@ class Connection:
         self._replies.close(inbox)
 
     def new_inbox(self) -> str:
-        """Return a new subject without wildcards, unique to this call."""
+        """Return a new, unique subject without wildcards."""
         return f"{self._options.inbox_prefix}.{self.new_name()}"
 
     def new_name(self) -> str:
-        """Return a new subject token, unique to this call."""
+        """Return a new, unique token for a subject or a name."""
         self._count += 1
         return f"{self._id}{self._count:x}"
 
@@ -231,16 +232,16 @@ class Connection:
         on_denied: Callable[[NotAllowed], None] | None = None,
         request_subject: str | None = None,
     ) -> Subscription:
-        """Subscribe to `subject`: `handler` is called in the read loop for each message.
+        """Subscribe to `subject`, so that `handler` is called in the read loop for each message.
 
-        A `lasting` subscription may begin without a connection and outlives a reconnect; any other ends with its link.
-        `on_denied` is called if NATS refuses the subscription, or refuses publishes to `request_subject`, the subject
-        on which its messages are requested.
+        A `lasting` subscription may begin without a connection, and survives a reconnect. Any other subscription ends
+        when the connection is lost. `on_denied` is called if NATS refuses the subscription, or refuses publishes to
+        `request_subject`, the subject on which the client requests the messages.
         """
         link = self._link
         self.check_open()
         if link is None and not lasting:
-            raise NotConnectedError("there is no connection to NATS")
+            raise NotConnectedError("there is no connection to NATS: try again after the client has reconnected")
         subscription = Subscription(
             self, subject, handler, lasting, on_denied=on_denied, request_subject=request_subject
         )
@@ -262,7 +263,7 @@ class Connection:
 
         If the reader is too slow, messages beyond `max_pending` are dropped, and a warning is logged. Iteration raises
         `NotAllowed` if NATS refuses the subscription, or refuses publishes to `request_subject`, the subject on which
-        the messages are requested.
+        the client requests the messages.
         """
         messages = MessageIterator(max_pending)
         with messages:
@@ -278,7 +279,7 @@ class Connection:
                     await subscription.close()
 
     def has_subscription(self, subscription: Subscription) -> bool:
-        """See `Subscriptions`, which this class implements."""
+        """Return whether `subscription` is open. This method implements the protocol `Subscriptions`."""
         return subscription in self._subscriptions
 
     def forget_subscription(self, subscription: Subscription) -> None:
@@ -299,14 +300,16 @@ class Connection:
         return self._on_close.add(callback)
 
     def spawn(self, run: Callable[[*Args], Coroutine[Any, Any, None]], *args: *Args) -> None:
-        """Start `run` in the background until the connection is closed. If it is closed already, do nothing. `run` must
-        handle its own errors."""
+        """Run `run` in the background until it ends or the connection is closed. `run` must handle its own errors.
+
+        If the connection is closed already, do nothing.
+        """
         if not self._closed:
             self._group.start_soon(run, *args)
 
-    # -- the life of the links -------------------------------------------------------------------------------------
+    # -- opening and closing links ---------------------------------------------------------------------------------
 
-    async def _open(self, timeout: float) -> None:  # noqa: ASYNC109 - passed on
+    async def _open(self, timeout: float) -> None:  # noqa: ASYNC109 - passed on to `Link.open`
         link = await Link.open(self._options, dict.fromkeys(self._options.servers), timeout, self._denied)
         answers = Subscription(
             self, self._replies.inbox + "*", self._replies.handle, lasting=True, on_denied=self._denials.refuse
@@ -321,7 +324,7 @@ class Connection:
         self._group.start_soon(self._on_tick.call_every, TICK)
 
     async def _attach(self, link: Link) -> None:
-        # Subscriptions may be added and removed while one is attached.
+        # The loop repeats, because subscriptions may be added and removed while others are attached.
         while missing := [subscription for subscription in self._subscriptions if not subscription.is_attached(link)]:
             for subscription in missing:
                 await subscription.attach(link)
@@ -338,7 +341,7 @@ class Connection:
             await link.watch(self._options.ping_interval)
             self._detach()
             log.warning("nats_disconnected", name=self._options.name, reason=link.reason)
-            # A cluster announces its other servers; the configured ones may be gone.
+            # The servers of a cluster announce each other. The configured servers may be gone by now.
             servers = {**link.client.known_servers, **dict.fromkeys(self._options.servers)}
             await link.close()
             link = await self._open_again(servers)
@@ -347,8 +350,8 @@ class Connection:
             self._on_reconnect.call()
 
     def _denied(self, error: NotAllowed) -> None:
-        """Pass a denial to the caller that made the attempt, or log it. A denial arrives some time after the
-        attempt."""
+        """Pass a denial to the caller whose operation was denied, or log it. A denial arrives some time after the
+        operation."""
         reported = error.operation == "publish" and self._replies.deny(error)
         for subscription in list(self._subscriptions):
             reported = subscription.report_denial(error) or reported
@@ -357,7 +360,7 @@ class Connection:
 
     def _detach(self) -> None:
         self._link, self._lost_at = None, self._loop.time()
-        if self._linked.is_set():  # otherwise, callers wait for this event until `_attach` or `_close` sets it
+        if self._linked.is_set():  # an event that is not set is kept, because callers may wait for it
             self._linked = anyio.Event()
         self._subscriptions = {subscription: None for subscription in self._subscriptions if subscription.lasting}
         self._replies.lose()

@@ -1,4 +1,4 @@
-"""Logs operations that NATS denied to one connection, if no caller waits for their result."""
+"""Logs the operations that NATS denied to one connection, if no caller waits for their results."""
 
 from rebaser_client.errors import NotAllowed
 from rebaser_client.logs import get_logger
@@ -12,7 +12,7 @@ MAX_SUBJECTS = 1000  # subjects that are remembered
 class Denials:
     """The denials of one connection.
 
-    A connection that may not subscribe to its inbox is unusable: `refuse` records that, `check` raises it.
+    A connection that may not subscribe to its inbox is unusable. `refuse` records such a denial, and `check` raises it.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Denials:
         self._refused = error
 
     def check(self) -> None:
-        """Raise the recorded error, once."""
+        """Raise the error that `refuse` recorded, if any, and forget it."""
         refused, self._refused = self._refused, None
         if refused is not None:
             raise refused
@@ -32,7 +32,7 @@ class Denials:
     def log(self, error: NotAllowed, now: float) -> None:
         """Log a denial, at most once every `REPEAT_AFTER` seconds for the same operation on a subject.
 
-        `now` is in seconds, and always of the same clock.
+        `now` is a time in seconds. All calls must use the same clock.
         """
         key = (error.operation, error.subject)
         if now - self._logged.get(key, now - REPEAT_AFTER) >= REPEAT_AFTER:

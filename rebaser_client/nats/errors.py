@@ -1,4 +1,4 @@
-"""The errors for requests without an answer. The caller cannot know whether the server acted on the request."""
+"""The errors of requests that got no answer from their receiver."""
 
 from rebaser_core.errors import TransientError
 

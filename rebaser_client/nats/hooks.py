@@ -1,4 +1,4 @@
-"""Callbacks of a connection. They may be added and removed while they are called."""
+"""The callbacks of a connection. Callbacks may be added and removed while others are called."""
 
 from collections.abc import Callable, Iterator
 
@@ -18,7 +18,7 @@ class Hooks:
         return len(self._callbacks)
 
     def add(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Add `callback`. Returns a function that removes it."""
+        """Add `callback`. Return a function that removes it."""
         self._callbacks[callback] = None
         return lambda: self._callbacks.pop(callback, None)
 
@@ -28,7 +28,7 @@ class Hooks:
             callback()
 
     async def call_every(self, seconds: float) -> None:
-        """Call all callbacks at this interval, until cancelled."""
+        """Call all callbacks every `seconds` seconds, until this call is cancelled."""
         while True:
             await anyio.sleep(seconds)
             self.call()

@@ -1,8 +1,8 @@
 """A nats-py client that lives as long as its socket. It opens and closes within a time limit and never reconnects.
 
-Invariant: nothing that was passed to a link is sent after the link broke. nats-py's own reconnect would send the
-messages that it had buffered, and an ack meant for one delivery could acknowledge the next. `Connection` opens a new
-link instead.
+Invariant: no message that was passed to a link is sent after the link broke. nats-py itself would reconnect and send
+the messages that it had buffered, so that an ack for one delivery could acknowledge the next delivery. Therefore,
+`Connection` opens a new link instead.
 """
 
 import asyncio
@@ -28,22 +28,25 @@ from rebaser_core.errors import ConfigError, RebaserError, TransientError, Unpro
 
 log = get_logger(__name__)
 
-MAX_CACHED_LINE = 128  # bytes of a header line
-CLOSE_BOUND = 2.0  # seconds
-COMMAND_BOUND = 5.0  # seconds for one command to reach the socket
-NEVER = 10**8  # seconds between pings of nats-py
-# A ping is sent each half interval. If, after the half interval in which the last byte arrived, this many pass without
-# a byte, the link has been silent for two intervals, and counts as dead.
+MAX_CACHED_LINE = 128  # bytes; longer header lines are not cached
+CLOSE_BOUND = 2.0  # the maximum number of seconds that closing takes
+COMMAND_BOUND = 5.0  # the maximum number of seconds for writing one command to the socket
+NEVER = 10**8  # seconds between the pings of nats-py, which are not needed
+# The client sends a ping every half ping interval. If no byte arrives in this many consecutive half intervals, the link
+# counts as dead. So a dead link is noticed within two intervals.
 MAX_SILENT_PINGS = 3
-MAX_UNANSWERED_PINGS = 12  # while other bytes arrive: the PONG may be behind a long backlog
-FLUSHER_QUEUE = 64 * 1024  # unsent commands: after a reconnect, there may be thousands of subscriptions
+MAX_UNANSWERED_PINGS = 12  # applies while other bytes arrive; high, because a PONG may follow a long backlog
+FLUSHER_QUEUE = 64 * 1024  # maximum number of unsent commands, of which a reconnect may cause thousands
 
 
 @dataclass(frozen=True, slots=True)
 class LinkOptions:
-    """How to connect. `servers` are URLs. They and `access` have been validated. Times are in seconds."""
+    """The options for opening a link. `servers` are URLs. `ping_interval` is in seconds.
 
-    servers: list[str] = field(repr=False)  # may contain passwords
+    The caller has already validated `servers` and `access`.
+    """
+
+    servers: list[str] = field(repr=False)  # left out of the representation, because URLs may contain passwords
     name: str
     inbox_prefix: str
     ping_interval: float
@@ -55,7 +58,7 @@ class LinkOptions:
 
 
 def parse_servers(url: str) -> list[str]:
-    """Split a comma-separated list of servers; raises `ConfigError` for an invalid one."""
+    """Split a comma-separated list of server URLs. Raises `ConfigError` for an invalid URL, and for an empty list."""
     servers = [part.strip() for part in url.split(",") if part.strip()]
     for server in servers:
         try:
@@ -71,14 +74,14 @@ def parse_servers(url: str) -> list[str]:
 
 
 def without_secrets(url: str) -> str:
-    """Return `url` without user and password, for errors and logs."""
+    """Return `url` without the user and the password, so that errors and logs can show it."""
     return url.rpartition("@")[2]
 
 
 class Link:
-    """A connected nats-py client. `closed` is set when the link breaks, and `reason` says why.
+    """A connected nats-py client. When the link breaks, the event `closed` is set, and `reason` says why it broke.
 
-    `denied` is called when NATS denies an operation, some time after the attempt.
+    `denied` is called when NATS denies an operation. NATS reports a denial some time after the operation.
     """
 
     def __init__(self, denied: Callable[[NotAllowed], None], *, secure: bool) -> None:
@@ -109,19 +112,19 @@ class Link:
         timeout: float,  # noqa: ASYNC109 - divided among `servers`
         denied: Callable[[NotAllowed], None],
     ) -> Self:
-        """Connect to one of `servers`, each with the name expected in its certificate (None: its host name).
+        """Connect to one of `servers`, which maps URLs to the name in the server's certificate (None: the host name).
 
-        Raises `NotConnectedError`, or `ConfigError` for unusable files. The servers are tried one after the other, each
-        with its share of the time, because nats-py gives up at the first server that accepts the connection and then
-        stays silent.
+        Raises `NotConnectedError`, or `ConfigError` for files that cannot be used. This method tries the servers one
+        after the other, and divides `timeout` (seconds) equally among them. nats-py is given a single server at a time,
+        because it would try no further server after one that accepts the connection but stays silent.
         """
-        failure = NotConnectedError("no server")
+        failure = NotConnectedError("there is no server to try")
         for server in random.sample(list(servers), len(servers)):
             link = cls(denied, secure=options.secure)
             try:
                 await link._open(options, server, servers[server], timeout / len(servers))
             except NotConnectedError as error:
-                # If one server refuses and another is absent, raise the refusal.
+                # The error of a server that refused the client is more useful than that of a server that is down.
                 failure = error if type(failure) is NotConnectedError else failure
             else:
                 return link
@@ -142,7 +145,7 @@ class Link:
                     max_reconnect_attempts=1,
                     reconnect_time_wait=0,
                     connect_timeout=max(1, int(timeout)),
-                    ping_interval=NEVER,  # `watch` pings instead, because nats-py's pings stop while nats-py is blocked
+                    ping_interval=NEVER,  # `watch` sends pings instead, because nats-py may be blocked and send none
                     flush_timeout=COMMAND_BOUND,
                     flusher_queue_size=FLUSHER_QUEUE,
                     **credentials(access, tls=tls_context(access) if options.secure else None, tls_name=tls_name),
@@ -150,25 +153,24 @@ class Link:
             for task in self.client.io_tasks:
                 task.add_done_callback(self._on_task_end)
         except (OSError, ValueError, nats.errors.Error, TimeoutError, ImportError) as error:
-            # If no server is left or time ran out, nats-py has already passed the cause to the callback.
+            # These two errors do not name the cause, which nats-py has already passed to the callback `_on_error`.
             vague = isinstance(error, (nats.errors.NoServersError, TimeoutError))
             cause = self._failure if vague and self._failure is not None else error
             await self.close()
             if isinstance(cause, ImportError):
-                raise ConfigError(
-                    f"these NATS options need the package {_missing(cause)}, which is not installed"
-                ) from error
+                package = _missing(cause)
+                raise ConfigError(f"these NATS options need the package {package}: pip install {package}") from error
             raise refusal(cause, _text(cause)) from error
         except BaseException:
             await self.close()
             raise
 
     async def watch(self, ping_interval: float) -> None:
-        """Return when the link is broken. A peer that stays silent is declared dead within two `ping_interval`s
-        (in seconds).
+        """Return when the link is broken. A silent server counts as dead after at most two ping intervals.
 
-        The link is judged by the bytes read, not by the bytes sent: the socket of a dead peer accepts bytes for a long
-        time. Only pings that this loop sent are counted, so a process that was paused keeps its connection.
+        `ping_interval` is in seconds. Only received bytes show that the server is alive, because the socket of a dead
+        server accepts bytes for a long time. A process that was paused keeps its connection, because only the pings
+        that were really sent are counted.
         """
         parser = self._parser
         silent = unanswered = 0
@@ -199,11 +201,10 @@ class Link:
         self._end()
 
     def publish(self, subject: str, payload: bytes, reply: str, headers: dict[str, str] | None) -> bool:
-        """Write a message soon; raises the errors of nats-py. The caller checks the connection.
+        """Write a message in the next iteration of the event loop. Raises the errors of nats-py.
 
-        Returns False if the caller should await `flush`, because many bytes are unsent. This replaces `Client.publish`,
-        which checks each name and value of headers character by character, does not count headers as payload, and goes
-        through five coroutines.
+        Returns False if many bytes are unsent; then the caller should await `flush`. This method replaces
+        `Client.publish` of nats-py, which is slower, and does not count headers as payload.
         """
         client = self.client
         if not client.is_connected:
@@ -229,11 +230,11 @@ class Link:
             await self.client.flushed()
 
     def publish_now(self, subject: str, payload: bytes, reply: str) -> bool:
-        """Write a message to the socket, after all unsent messages. Return False if it could not be sent."""
+        """Write a message to the socket at once, after all unsent messages. Return False if it could not be sent."""
         return self.up and self.client.publish_now(subject, reply, payload)
 
     async def subscribe(self, subject: str, handler: Handler | SizedHandler) -> NatsSubscription:
-        """Subscribe: `handler` is called for each message on `subject`. Raises `NotConnectedError`."""
+        """Subscribe to `subject`, so that `handler` is called for each message. Raises `NotConnectedError`."""
         with translate_errors(), anyio.fail_after(COMMAND_BOUND):
             subscription = await self.client.subscribe(subject)
         number = subscription_id(subscription)
@@ -244,7 +245,7 @@ class Link:
         return subscription
 
     async def unsubscribe(self, subscription: NatsSubscription) -> None:
-        """Unsubscribe. Messages that arrive from now on are dropped."""
+        """Unsubscribe. Messages that still arrive are dropped."""
         self._parser.forget(subscription_id(subscription))
         if self.up:
             with translate_errors(), anyio.fail_after(COMMAND_BOUND):
@@ -264,7 +265,7 @@ class Link:
             forget(subscription)
 
     async def round_trip(self) -> None:
-        """Wait until the server has processed everything sent before. Raises `NotConnectedError`."""
+        """Wait until the server has processed all commands that were sent before. Raises `NotConnectedError`."""
         self._trip = self.client.write_ping()
         try:
             with anyio.fail_after(COMMAND_BOUND):
@@ -290,7 +291,7 @@ class Link:
         log.debug("nats_error", reason=_text(error))
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
-        """Handle the end of the tasks that read and send. If the socket broke, nats-py may not call `_on_closed`."""
+        """Handle the end of a task that reads or writes. If the socket broke, nats-py may not call `_on_closed`."""
         failure = None if task.cancelled() else task.exception()
         if failure is not None and self.reason == "closed":
             self.reason = str(failure) or type(failure).__name__
@@ -304,11 +305,11 @@ class Link:
 
 _HEADER_NAME = re.compile(r"[!-9;-~]+")
 _LINES: dict[tuple[str, str], bytes] = {}
-_MAX_LINES = 256  # the first lines of a process recur most: content types, message types, versions
+_MAX_LINES = 256  # lines in the cache, which is never emptied, because the first lines of a process recur most
 
 
 def _header_line(pair: tuple[str, str]) -> bytes:
-    """Encode a header line; raises `BadHeaderError` for an invalid name. Line breaks in a value become spaces."""
+    """Encode a header line. Raises `BadHeaderError` for an invalid name. Line breaks in the value become spaces."""
     name, value = _checked_name(pair[0]), pair[1].strip()
     if "\r" in value or "\n" in value:
         value = value.replace("\r", " ").replace("\n", " ")
@@ -326,8 +327,8 @@ def _checked_name(name: str) -> str:
     return stripped
 
 
-class translate_errors:  # noqa: N801 - reads as a statement
-    """Raise our own error in place of an exception of nats-py."""
+class translate_errors:  # noqa: N801 - used like a function
+    """A context manager that raises an error of this package instead of an exception of nats-py."""
 
     __slots__ = ()
 
@@ -340,9 +341,10 @@ class translate_errors:  # noqa: N801 - reads as a statement
 
 
 def translate(error: Exception) -> RebaserError:
-    """Return our own error for an exception of nats-py, or for an `OSError`."""
+    """Return the error of this package for an exception of nats-py, or for an `OSError`."""
     if isinstance(error, nats.errors.MaxPayloadError):
-        return UnprocessableError("the message is larger than the NATS server accepts (max_payload)", code="too_large")
+        text = "the message is larger than the NATS server accepts (max_payload): split it into smaller messages"
+        return UnprocessableError(text, code="too_large")
     if isinstance(error, nats.errors.BadSubjectError):
         text = "the subject of a message is empty, or has a space or an unprintable character"
         return UnprocessableError(text, code="invalid_subject")
@@ -353,7 +355,7 @@ def translate(error: Exception) -> RebaserError:
         error,
         (nats.errors.ConnectionClosedError, nats.errors.ConnectionDrainingError, nats.errors.OutboundBufferLimitError),
     ):
-        return NotConnectedError("the connection to NATS is down")
+        return NotConnectedError("the connection to NATS is down: try again after the client has reconnected")
     return TransientError(f"NATS: {_text(error)}")
 
 

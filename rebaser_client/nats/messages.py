@@ -6,18 +6,18 @@ Invariant: `headers` is always a dict, empty if the message has none. Header nam
 from functools import lru_cache
 from typing import Any
 
-# The inline status of a message (`NATS/1.0 503 No Responders`) is kept among its headers under these names. No header
-# can have such a name, so a publisher cannot forge a status.
+# The inline status of a message (`NATS/1.0 503 No Responders`) is stored in the headers under these names. No real
+# header can have such a name, so a publisher cannot forge a status.
 STATUS = ":status"
 DESCRIPTION = ":description"
 
-# Longest header line (bytes) that is cached. Lines with content types, message types and versions fit. Lines with an id
-# or an inbox are longer and never recur, so caching them would only evict others.
+# The longest header line that is cached, in bytes. Lines with content types, message types and versions are shorter.
+# Lines with an id or an inbox are longer and never recur, so they would only evict other lines from the cache.
 CACHED_LINE_MAX = 38
 
 
 class Msg:
-    """A core NATS message. `reply` is empty if the sender wants no answer."""
+    """A core NATS message. `reply` is the subject for an answer, and empty if the sender expects no answer."""
 
     __slots__ = ("data", "headers", "reply", "subject")
 
@@ -32,9 +32,9 @@ class Msg:
 
 
 def parse_headers(raw: bytes) -> dict[str, str]:
-    """Parse headers: a `NATS/1.0` line, perhaps with a status, then `Name: value` lines.
+    """Parse headers: a `NATS/1.0` line, which may contain a status, then `Name: value` lines.
 
-    Lines without a colon or with an invalid name are skipped. If a name is repeated, its last line counts.
+    Lines without a colon or with an invalid name are skipped. If a name is repeated, the last line with it is used.
     """
     first, *lines = raw.split(b"\r\n")
     headers = dict(
@@ -61,7 +61,7 @@ def _header(line: bytes) -> tuple[str, str] | None:
     return key.decode("ascii"), text(value.strip())
 
 
-# Most header lines of a connection repeat.
+# Parsed lines are cached, because most header lines of a connection recur.
 _cached_header = lru_cache(maxsize=4096)(_header)
 
 
@@ -71,7 +71,7 @@ def text(raw: bytes) -> str:
 
 
 def as_int(value: Any) -> int:
-    """Return `value` as an integer, 0 if it is not one."""
+    """Return `value` as an integer; 0 if it cannot be converted."""
     try:
         return int(value)
     except (TypeError, ValueError):

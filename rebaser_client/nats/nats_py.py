@@ -46,15 +46,18 @@ class NoTlsError(nats.errors.Error):
 
 
 class NatsClient(Client):
-    """A nats-py client with our parser. `secure`: send nothing to a server before the connection is encrypted."""
+    """A nats-py client with the parser of this package.
+
+    If `secure` is true, nothing is sent to a server before the connection is encrypted.
+    """
 
     def __init__(self, *, secure: bool = False) -> None:
         super().__init__()
         self.parser = ProtocolParser(self)
         self.secure = secure
         self.on_denied: Callable[[NotAllowed], None] = lambda _: None
-        self._writing_soon = False  # `_write_waiting` will run
-        self._ps = self.parser  # type: ignore[assignment] # our parser has the methods that nats-py calls
+        self._writing_soon = False  # whether a call of `_write_waiting` is scheduled
+        self._ps = self.parser  # type: ignore[assignment] # this parser has the methods that nats-py calls
 
     @property
     def clustered(self) -> bool:
@@ -63,7 +66,7 @@ class NatsClient(Client):
 
     @property
     def known_servers(self) -> dict[str, str | None]:
-        """URLs of all known servers, each with the name to expect in its certificate (None: its host name)."""
+        """The URLs of all known servers, each with the name to expect in its certificate (None: its host name)."""
         current = self._current_server
         if current is None:
             return {}
@@ -71,7 +74,7 @@ class NatsClient(Client):
         known: dict[str, str | None] = {}
         for server in self._server_pool:
             uri = server.uri
-            if server.discovered:  # another server announced this one, without the scheme and our login
+            if server.discovered:  # another server announced this server, without the scheme and the credentials
                 host = f"{login}@{uri.netloc}" if login else uri.netloc
                 uri = uri._replace(scheme=current.uri.scheme, netloc=host)
             known[uri.geturl()] = server.tls_name
@@ -84,7 +87,7 @@ class NatsClient(Client):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that were published, but are still in this process."""
+        """The number of bytes that were published, but are still in this process."""
         writer = getattr(self._transport, "_io_writer", None)
         return self.pending_data_size + (0 if writer is None else writer.transport.get_write_buffer_size())
 
@@ -96,12 +99,13 @@ class NatsClient(Client):
         return answer
 
     def abort(self) -> None:
-        """Drop the socket and the bytes that wait in it: a peer that comes back to life must not read them."""
-        writer = getattr(self._transport, "_io_writer", None)  # a WebSocket has none
+        """Close the socket, and drop the bytes that wait in it, so that a server that responds again does not read
+        them."""
+        writer = getattr(self._transport, "_io_writer", None)  # the transport of a WebSocket has no writer
         if writer is not None:
             writer.transport.abort()
         queue = self._flush_queue
-        while queue is not None and not queue.empty():  # publishers wait here for a flush when the buffer is full
+        while queue is not None and not queue.empty():  # the queue contains futures of publishers that await a flush
             flushed = queue.get_nowait()
             if not flushed.done():
                 flushed.set_result(None)
@@ -109,7 +113,7 @@ class NatsClient(Client):
     def write_soon(self, command: bytes) -> bool:
         """Write `command`, after all unsent bytes, in the next iteration of the event loop.
 
-        Return False if the caller should `flush`, because many bytes are unsent.
+        Return False if many bytes are unsent, so that the caller should await `flushed`.
         """
         self._pending.append(command)
         self._pending_data_size += len(command)
@@ -119,7 +123,7 @@ class NatsClient(Client):
         return self._pending_data_size <= self._max_pending_size
 
     def _write_waiting(self) -> None:
-        """Write the pending bytes, or leave them to the flusher if the socket still holds earlier ones."""
+        """Write the pending bytes, or leave them to the flusher if the socket still holds earlier bytes."""
         self._writing_soon = False
         if isinstance(self._transport, SafeTransport) and self._transport.is_drained:
             self._write_pending()
@@ -135,9 +139,9 @@ class NatsClient(Client):
                 self._transport.writelines(waiting)
 
     async def flushed(self) -> None:
-        """Wait until the flusher has written all bytes that are unsent now, or was aborted.
+        """Wait until the flusher has written all bytes that are unsent now, or until `abort` is called.
 
-        nats-py's own method swallows cancellation.
+        The method `flush` of nats-py cannot be used, because it suppresses cancellation.
         """
         if self._flush_queue is not None:
             future = asyncio.get_running_loop().create_future()
@@ -145,7 +149,7 @@ class NatsClient(Client):
             await future
 
     def publish_now(self, subject: str, reply: str, payload: bytes) -> bool:
-        """Write a message to the socket, after all unsent messages. Return False if it could not be sent.
+        """Write a message to the socket at once, after all unsent messages. Return False if it could not be sent.
 
         The flusher would send the message later: it is a task of the event loop, and hundreds of incoming messages may
         be handled before it runs.
@@ -162,7 +166,7 @@ class NatsClient(Client):
         self._pending.append(command)
         self._write_pending()
 
-    # -- what the parser calls (`ControlHandler`) ----------------------------------------------------------------------
+    # -- methods that the parser calls (`ControlHandler`) --------------------------------------------------------------
 
     async def on_ping(self) -> None:
         await self._process_ping()
@@ -186,13 +190,16 @@ class NatsClient(Client):
     # -- overrides of nats-py ----------------------------------------------------------------------------------------
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        """Refuse a server without TLS. CONNECT, which contains the secrets, is sent right after this first INFO."""
+        """Refuse a server without TLS if `secure` is true.
+
+        This has to happen at the first INFO, because nats-py then sends CONNECT, which contains the credentials.
+        """
         if initial_connection and self.secure and not info.get("tls_required"):
             current = self._current_server
-            if current is None or current.uri.scheme != "wss":  # wss is encrypted already
+            if current is None or current.uri.scheme != "wss":  # a wss connection is already encrypted
                 if not info.get("tls_available"):
                     raise NoTlsError
-                info["tls_required"] = True  # nats-py starts TLS if this is set
+                info["tls_required"] = True  # makes nats-py start TLS
         await super()._process_info(info, initial_connection)
 
     async def _connect_to_server(self, s: Srv) -> None:
@@ -221,9 +228,10 @@ class SafeTransport(TcpTransport):
         return writer is not None and not writer.is_closing() and not writer.transport.get_write_buffer_size()
 
     def write(self, payload: bytes) -> None:
-        """Hold back CONNECT and send it together with the PING that follows.
+        """Write `payload`, but hold back CONNECT, and send it together with the PING that follows.
 
-        A server that refuses CONNECT says why and closes the socket. Writing to a closed socket would lose that reason.
+        A server that refuses CONNECT sends the reason and closes the socket. If PING were written to the closed socket,
+        the reason would be lost.
         """
         if payload.startswith(b"CONNECT "):
             self._held = payload
@@ -232,7 +240,7 @@ class SafeTransport(TcpTransport):
             self._io_writer.write(held + payload)
 
     def writelines(self, payload: list[bytes]) -> None:
-        """Write; raises `ConnectionResetError` for a closed socket.
+        """Write `payload`. Raises `ConnectionResetError` if the socket is closed.
 
         Without this check, asyncio (since Python 3.12) would watch the file descriptor again, although it may belong to
         another socket by now.

@@ -1,8 +1,8 @@
 """Parses the server's byte stream (docs.nats.io, "Client Protocol") and calls the handler of each message.
 
-Invariant: no subject, headers or payload of a message can keep the next message from being parsed. The parser of
-nats-py does not guarantee that: its read loop ends at a subject with a vertical tab or a byte that is not UTF-8, and a
-stream delivers such a message again and again. The parser of nats-py also takes twice as long.
+Invariant: no subject, headers or payload of a message can prevent the next message from being parsed. The parser of
+nats-py does not guarantee that: a subject with a vertical tab, or with a byte that is not UTF-8, ends its read loop,
+and a stream redelivers such a message endlessly. The parser of nats-py also takes twice as long.
 """
 
 import json
@@ -17,14 +17,14 @@ from rebaser_client.nats.messages import parse_headers, text
 log = get_logger(__name__)
 
 Handler: TypeAlias = Callable[[str, str, bytes, dict[str, str] | None], None]
-"""A function that is called in the read loop with subject, reply, data and headers. It must be quick and must not
-block."""
+"""A function that is called in the read loop with the subject, the reply subject, the payload and the headers of a
+message. It must be quick and must not block."""
 
 
 class SizedHandler:
-    """A handler with a fifth argument: the size of the message, counted as a server does for `max_bytes`.
+    """A handler with a fifth argument: the size of the message in bytes, counted as the server counts for `max_bytes`.
 
-    That size includes the subject, the reply subject, the headers as sent, and the payload.
+    The size includes the subject, the reply subject, the encoded headers, and the payload.
     """
 
     __slots__ = ("handle",)
@@ -37,7 +37,7 @@ MAX_LINE = 1024 * 1024  # bytes of a line; an INFO line names all servers of a c
 
 
 class ControlHandler(Protocol):
-    """Receives everything that the server sends except messages. The nats-py client implements it."""
+    """The receiver of everything that the server sends except messages. The nats-py client implements this protocol."""
 
     async def on_ping(self) -> None: ...
 
@@ -49,9 +49,9 @@ class ControlHandler(Protocol):
 
 
 class ProtocolParser:
-    """Replaces nats-py's parser: the nats-py client calls `parse` and `reset`.
+    """The parser of one connection, which replaces the parser of nats-py. The nats-py client calls `parse` and `reset`.
 
-    `handlers` and `sized` are keyed by subscription id.
+    `handlers` and `sized` contain the handlers of the messages, by subscription id.
     """
 
     def __init__(self, client: ControlHandler) -> None:
@@ -65,17 +65,17 @@ class ProtocolParser:
         self._need = 0
 
     def reset(self) -> None:
-        """Forget a partial message, because another connection begins."""
+        """Forget a partial message, because a new connection begins."""
         self._chunks.clear()
         self._have = self._need = 0
 
     def forget(self, subscription_id: int) -> None:
-        """Drop the messages of a subscription from now on."""
+        """Remove the handlers of a subscription, so that its further messages are dropped."""
         self.handlers.pop(subscription_id, None)
         self.sized.pop(subscription_id, None)
 
     async def parse(self, data: bytes = b"") -> None:
-        """Parse the next bytes of the stream; raises `ProtocolError` for bytes that no server sends."""
+        """Parse the next bytes of the stream. Raises `ProtocolError` for bytes that no NATS server sends."""
         self.reads += 1
         if self._chunks:
             self._chunks.append(data)
@@ -100,7 +100,7 @@ class ProtocolParser:
                 try:
                     stop = begin + int(words[-1])
                     if stop < begin:
-                        raise ProtocolError  # otherwise parsing would go backwards, and never end
+                        raise ProtocolError  # a negative size would make the parser go backwards, and never end
                     if stop + 2 > end:
                         self._need = stop + 2 - start
                         break

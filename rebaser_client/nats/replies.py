@@ -1,6 +1,6 @@
 """Matches answers to requests, through one wildcard inbox and a future for each awaited answer.
 
-Invariant: every reply subject is either awaited or closed, so nothing is kept for answers that no caller awaits.
+Invariant: a reply subject that is no longer awaited is closed, so no memory is used for answers that no caller awaits.
 """
 
 import asyncio
@@ -9,22 +9,22 @@ from rebaser_client.errors import ClientClosedError, NotAllowed
 from rebaser_client.nats.errors import NoAnswerError
 from rebaser_client.nats.messages import Msg
 
-LATE = 0.1  # a timer that fires more than this many seconds late shows that the loop was blocked
-EXTRA_ROUNDS = 3  # iterations after which a blocked loop has certainly read the socket
-ROUND_PAUSE = 0.01  # seconds
+LATE = 0.1  # seconds; a timer that fires later than this shows that the event loop was blocked
+EXTRA_ROUNDS = 3  # iterations after which an event loop that was blocked has certainly read the socket
+ROUND_PAUSE = 0.01  # seconds between these iterations
 
 
 class PendingRequest:
-    """A reply subject, `inbox`, and the `future` of its answer. The caller always closes it."""
+    """A reply subject, `inbox`, and the `future` of its answer. The caller has to call `close` in any case."""
 
     __slots__ = ("_replies", "deadlines", "future", "inbox", "lasting", "subject")
 
     def __init__(self, replies: "Replies", inbox: str, subject: str, future: asyncio.Future[Msg]) -> None:
         self.inbox = inbox
-        self.subject = subject  # the subject of the request; empty for several subjects
+        self.subject = subject  # the subject of the request; empty if the caller sends it on several subjects
         self.future = future
-        self.lasting = True  # whether it outlives the connection on which the request was sent
-        self.deadlines: _Deadlines | None = None  # None if it has no timeout
+        self.lasting = True  # whether the caller still waits for the answer after the connection was lost
+        self.deadlines: _Deadlines | None = None  # None if there is no timeout
         self._replies = replies
 
     def close(self) -> None:
@@ -33,9 +33,9 @@ class PendingRequest:
 
 
 class _Deadlines:
-    """The pending requests that have the same timeout, ordered by deadline, and the one timer that serves all of them.
+    """The pending requests that have the same timeout, ordered by deadline, and the timer that all of them share.
 
-    A timer for each request would take a tenth of the time of a request.
+    Setting a separate timer for each request would take a tenth of the time of a request.
     """
 
     __slots__ = ("due", "shared", "timeout", "timer")
@@ -43,12 +43,12 @@ class _Deadlines:
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.due: dict[PendingRequest, float] = {}
-        self.shared = False  # whether a second request had this timeout, so further requests probably will
+        self.shared = False  # whether a second request had this timeout, so that further requests are likely
         self.timer: asyncio.TimerHandle | None = None
 
 
 class Replies:
-    """Creates reply subjects that begin with `inbox`, which ends in a dot. Each reply subject is for one answer."""
+    """Creates reply subjects that begin with `inbox`, which ends in a dot. Each reply subject receives one answer."""
 
     def __init__(self, inbox: str) -> None:
         self.inbox = inbox
@@ -58,9 +58,10 @@ class Replies:
         self._count = 0
 
     def open(self, subject: str, timeout: float | None = None) -> PendingRequest:
-        """Return a reply subject for a request to `subject` (empty: several subjects), and a future for its answer.
+        """Return a reply subject for a request to `subject`, and the future of its answer, as a `PendingRequest`.
 
-        The future fails after `timeout` seconds.
+        The future fails after `timeout` seconds. `subject` is empty if the caller sends the request on several
+        subjects.
         """
         self._count += 1
         inbox = f"{self.inbox}{self._count}"
@@ -70,7 +71,7 @@ class Replies:
         return pending
 
     def open_request(self, subject: str, timeout: float) -> PendingRequest:
-        """Do what `open` does; the future also fails when the connection is lost."""
+        """Do what `open` does, but let the future also fail when the connection is lost."""
         pending = self.open(subject, timeout)
         pending.lasting = False
         return pending
@@ -86,7 +87,7 @@ class Replies:
             if not deadlines.due and not deadlines.shared:
                 self._forget(deadlines)
         if not future.cancel() and not future.cancelled():
-            future.exception()  # marks the exception as retrieved, in case no task awaits the future
+            future.exception()  # otherwise, asyncio would log the exception if no task awaits the future
 
     def close_all(self) -> None:
         """Fail every future, because the connection is closed."""
@@ -99,10 +100,11 @@ class Replies:
         """Fail the futures of requests, because the lost connection also lost their answers."""
         for pending in self._waiting.values():
             if not pending.lasting:
-                _fail(pending.future, NoAnswerError("the connection was lost before an answer arrived"))
+                text = "the connection was lost before an answer arrived; the message may have taken effect"
+                _fail(pending.future, NoAnswerError(text))
 
     def deny(self, error: NotAllowed) -> bool:
-        """Fail the futures of requests that NATS refused to publish. Return whether any of them was still open."""
+        """Fail the futures of the requests that NATS refused to publish. Return whether any of them was pending."""
         failed = False
         for pending in self._waiting.values():
             if pending.subject and pending.subject == error.subject:
@@ -110,7 +112,7 @@ class Replies:
         return failed
 
     def handle(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
-        """Complete the future of a message on the inbox (a `Handler`)."""
+        """Pass a message on the inbox to the future that waits for it. This method is a `Handler`."""
         pending = self._waiting.get(subject)
         if pending is not None and not pending.future.done():
             pending.future.set_result(Msg(subject, reply, data, headers))
@@ -138,7 +140,7 @@ class Replies:
     def _expire(self, deadlines: _Deadlines, at: float, rounds: int) -> None:
         """Fail the requests that are due, and set the timer for the next one."""
         now = self._loop.time()
-        if rounds and now - at > LATE:  # the loop was blocked, and the answers may wait in the socket
+        if rounds and now - at > LATE:  # the event loop was blocked, so answers may be unread in the socket
             self._set_timer(deadlines, now + ROUND_PAUSE, rounds - 1)
             return
         due = deadlines.due
@@ -154,9 +156,9 @@ class Replies:
 
 
 def _fail(future: asyncio.Future[Msg], error: Exception) -> bool:
-    """Fail `future` and return whether it was still open. asyncio does not report a failure that no task awaits."""
+    """Fail `future`, and return whether it was pending. asyncio does not log the failure if no task awaits it."""
     if future.done():
         return False
     future.set_exception(error)
-    future.exception()  # marks the error as retrieved; a task that awaits the future still gets it
+    future.exception()  # keeps asyncio from logging the error; a task that awaits the future still gets it
     return True

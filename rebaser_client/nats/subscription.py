@@ -28,10 +28,10 @@ class Subscriptions(Protocol):
 
 
 class Subscription:
-    """A subject and the handler of its messages. A `lasting` subscription moves to the next link after a reconnect.
+    """A subscription to a subject, with the handler of its messages. A `lasting` subscription survives a reconnect.
 
     `on_denied` is called when NATS refuses the subscription, or refuses publishes to `request_subject`, the subject on
-    which its messages are requested.
+    which the client requests the messages of this subscription.
     """
 
     __slots__ = ("_attached", "_on_denied", "_request_subject", "_subscriptions", "handler", "lasting", "subject")
@@ -55,11 +55,11 @@ class Subscription:
         self._attached: tuple[Link, NatsSubscription] | None = None
 
     def is_attached(self, link: Link) -> bool:
-        """Return whether `link` delivers to this subscription."""
+        """Return whether `link` delivers messages to this subscription."""
         return self._attached is not None and self._attached[0] is link
 
     def report_denial(self, error: NotAllowed) -> bool:
-        """Call `on_denied` if `error` concerns this subscription. Return whether the error does."""
+        """Call `on_denied` if `error` concerns this subscription. Return whether `on_denied` was called."""
         denied_subject = self._request_subject if error.operation == "publish" else self.subject
         if self._on_denied is None or error.subject != denied_subject:
             return False
@@ -67,15 +67,15 @@ class Subscription:
         return True
 
     async def attach(self, link: Link) -> None:
-        """Subscribe on `link`; raises `NotConnectedError`."""
+        """Subscribe on `link`. Raises `NotConnectedError` if the link breaks."""
         nats_subscription = await link.subscribe(self.subject, self.handler)
-        if not self._subscriptions.has_subscription(self):  # closed meanwhile
+        if not self._subscriptions.has_subscription(self):  # the subscription was closed meanwhile
             await link.unsubscribe(nats_subscription)
         elif link.up:
             self._attached = link, nats_subscription
 
     async def close(self) -> None:
-        """Unsubscribe. This never fails, because without a connection, there is nothing to unsubscribe."""
+        """Unsubscribe. Without a connection, this does nothing."""
         await self._end(drain=False)
 
     async def drain(self) -> None:
@@ -118,7 +118,7 @@ class MessageIterator:
         except anyio.WouldBlock:
             log.warning("message_dropped", subject=subject, pending=self._max_pending)
         except anyio.ClosedResourceError:
-            pass  # the server denied a part of the subject, but still delivers the other part
+            pass  # the server denied a part of the subject, but still delivers messages on the other part
 
     def deny(self, error: NotAllowed) -> None:
         """End the iteration with `error` after the waiting messages."""
