@@ -1,7 +1,7 @@
 """Remembers which request queues were full, and computes when callers should retry.
 
-Invariant: the delay depends on how long a queue has been full, not on how many callers try. A queue will probably stay
-full for about as long as it has been full so far.
+Invariant: the delay depends on how long a queue has been full, not on how many callers try. The delay is about as long
+as the queue has been full so far, because it will probably stay full for about that time.
 """
 
 import random
@@ -14,18 +14,18 @@ from rebaser_core.ids import ChangeSetKey
 
 RETRY_MIN, RETRY_MAX = 0.5, 30.0  # seconds, before jitter
 FORGET = 60.0  # seconds without a refusal, after which a queue counts as not full
-MAX_KNOWN = 10_000  # queues
+MAX_KNOWN = 10_000  # queues that are remembered
 
 
 class Backpressure:
-    """Remembers, for each full queue, the times of its first and last refusal. `now` is a clock in seconds.
+    """Remembers, for each full queue, the times of its first and its newest refusal.
 
-    Each change set has a queue. The key None stands for the queue of all requests together.
+    `now` returns the time of a clock, in seconds. Each change set has a queue. The key None stands for the queue of all
+    requests together.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        # The times of the first and of the newest refusal.
         self._refusals: dict[ChangeSetKey | None, tuple[float, float]] = {}
 
     def refused(self, key: ChangeSetKey, error: ApiError) -> QueueFull:
@@ -39,13 +39,13 @@ class Backpressure:
         if now - newest > FORGET:
             first = now
         self._refusals[queue] = first, now
-        jitter = 0.75 + 0.5 * random.random()  # noqa: S311 - no secret
+        jitter = 0.75 + 0.5 * random.random()  # noqa: S311 - jitter need not be secret
         retry_after = min(max(now - first, RETRY_MIN), RETRY_MAX) * jitter
         return QueueFull(key, scope, retry_after, error.description)
 
     def accepted(self, key: ChangeSetKey) -> None:
-        """Record that a request for `key` was stored, so that neither its queue nor the queue of all requests is
-        full."""
+        """Record that a request for `key` was stored, which shows that neither its queue nor the queue of all requests
+        is full."""
         if self._refusals:
             self._refusals.pop(key, None)
             self._refusals.pop(None, None)

@@ -1,9 +1,9 @@
-"""Bounds how many requests of a client wait for the confirmation that they are stored.
+"""Limits how many requests of a client wait at the same time for the confirmation that they are stored.
 
-Invariant: callers are admitted in the order in which they asked. Once a request is stored, it no longer counts toward
-the bound. So a change set whose owner does not answer does not delay other change sets.
+Invariant: callers are admitted in the order of their calls. A stored request no longer counts towards the limit. So a
+change set whose owner does not answer does not delay other change sets.
 
-`Backpressure` concerns another bound: the bound of the servers on requests that are stored, but not decided yet.
+`Backpressure` handles a different limit: the servers limit how many requests are stored, but not decided yet.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import anyio
 
 
 class InFlight:
-    """Admits up to `limit` requests at a time. Each caller that was admitted calls `release` once."""
+    """Admits up to `limit` requests at a time. Each caller that was admitted has to call `release` once."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -22,14 +22,14 @@ class InFlight:
         self._loop = asyncio.get_running_loop()
 
     def enter_now(self) -> bool:
-        """Admit the caller if there is room, which means that no other caller waits. Return whether it was admitted."""
+        """Admit the caller if fewer than `limit` requests are admitted. Return whether the caller was admitted."""
         if not self._free:
             return False
         self._free -= 1
         return True
 
     async def enter(self, deadline: float) -> None:
-        """Wait to be admitted. Raises `TimeoutError` at `deadline` (loop time)."""
+        """Wait until the caller is admitted. Raises `TimeoutError` at `deadline` (loop time)."""
         admission = self.ask()
         try:
             with anyio.fail_after(deadline - self._loop.time()):
@@ -48,7 +48,7 @@ class InFlight:
         return admission
 
     def withdraw(self, admission: asyncio.Future[None]) -> None:
-        """Give back the future that `ask` returned, whether or not it has completed."""
+        """Cancel the future that `ask` returned. If the caller was already admitted, release its place."""
         if admission.done() and not admission.cancelled():
             self.release()
         else:

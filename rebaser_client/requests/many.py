@@ -1,11 +1,11 @@
 """Sends many requests in one task: `RebaserClient.enqueue_many`.
 
-Everything that happens to a request (NATS confirms it, a server answers it, its time is over) is an event, and one loop
+Whatever happens to a request (NATS confirms it, a server answers it, its timeout expires) is an event, and one loop
 handles the events of all requests. A request gets its own task only if the first attempt to store it fails; in that
 task, `RequestSender.store` retries.
 
 Invariant: for each change set, one request at a time is being stored. The next request is published once the previous
-one was stored or has finally failed. So stored requests are in the order of the call, even if messages are lost.
+request was stored or has finally failed. So requests are stored in the order of the call, even if messages are lost.
 """
 
 import asyncio
@@ -54,11 +54,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class RequestOutcome:
-    """The outcome of a request of `RebaserClient.enqueue_many`.
+    """The outcome of one request of `RebaserClient.enqueue_many`.
 
-    - `id`: the id under which the request can be sent again; empty if the given id, or a name, is invalid.
-    - `response`: None if the request failed, or if the call waited only until it was stored.
-    - `error`: None if the request was stored, or applied.
+    - `id`: the id with which the request can be sent again; empty if the id or a name in the request is invalid.
+    - `response`: the answer of the server; None if the request failed, or if the call waited only until the request was
+      stored.
+    - `error`: the error; None if the request succeeded.
     """
 
     request: Request
@@ -68,8 +69,11 @@ class RequestOutcome:
 
 
 class RequestServices(NamedTuple):
-    """The parts of a client that send requests. `new_id` checks an id or creates one. `author` is the author of
-    requests that name none."""
+    """The parts of a client that send requests.
+
+    `new_id` returns the given id if it is valid, and creates an id if None is given. `author` is the author of requests
+    that name no author.
+    """
 
     connection: Connection
     sender: RequestSender
@@ -96,11 +100,11 @@ class _Item:
         self.key = key
         self.id = id_
         self.deadline = 0.0  # loop time
-        self.reply: tuple[str, asyncio.Future[Msg]] | None = None  # the reply subject for the answer
+        self.reply: tuple[str, asyncio.Future[Msg]] | None = None  # the reply subject, and the future of the answer
         self.outgoing: OutgoingRequest | None = None  # set when the request is encoded
-        self.attempt: PendingRequest | None = None  # the first attempt to store it, until NATS confirms it
-        self.error: RebaserError | None = None  # why it could not be stored
-        self.retried = False  # whether a separate task repeats the attempt and enforces the timeout
+        self.attempt: PendingRequest | None = None  # the first attempt to store the request, until it is confirmed
+        self.error: RebaserError | None = None  # the reason why the request could not be stored
+        self.retried = False  # whether a separate task retries to store the request, and enforces the timeout
         self.stored = self.done = False
         self.stored_at = 0.0
 
@@ -129,13 +133,13 @@ class ManyRequests:
         self._on_outcome = on_outcome
         self._loop = asyncio.get_running_loop()
         self._outcomes: dict[int, RequestOutcome] = {}
-        self._open: dict[int, _Item] = {}  # incomplete, in the order of their deadlines
+        self._open: dict[int, _Item] = {}  # the incomplete requests, in the order of their deadlines
         self._storing: dict[ChangeSetKey, deque[_Item]] = {}  # by change set; the first request of each is being stored
         self._published_tasks: dict[ChangeSetKey, anyio.Event] = {}  # set when the task of a change set is published
         self._ready: deque[_Item] = deque()  # the requests to publish now
         self._events: deque[tuple[Callable[[ManyRequests, _Item], None], _Item]] = deque()
         self._wake: asyncio.Future[None] = self._loop.create_future()
-        self._admission: asyncio.Future[None] | None = None  # requested, or granted and unused
+        self._admission: asyncio.Future[None] | None = None  # the admission of the next request, from `InFlight`
         self._timer: asyncio.TimerHandle | None = None  # fires at the deadline of the first item in `_open`
         self._taken = 0
 
@@ -170,7 +174,7 @@ class ManyRequests:
         return [self._outcomes[index] for index in sorted(self._outcomes)]
 
     def report(self, handle: Callable[["ManyRequests", _Item], None], item: _Item) -> None:
-        """Make the loop of the call run `handle` for `item`, unless the item is complete when the loop gets to it."""
+        """Make the loop in `run` call `handle` for `item`, unless the item is complete by then."""
         self._events.append((handle, item))
         self._wake_up()
 
@@ -178,10 +182,10 @@ class ManyRequests:
         if not self._wake.done():
             self._wake.set_result(None)
 
-    # -- one request after the other -------------------------------------------------------------------------------
+    # -- the steps of a request ------------------------------------------------------------------------------------
 
     def _has_room(self) -> bool:
-        """Return whether the next request may be taken. If not, the loop of `run` is woken as soon as that changes."""
+        """Return whether the next request may be taken. If not, the loop in `run` is woken when it may be taken."""
         in_flight = self._services.in_flight
         if len(self._open) >= in_flight.limit:
             return False
@@ -195,7 +199,7 @@ class ManyRequests:
         """Check and encode a request, and queue it. It is published once the previous request is stored."""
         if not isinstance(request, Request):
             kind = type(request).__name__
-            text = f"enqueue_many takes an iterable of Request objects, but got a {kind} from it"
+            text = f"each item of `requests` must be a Request, not a {kind}"
             raise UnprocessableError(text, code="invalid_argument")
         services = self._services
         index, self._taken = self._taken, self._taken + 1
@@ -203,11 +207,11 @@ class ManyRequests:
             key = known_key(request.workspace, request.change_set)
             id_ = services.new_id(request.request_id)
         except RebaserError as error:
-            self._conclude(index, RequestOutcome(request, "", error=error))  # the next request uses the admission
+            self._conclude(index, RequestOutcome(request, "", error=error))  # `_admission` is kept for the next request
             return
         item = self._open[index] = _Item(self, index, request, key, id_)
         item.deadline = self._loop.time() + self._timeout
-        self._admission = None  # from now on, the item holds the admission
+        self._admission = None  # the item has used the admission
         inbox = ""
         if self._replies:
             item.reply = services.connection.open_reply()
@@ -250,7 +254,7 @@ class ManyRequests:
                 item.attempt.future.add_done_callback(item.on_confirmation)
 
     def confirmed(self, item: _Item) -> None:
-        """Handle the confirmation of the first attempt, or its failure."""
+        """Handle the confirmation or the failure of the first attempt to store a request."""
         attempt, item.attempt = item.attempt, None
         if attempt is None or item.outgoing is None:
             return
@@ -281,11 +285,11 @@ class ManyRequests:
         self.report(ManyRequests.stored if item.error is None else ManyRequests.failed, item)
 
     def failed(self, item: _Item) -> None:
-        """Handle the end of the last attempt to store the request."""
+        """Handle the failure of the last attempt to store a request."""
         self._finish(item, error=item.error)
 
     def stored(self, item: _Item) -> None:
-        """Publish the task of the change set, unless the request has been answered already."""
+        """Handle a stored request: publish the task of the change set, unless the request has already been answered."""
         services = self._services
         item.stored, item.retried, item.stored_at = True, False, self._loop.time()
         self._leave_queue(item)
@@ -299,7 +303,8 @@ class ManyRequests:
             services.resender.add(item.outgoing)
 
     def answered(self, item: _Item) -> None:
-        """Handle the answer of a server. An answer that arrives before the confirmation waits for it."""
+        """Handle the answer of a server. If the request is not confirmed as stored yet, do nothing: `stored` handles
+        the answer later."""
         if not item.stored or item.reply is None:
             return
         try:
@@ -313,7 +318,7 @@ class ManyRequests:
             self._finish(item, response, rejected)
 
     def _expire(self) -> None:
-        """Give up the requests whose time is over, and set the timer for the next one."""
+        """Give up the requests whose timeout has expired, and set the timer for the next deadline."""
         now = self._loop.time()
         for item in list(self._open.values()):
             if item.deadline > now:
@@ -346,7 +351,7 @@ class ManyRequests:
             self._on_outcome(outcome)
 
     def _release(self, item: _Item) -> None:
-        """Stop waiting for anything that concerns `item`."""
+        """Stop waiting for the confirmation and the answer of `item`."""
         item.done = True
         if item.attempt is not None:
             item.attempt.close()
@@ -356,7 +361,7 @@ class ManyRequests:
             self._services.resender.remove(item.outgoing)
 
     def _leave_queue(self, item: _Item) -> None:
-        """Let the next request of the change set be published, and release the admission for another request."""
+        """Release the admission of `item`, and let the next request of its change set be published."""
         self._services.in_flight.release()
         queue = self._storing.get(item.key)
         if queue is None or item not in queue:  # the request could not be encoded

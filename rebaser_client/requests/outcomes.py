@@ -1,4 +1,4 @@
-"""The errors that callers get for a request, and the keys of change sets."""
+"""Builds the errors that callers get for a request, and caches the keys of change sets."""
 
 from functools import lru_cache
 
@@ -12,7 +12,7 @@ MAX_KEYS = 16_384  # change sets whose keys are cached
 
 
 def rejection(request_id: RequestId, response: EnqueueUpdatesResponse) -> RequestRejected:
-    """Return the error for a response that is not a success."""
+    """Return the error to raise for a response that is not a success."""
     if isinstance(response.status, Conflicts):
         return RequestConflicts(request_id, response)
     if isinstance(response.status, Failure) and response.status.code == REQUEST_ID_REUSED:
@@ -21,22 +21,22 @@ def rejection(request_id: RequestId, response: EnqueueUpdatesResponse) -> Reques
 
 
 def not_sent(connection: Connection, request_id: RequestId, timeout: float) -> RebaserError:
-    """Return the error for a request that could not be sent within `timeout` (seconds).
+    """Return the error to raise for a request that could not be sent within `timeout` seconds.
 
-    Either there was no connection to NATS, or earlier requests were still being stored.
+    Either there is no connection to NATS, or earlier requests are still being stored.
     """
     if not connection.connected:
-        return NotConnectedError("there is no connection to NATS")
+        return NotConnectedError("there is no connection to NATS: try again after the client has reconnected")
     return RequestTimeout(request_id, timeout)
 
 
-# The same names recur, and a dict finds an identical key object without comparing its fields.
+# Keys are cached, because the same names recur, and because a dict finds the same key object without comparing fields.
 _cached_key = lru_cache(MAX_KEYS, typed=True)(ChangeSetKey.of)
 
 
 def known_key(workspace: object, change_set: object) -> ChangeSetKey:
-    """Do what `ChangeSetKey.of` does, but return the same object for the same names."""
+    """Do what `ChangeSetKey.of` does, but return the same object for the same names if possible."""
     try:
         return _cached_key(workspace, change_set)
-    except TypeError:  # a name that is not hashable
+    except TypeError:  # a name is not hashable, so it cannot be looked up in the cache
         return ChangeSetKey.of(workspace, change_set)

@@ -1,12 +1,12 @@
-"""Sends a request again if its answer was lost. Answers are core NATS messages, so a lost connection loses them.
+"""Sends a request again if its answer was lost. Answers are core NATS messages, which a lost connection may lose.
 
-Invariant: a request is sent again only after it has left the queue, so that callers waiting for a long queue do not
-make it longer. The log recognizes the id of the request, so the reply to the new message is the outcome of the first
+Invariant: a request is sent again only after it has left the queue, so callers that wait for a long queue do not make
+it longer. The log recognizes the id of the request, so the answer to the new message is the outcome of the first
 message.
 
-The queue of a change set is checked when a request has waited for `PATIENCE`, and when the connection was replaced.
-While requests stay queued, their queue is checked less and less often. So the cost of the checks does not depend on the
-number of requests that wait for a slow server.
+The queue of a change set is checked when a request has waited for `PATIENCE` seconds, and after a reconnect. While no
+request leaves the queue, it is checked less and less often. So the cost of the checks does not depend on the number of
+requests that wait for a slow server.
 """
 
 import asyncio
@@ -25,11 +25,14 @@ from rebaser_core.streams.subjects import Subjects
 log = get_logger(__name__)
 
 PATIENCE = 2.0  # seconds that a request waits before its queue is checked
-PAUSE_MAX = 16.0  # seconds between checks of one queue
+PAUSE_MAX = 16.0  # the maximum number of seconds between two checks of one queue
 
 
 class _Queue:
-    """The unanswered requests of one change set with the time at which each was stored, oldest first."""
+    """The unanswered requests of one change set, oldest first, with the time at which each request was stored.
+
+    `due` is the time of the next check. `pause` is the number of seconds from one check to the next.
+    """
 
     __slots__ = ("due", "pause", "stored_at")
 
@@ -116,7 +119,7 @@ class Resender:
             # No jitter is needed, because each queue is checked only once every `PATIENCE` seconds.
             queue.pause = PATIENCE if dequeued else min(queue.pause * 2, PAUSE_MAX)
             for request in dequeued:
-                if request in queue.stored_at:  # still unanswered
+                if request in queue.stored_at:  # the request is still unanswered
                     await self._resend(queue, request)
         except (RebaserError, TimeoutError) as error:
             log.for_change_set(key).debug("queue_check_failed", reason=str(error))
@@ -125,7 +128,7 @@ class Resender:
     async def _resend(self, queue: _Queue, request: OutgoingRequest) -> None:
         log.for_change_set(request.key).info("answer_lost", seq=request.sequence)
         if self._loop.time() > request.repeat_until:
-            self.remove(request)  # servers may have forgotten its outcome, and would then apply it a second time
+            self.remove(request)  # servers may have forgotten the outcome, and would then apply the request again
             return
         request.mark_as_copy()
         await self._send_again(request)

@@ -1,9 +1,9 @@
 """Stores requests in the request stream, and retries until NATS confirms.
 
-Invariant: each attempt carries the request id and a digest of the content. The duplicate window of the stream drops
-most repetitions. The log of the change set recognizes the others, for as long as it remembers outcomes, and no request
-is repeated for longer than that. A different request under the same id has another digest: the stream stores it, and
-the log refuses it.
+Invariant: each attempt has the request id and a digest of the content. The duplicate window of the stream drops most
+repetitions. Servers recognize the other repetitions as long as they remember the outcome of the request, and no request
+is repeated for longer than that. A different request with the same id has another digest, so the stream stores it, and
+servers reject it.
 """
 
 import asyncio
@@ -37,18 +37,19 @@ from rebaser_core.updates import Derive, Recompute, Update, check_updates, parse
 
 PUBLISH_TIMEOUT = 5.0  # seconds for one attempt
 RETRY_MIN, RETRY_MAX = 0.05, 1.0  # seconds between attempts, before jitter
-REPEAT_FOR = 300.0  # seconds: by default, a third of the time for which servers remember outcomes
-MAX_FORMULAS_ON_LOOP = 2000  # characters of formulas that are parsed on the event loop: some 10 ms
+REPEAT_FOR = 300.0  # seconds; by default, servers remember outcomes three times as long
+MAX_FORMULAS_ON_LOOP = 2000  # characters of formulas that are parsed on the event loop, which takes about 10 ms
 NOT_READY_AFTER = 2.0  # seconds without responders, after which the client checks whether the stream exists
 
 
 class OutgoingRequest:
     """An encoded request.
 
-    - `inbox`: the subject for its answer; empty if the caller does not wait for the answer.
-    - `sequence`: the stream sequence of its newest message; 0 before it is stored.
+    - `inbox`: the subject for the answer; empty if the caller does not wait for the answer.
+    - `sequence`: the stream sequence of the newest message with this request; 0 before the request is stored.
     - `repeat_until`: the loop time until which the request may be sent again; 0 before the first attempt.
-    - `blob`: the updates, if they are in a blob and the request is not stored yet. `freshness`: the age of that blob.
+    - `blob`: the content of the blob with the updates; None if there is no blob, or if the request is stored.
+      `freshness`: the age of that blob.
     """
 
     __slots__ = (
@@ -77,14 +78,14 @@ class OutgoingRequest:
         return self._copies > 0
 
     def mark_as_copy(self) -> None:
-        """Change the message id, so that the stream stores the request again. The log recognizes the request id."""
+        """Change the message id, so that the stream stores the request again. The request id stays the same."""
         self._copies += 1
         self.headers[MESSAGE_ID] = f"{self._message_id}#{self.inbox}#{self._copies}"
 
     def note_undecided(self, now: float) -> None:
         """Extend `repeat_until`, because the request is still queued.
 
-        If the queued message is a copy, this does nothing, because the first message may have been decided long ago.
+        This does nothing if the queued message is a copy, because the first message may have been decided long ago.
         """
         if not self.is_copy:
             self.repeat_until = now + REPEAT_FOR
@@ -128,12 +129,13 @@ class RequestSender:
         action: Action | None = None,
         inbox: str = "",
     ) -> OutgoingRequest:
-        """Check and encode a request. Updates too large for a message are put in the blob store. `EncodedUpdates` of
-        that size are not checked again. `action` is the action that the request asks for instead of updates.
+        """Check and encode a request. Updates that are too large for a message are put in the blob store.
 
-        Raises `UnprocessableError` for invalid updates, `TooLarge`, and `TimeoutError` at `deadline` (loop time).
+        `EncodedUpdates` of that size were checked before, and are not checked again. `action` is an action that the
+        server executes instead of updates. Raises `UnprocessableError` for invalid updates, `TooLarge`, and
+        `TimeoutError` at `deadline` (loop time).
         """
-        if not REGISTRY.is_built:  # builds the models that decoding the reply needs
+        if not REGISTRY.is_built:  # the registry contains the models that are necessary to decode the answer
             await anyio.to_thread.run_sync(REGISTRY.build)
         if recompute is not None:
             parse_recompute(recompute.to_wire(), self._limits)
@@ -169,7 +171,7 @@ class RequestSender:
         return outgoing
 
     async def _renew(self, request: OutgoingRequest) -> None:
-        """Store the blob with the updates again if it may have been deleted meanwhile: no message names it yet."""
+        """Store the blob with the updates again if it may have been deleted, because no message names it yet."""
         if request.blob is not None and not request.freshness.lasts:
             freshness = Freshness()
             await self._blobs.put(request.blob)
@@ -185,7 +187,10 @@ class RequestSender:
             check()
 
     async def start(self, request: OutgoingRequest, deadline: float) -> PendingRequest:
-        """Publish the request without awaiting its ack. The caller passes the ack to `accept`, a failure to `store`."""
+        """Publish the request without awaiting its ack.
+
+        The caller has to pass the ack to `accept`, or the error to `store` if there is no ack.
+        """
         now = self._loop.time()
         request.repeat_until = request.repeat_until or now + REPEAT_FOR
         timeout = max(min(deadline - now, PUBLISH_TIMEOUT), 0.0)
@@ -199,16 +204,16 @@ class RequestSender:
         request.sequence, request.blob = ack.sequence, None
         if not ack.duplicate or not request.inbox or request.is_copy:
             return True
-        # An earlier call stored this request, which may have been decided long ago. To get an answer on this inbox, the
-        # request has to be stored as a new message.
+        # An earlier call has stored this request, which may have been decided long ago. To get an answer on the present
+        # inbox, the request has to be stored as a new message.
         request.mark_as_copy()
         return False
 
     async def store(self, request: OutgoingRequest, deadline: float, first: RebaserError | None = None) -> None:
-        """Store the request, and return when NATS has confirmed it. `first` is the failure of an earlier attempt.
+        """Store the request, and return when NATS has confirmed it. `first` is the error of an earlier attempt, if any.
 
-        Raises `TimeoutError` at `deadline` (loop time); the request may be stored. After the other errors it is not
-        stored: `QueueFull`, `TooLarge`, `NotReadyError`, and `NotConnectedError`, which is also raised at the deadline.
+        Raises `TimeoutError` at `deadline` (loop time); in that case, the request may be stored. Raises `QueueFull`,
+        `TooLarge`, `NotReadyError`, or, at the deadline, `NotConnectedError`; then the request is not stored.
         """
         backoff, started = Backoff(RETRY_MIN, RETRY_MAX), self._loop.time()
         maybe_stored, not_connected = False, None
@@ -241,7 +246,7 @@ class RequestSender:
         raise TimeoutError
 
     async def _attempt(self, request: OutgoingRequest, remaining: float, failed_before: RebaserError | None) -> PubAck:
-        """Publish the request once; if an attempt has failed before, only raise its error `failed_before`."""
+        """Publish the request once. If `failed_before`, the error of an earlier attempt, is given, only raise it."""
         if failed_before is not None:
             raise failed_before
         subject, timeout = self._subjects.requests(request.key), min(remaining, PUBLISH_TIMEOUT)
@@ -249,9 +254,9 @@ class RequestSender:
         return await self._js.publish(subject, request.payload, request.headers, timeout=timeout)
 
     async def _check_ready(self) -> None:
-        """Raise `NotReadyError` if the streams do not exist, or if JetStream does not answer.
+        """Raise `NotReadyError` if the streams do not exist, or if JetStream is not available.
 
-        If this raises nothing, the caller retries: a stream that exists may lack a leader for some seconds.
+        Otherwise, the caller should retry, because a stream that exists may have no leader for some seconds.
         """
         try:
             with translate_missing_stream():
@@ -263,7 +268,10 @@ class RequestSender:
 
 
 def _formula_length(update: Update) -> int:
-    """Return the characters of the formula in `update`, at least 20 for its fixed cost; 0 if it has no formula."""
+    """Return the length of the formula in `update`, but at least 20, because each formula has a fixed cost.
+
+    Return 0 if the update has no formula.
+    """
     return max(20, len(str(update.params.get("expr")))) if isinstance(update, Derive) and is_formula(update) else 0
 
 

@@ -1,17 +1,15 @@
 """Publishes tasks: messages without a body that say "this change set needs an owner".
 
-The client first stores a request and awaits its ack, and then publishes its task. If the change set already has a task,
-that task is enough.
-
-`TaskPublisher` publishes the tasks of a client, for any number of requests in flight.
+The client first stores a request and awaits its ack, and then publishes the task of the change set. If the change set
+already has a task, that task is sufficient.
 
 Invariant: each call of `TaskPublisher.publish` is served by a publish that *begins* after the call, because only such a
-publish certainly follows the caller's request. For each change set, one publish runs at a time, and calls that arrive
+publish certainly follows the caller's request. For each change set, one publish runs at a time, and calls that are made
 meanwhile share the next publish.
 
-A client that awaits a reply learns from the reply itself that the change set has an owner. So while the requests of a
-change set are being answered, its task is published only if a request stays unanswered for several times the usual time
-of an answer, and for at least `PATIENCE` seconds. Otherwise, a slow server would get a task with every request.
+The answer to a request shows that the change set has an owner. So while the requests of a change set are being
+answered, its task is published only if a request stays unanswered for several times the usual time of an answer, and
+for at least `PATIENCE` seconds. Without this delay, a slow server would get a task with every request.
 
 If a task cannot be published, because there is no room or NATS does not answer for `GIVE_UP` seconds, the sweeper finds
 the request.
@@ -38,15 +36,15 @@ log = get_logger(__name__)
 
 RETRY_MIN, RETRY_MAX = 0.05, 1.0  # seconds between attempts, before jitter
 GIVE_UP = 30.0  # seconds; a cluster that lost a node takes about ten seconds to elect a leader
-# If an owner answered recently, a task is published only after `USUAL_TIMES` the time that its answers usually take.
+# If an owner answered recently, a task is published only after `USUAL_TIMES` times the usual time of an answer.
 USUAL_TIMES = 4
-PATIENCE, PATIENCE_MAX = 0.02, 0.5  # seconds: the bounds of that time
+PATIENCE, PATIENCE_MAX = 0.02, 0.5  # the minimum and the maximum of that delay, in seconds
 RECENTLY = 5.0  # seconds; by default, an owner keeps a change set for 10 s after the last request
-MAX_KNOWN = 50_000  # change sets
+MAX_KNOWN = 50_000  # change sets whose newest answer is remembered
 
 
 async def publish_task(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> bool:
-    """Publish a task for `key`, unless it has one. Return whether it had none.
+    """Publish a task for `key`, unless it has a task. Return whether a task was published.
 
     The message has no `Nats-Msg-Id`, because the duplicate window would drop tasks that are needed. Raises
     `TransientError` if the task cannot be stored.
@@ -61,10 +59,10 @@ async def publish_task(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> 
 
 
 async def publish_request(js: JetStream, subjects: Subjects, request: EnqueueUpdatesRequest) -> None:
-    """Store a request that the server itself sends, and its task. The request is decided once, even if it is stored
-    several times.
+    """Store a request that a server itself sends, and publish the task of its change set.
 
-    Its updates must fit into the message. Raises `TransientError` or `ApiError` as `JetStream.publish` does.
+    The updates must fit into the message. The request is decided once, even if it is stored several times. Raises the
+    errors of `JetStream.publish`.
     """
     key = ChangeSetKey.of(request.workspace_id, request.change_set_id)
     headers, payload = encode(request)
@@ -74,7 +72,10 @@ async def publish_request(js: JetStream, subjects: Subjects, request: EnqueueUpd
 
 
 class TaskPublisher:
-    """Publishes in `group`, so that cancelling one caller does not cancel a publish that others wait for."""
+    """Publishes the tasks of a client, for any number of requests in flight.
+
+    A publish runs in `group`, so that cancelling one caller does not cancel a publish for which other callers wait.
+    """
 
     def __init__(self, js: JetStream, subjects: Subjects, group: TaskGroup) -> None:
         self._js = js
@@ -83,18 +84,18 @@ class TaskPublisher:
         self._next: dict[ChangeSetKey, anyio.Event] = {}
         self._running: set[ChangeSetKey] = set()
         self._answered_at: dict[ChangeSetKey, float] = {}
-        # Tasks: when each is due, its change set, and the reply that makes it unnecessary.
+        # Tasks to publish later: the due time (loop time), the change set, and the reply after which no task is needed.
         self._deferred: deque[tuple[float, ChangeSetKey, asyncio.Future[Msg]]] = deque()
         self._watching_deferred = False
         self._usual = 0.0  # moving average of recent answer times, in seconds
         self._loop = asyncio.get_running_loop()
 
     async def publish(self, key: ChangeSetKey) -> None:
-        """Wait until `key` has a task, or until publishing it is left to the sweeper."""
+        """Wait until `key` has a task, or until this client gives up, so that the sweeper has to publish the task."""
         await self.start(key).wait()
 
     def start(self, key: ChangeSetKey) -> anyio.Event:
-        """Begin to publish a task for `key`. Return an event that is set when `publish` would return."""
+        """Begin to publish a task for `key`. Return an event that is set when the task is published or given up."""
         done = self._next.get(key)
         if done is None:
             done = self._next[key] = anyio.Event()
@@ -112,8 +113,11 @@ class TaskPublisher:
         self._usual += (min(now - stored_at, PATIENCE_MAX) - self._usual) / 16
 
     def start_unless_answered(self, key: ChangeSetKey, reply: asyncio.Future[Msg]) -> None:
-        """Publish a task for the request that `reply` will answer. This happens at once or, if an owner answered
-        recently, only after the request has stayed unanswered for too long."""
+        """Publish a task for a request whose answer `reply` awaits.
+
+        If an owner of the change set answered recently, the task is published only if the request stays unanswered for
+        too long. Otherwise, it is published at once.
+        """
         now = self._loop.time()
         if now - self._answered_at.get(key, -RECENTLY) >= RECENTLY:
             self.start(key)
@@ -142,7 +146,7 @@ class TaskPublisher:
                 try:
                     await self._publish_until_stored(key)
                 finally:
-                    done.set()  # even if the client is closed, because then no publish follows
+                    done.set()  # callers must not wait even if the client is closed, because then no publish follows
         finally:
             self._running.discard(key)
             if waiting := self._next.pop(key, None):

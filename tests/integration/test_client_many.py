@@ -251,7 +251,7 @@ async def test_what_the_caller_raises_ends_the_call(client: RebaserClient) -> No
         await client.enqueue_many(requests())
     with pytest.raises(KeyError):
         await client.enqueue_many([Request("ws", "cs", [Set("a", 1)])] * 20, on_outcome=stop)
-    with pytest.raises(UnprocessableError, match="Request objects, but got a tuple"):
+    with pytest.raises(UnprocessableError, match="must be a Request, not a tuple"):
         await client.enqueue_many([("ws", "cs", [])])  # type: ignore[list-item]
     with pytest.raises(UnprocessableError, match="'stored' or 'applied'"):
         await client.enqueue_many([], wait="derived")  # type: ignore[arg-type]
