@@ -1,6 +1,6 @@
 """The descriptions of blobs in NATS, in the layout of its object store (ADR-20).
 
-Invariant: `Description.read` returns only a description that has the hash of the address, so it describes that blob.
+Invariant: `Description.read` returns a description only if it has the hash of the blob's address.
 """
 
 import base64
@@ -13,18 +13,19 @@ from typing import Any, TypeGuard
 from rebaser_client.blobs.store import BlobCorrupt
 from rebaser_client.jetstream.messages import StoredMessage
 
-MAX_DESCRIPTION = 64 * 1024  # bytes; descriptions by Rebaser have a few hundred
-TRASH = "rebaser-trash"  # in the metadata of the description of a blob in the trash, which is marked as deleted
+MAX_DESCRIPTION = 64 * 1024  # bytes; the descriptions that Rebaser writes have a few hundred bytes
+TRASH = "rebaser-trash"  # a key in the metadata of the description of a blob in the trash
 
 _NUID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The description of a blob, published under the address of the blob, with its stream sequence and the time when it
-    was stored.
+    """The description of a blob: a message whose subject contains the address of the blob.
 
-    `trashed` tells whether the blob is in the trash. Its chunks are still stored.
+    - `raw`: the content of the message. `nuid`: the name of the chunks. `size`: the size of the blob in bytes.
+    - `sequence` and `stored`: the stream sequence of the message, and the Unix time when it was stored.
+    - `trashed`: whether the blob is in the trash. The chunks of such a blob are still stored.
     """
 
     raw: dict[str, Any]
@@ -32,12 +33,15 @@ class Description:
     size: int
     chunks: int
     sequence: int
-    stored: float  # Unix time
+    stored: float
     trashed: bool
 
     @classmethod
     def read(cls, address: str, sequence: int, stored: float, data: bytes) -> "Description | None":
-        """Read the description of the blob at `address`; None if it was deleted. Raises `BlobCorrupt`."""
+        """Parse the description of the blob at `address`. Return None if the blob was deleted.
+
+        Raises `BlobCorrupt` if the description is damaged.
+        """
         try:
             raw = json.loads(data) if len(data) <= MAX_DESCRIPTION else None
         except (ValueError, RecursionError):
@@ -52,13 +56,15 @@ class Description:
         return cls(raw, raw["nuid"], raw["size"], raw["chunks"], sequence, stored, trashed)
 
     def alive(self) -> bytes:
-        """Return the description that the blob has outside of the trash."""
+        """Return the payload of the description that the blob has outside of the trash."""
         kept = {name: value for name, value in self.raw.items() if name not in ("deleted", "metadata")}
         return json.dumps(kept | {"mtime": datetime.now(UTC).isoformat()}).encode()
 
     def in_trash(self) -> bytes:
-        """Return the description that the blob has in the trash. To other clients of the bucket, the blob
-        is deleted."""
+        """Return the payload of the description that the blob has in the trash.
+
+        To NATS clients other than Rebaser, a blob with this description is deleted.
+        """
         return json.dumps(self.raw | {"deleted": True, "metadata": {TRASH: "1"}}).encode()
 
 
@@ -68,7 +74,7 @@ def stored_at(stored: StoredMessage) -> float:
 
 
 def digest_of(address: str) -> str:
-    """Return the hash in `address`, in the form that descriptions use."""
+    """Return the hash in `address`, in the form in which descriptions contain it."""
     return "SHA-256=" + base64.urlsafe_b64encode(bytes.fromhex(address.partition(":")[2])).decode()
 
 

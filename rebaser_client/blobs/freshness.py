@@ -3,8 +3,8 @@
 A blob that no message names counts as garbage. So a message that names a blob must be sent soon after the blob was
 stored.
 
-Invariant: the measured age is never less than the real one. It includes the time while the machine slept or the process
-was stopped, and does not shrink when the wall clock is set back.
+Invariant: the measured age is never less than the real age. The measured age includes the time while the machine slept
+or the process was stopped, and does not shrink when the wall clock is set back.
 """
 
 import time
@@ -13,7 +13,7 @@ from rebaser_core.blobs import garbage
 
 
 class Freshness:
-    """Measures the time since it was created."""
+    """A stopwatch, which starts when it is created."""
 
     __slots__ = ("_boot", "_wall")
 
@@ -22,12 +22,12 @@ class Freshness:
 
     @property
     def age(self) -> float:
-        """Seconds since the start."""
+        """The seconds since the stopwatch was started."""
         return max(boot_time() - self._boot, time.time() - self._wall)
 
     @property
     def lasts(self) -> bool:
-        """Whether a message may still name blobs that were stored since the start."""
+        """Whether a message may still name blobs that were stored after the stopwatch was started."""
         return self.age <= garbage.FRESH_FOR
 
 

@@ -1,8 +1,8 @@
 """Blobs in NATS, in the layout of the NATS object store (ADR-20), so that NATS tools can read them.
 
-Invariants: each put writes its chunks under a name of its own and never changes them, so that readers and writers of
-the same content cannot harm each other. Chunks are read back while they are written. The description is published last,
-after all chunks are stored, and is confirmed. A put that failed removes only its own chunks.
+Invariants: each put writes its chunks under a new name and never changes them, so readers and writers of the same
+content cannot harm each other. Chunks are read back while they are written. The description is published after all
+chunks are stored, and NATS confirms it. A put that failed removes only its own chunks.
 
 The age of a blob is the age of its description. A put that finds an old blob publishes the description again. A get
 that finds the blob in the trash publishes its earlier description again. Both do so on condition that no other client
@@ -30,8 +30,8 @@ from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 
 log = get_logger(__name__)
 
-CHUNK = 128 * 1024  # bytes, the size in ADR-20
-READ = 16  # chunks compared without a pause: a millisecond of work
+CHUNK = 128 * 1024  # bytes of a chunk, as in ADR-20
+READ = 16  # chunks that are compared before other tasks run; this takes about a millisecond
 ROLLUP = {"Nats-Rollup": "sub"}
 TRIES = 5
 PUT_RETRY = 0.05  # seconds before the second attempt; doubled each time
@@ -40,7 +40,7 @@ SILENCE = 10.0  # seconds without a chunk after which the next chunk counts as m
 
 
 class JetStreamBlobs:
-    """A `BlobStore` on the stream `OBJ_<bucket>`. Object names are addresses."""
+    """A `BlobStore` on the stream `OBJ_<bucket>`. The address of a blob is its name in the NATS object store."""
 
     def __init__(self, js: JetStream, bucket: str) -> None:
         self._js = js
@@ -108,7 +108,10 @@ class JetStreamBlobs:
         return restored
 
     async def _replace(self, address: str, sequence: int, description: bytes) -> bool:
-        """Replace the description at this stream sequence. Return False if another client has replaced it meanwhile."""
+        """Replace the description that is stored at the stream sequence `sequence`.
+
+        Return False, and do nothing, if another client has replaced it meanwhile.
+        """
         try:
             await self._js.publish(self._meta_of(address), description, ROLLUP, expected_last_subject_sequence=sequence)
         except ApiError as error:
@@ -140,11 +143,11 @@ class JetStreamBlobs:
             raise
         await self._publish_description(address, json.dumps(description).encode())
         stored = await self._describe(address)
-        if stored is None or stored.nuid != nuid:  # another put was stored meanwhile, or ours was deleted
+        if stored is None or stored.nuid != nuid:  # another put replaced this description, or the blob was deleted
             await self.get(address, max_bytes=len(data))
 
     async def _store(self, subject: str, data: bytes) -> None:
-        """Publish the chunks, read them back and compare them. The comparison ends soon after the last ack."""
+        """Publish the chunks, read them back and compare them with `data`."""
         if len(data) <= CHUNK:
             await self._js.publish_all(subject, _split(data))
             stored = await self._js.last(self._stream, subject) if data else None
@@ -171,12 +174,12 @@ class JetStreamBlobs:
         """
         offset = 0
         while offset < len(data):
-            complete = written.is_set()  # read before the wait: the last chunk may arrive some time after its ack
+            complete = written.is_set()  # checked before the wait, because the last chunk may arrive after its ack
             with anyio.move_on_after(SILENCE) as silence:
                 await consumer.wait()
             if silence.cancelled_caught and complete:
-                text = f"only {offset} of {len(data)} bytes of a new blob could be read back; then none came for"
-                raise BlobMissing(f"{text} {SILENCE:g} s")
+                text = f"only {offset} of {len(data)} bytes of a new blob could be read back; no further chunk arrived"
+                raise BlobMissing(f"{text} within {SILENCE:g} s")
             for message in consumer.take(READ):
                 if message.data != data[offset : offset + CHUNK]:
                     raise BlobCorrupt("a chunk of a new blob differs from the bytes that were written")
@@ -206,7 +209,7 @@ class JetStreamBlobs:
             log.warning("blob_chunks_not_removed", subject=subject, reason=error.message)
 
     async def _describe(self, address: str) -> Description | None:
-        # Read from the leader: a replica might not have the description yet.
+        # The read goes to the leader of the stream, because a replica might not have the description yet.
         stored = await self._js.last(self._stream, self._meta_of(address))
         return None if stored is None else Description.read(address, stored.sequence, stored_at(stored), stored.data)
 
@@ -235,8 +238,10 @@ class JetStreamBlobs:
         return b"".join(chunks)
 
     async def _not_arrived(self, address: str, subject: str, arrived: int, chunks: int) -> TransientError:
-        """Return the error for a blob of which only `arrived` chunks were delivered. It says whether the other chunks
-        are missing."""
+        """Return the error to raise for a blob of which only `arrived` chunks were delivered.
+
+        The error is `BlobMissing` if the other chunks are not stored.
+        """
         stored = (await self._js.subject_counts(self._stream, subject)).get(subject, 0)
         if stored < chunks:
             return BlobMissing(f"blob {address} has only {stored} of {chunks} chunks")

@@ -1,7 +1,7 @@
 """The trash of the blob store in NATS: blobs whose chunks are kept, but whose descriptions are marked as deleted.
 
-Invariants: a description is replaced only if it is still the newest one, so a blob that is stored again in between
-stays. Chunks are removed only after the description that names them has been replaced.
+Invariants: a description is replaced only if it is still the newest description of the blob, so a blob that is stored
+again meanwhile is kept. Chunks are removed only after the description that names them has been replaced.
 """
 
 import base64
@@ -22,12 +22,12 @@ from rebaser_core.blobs.garbage import StoredBlob
 
 log = get_logger(__name__)
 
-SILENCE = 1.0  # seconds without a description until NATS is asked whether there are more
+SILENCE = 1.0  # seconds without a description, after which the reader asks NATS whether there are more
 CHUNK = 512  # descriptions that are read before other tasks run
 
 
 class JetStreamTrash(JetStreamBlobs):
-    """`CollectableBlobs` in NATS. The version of a blob is the stream sequence of its description."""
+    """The `CollectableBlobs` in NATS. The version of a blob is the stream sequence of its description."""
 
     async def stored(self) -> AsyncIterator[StoredBlob]:
         descriptions = self._meta_of("*", plain=True)
@@ -48,7 +48,7 @@ class JetStreamTrash(JetStreamBlobs):
                 await anyio.lowlevel.checkpoint()
 
     async def register(self, installation: str) -> None:
-        """Do nothing: the name of the bucket has the prefix of its installation."""
+        """Do nothing, because the name of the bucket has the prefix of the installation, and so belongs to it alone."""
 
     async def installations(self) -> dict[str, str]:
         return {}
@@ -74,7 +74,7 @@ class JetStreamTrash(JetStreamBlobs):
         return True
 
     async def _still(self, blob: StoredBlob) -> Description | None:
-        """Return the description of `blob`, if it is the one that was listed."""
+        """Return the description of `blob`; None if it was replaced or deleted since `blob` was listed."""
         try:
             description = await self._describe(blob.address)
         except BlobCorrupt:
@@ -89,7 +89,7 @@ def _erased(description: Description) -> bytes:
 
 
 def _stored_blob(message: Message) -> StoredBlob | None:
-    """Return the blob that a message describes; None if the message describes no blob of Rebaser."""
+    """Return the blob that a message describes; None if the message is not the description of a blob of Rebaser."""
     try:
         address = base64.urlsafe_b64decode(message.subject.rpartition(".")[2]).decode()
     except (binascii.Error, ValueError):

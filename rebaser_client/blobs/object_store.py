@@ -3,9 +3,9 @@
 Invariants: a blob appears completely or not at all. A blob that exists, is intact and was stored recently is not
 written again. The error texts of a store are not shown, because they may contain signed URLs.
 
-Garbage collection first moves a blob to the folder `trash/`, and deletes it from there. These stores cannot delete an
-object on condition that it is unchanged. So a blob may be moved although it has become needed again. Therefore, a get
-that does not find a blob looks in the trash, and brings it back.
+Garbage collection first moves a blob to the folder `trash/`, and later deletes it from there. These stores cannot
+delete an object on condition that it is unchanged. So a blob may be moved to the trash although a message names it
+again. Therefore, a get that does not find a blob looks in the trash, and moves the blob back.
 """
 
 import os
@@ -34,25 +34,27 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 TRASH = "trash/"
-INSTALLATIONS = "installations"  # the folder in which each installation that uses the store leaves a note
+INSTALLATIONS = "installations"  # the folder that contains a note of each installation that uses the store
 SCHEMES = ("file", "s3", "gs", "az")
 LISTED = 1000  # objects in one page of a listing
-BOUND = 120.0  # seconds for one operation, including its retries
+BOUND = 120.0  # the maximum number of seconds for one operation, including its retries
 RETRY = {"max_retries": 5, "retry_timeout": timedelta(seconds=BOUND / 2)}
 
 
 class ObjectStoreBlobs:
     """A `BlobStore` at `url`: file:///folder, s3://bucket/prefix, gs://…, az://….
 
-    Credentials come from the places where the tools of each cloud look for them. Raises `ConfigError` for an unusable
-    url.
+    Credentials are read from the standard places of each cloud, such as environment variables. Raises `ConfigError` for
+    a URL that cannot be used.
     """
 
     def __init__(self, url: str) -> None:
         try:
             parts = urlsplit(url)
         except ValueError:
-            raise ConfigError("the URL of the blob store is not valid") from None  # not shown: it may contain a secret
+            # The message does not show the URL, which may contain a secret.
+            text = "the URL of the blob store is not valid: use file:///folder, s3://bucket/prefix, gs://… or az://…"
+            raise ConfigError(text) from None
         shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         if parts.scheme not in SCHEMES:
             raise ConfigError(
@@ -100,7 +102,7 @@ class ObjectStoreBlobs:
         return True
 
     async def _read(self, address: str, max_bytes: int) -> tuple[bytes, datetime]:
-        """Return the blob, and when it was stored. If it is in the trash, take it out."""
+        """Return the content of the blob, and the time when it was stored. If it is in the trash, take it out."""
         path = path_of(check_address(address))
         try:
             try:
@@ -162,15 +164,16 @@ class ObjectStoreBlobs:
         return True
 
     async def _still(self, path: str, blob: StoredBlob) -> bool:
-        """Return whether the object at `path` is still the version that was listed as `blob`."""
+        """Return whether the object at `path` is unchanged since it was listed as `blob`."""
         try:
             return _version(await _bounded(obstore.head_async(self._store, path), "read")) == blob.version
         except FileNotFoundError:
             return False
 
     async def _move(self, source: str, target: str) -> bool:
-        """Copy, then delete. Raises `FileNotFoundError` if there is nothing at `source`."""
-        # A copy may keep the time of its source. So the content is written again, to start its time in the trash now.
+        """Copy the object at `source` to `target`, then delete it. Raises `FileNotFoundError` if it does not exist."""
+        # A copy in the store may keep the time of its source, but the time in the trash has to start now. So the
+        # content is read and written again.
         stored = await _bounded(obstore.get_async(self._store, source), "read")
         data = await _bounded(stored.bytes_async(), "read")
         await _bounded(obstore.put_async(self._store, target, data, use_multipart=False), "written")
@@ -184,7 +187,7 @@ class ObjectStoreBlobs:
         try:
             await _bounded(obstore.put_async(self._store, path, data, mode=mode, use_multipart=False), "written")
         except AlreadyExistsError:
-            return  # another writer was faster; the caller reads the blob back
+            return  # another writer has stored the blob; the caller reads it back
         except NotSupportedError:
             await _bounded(obstore.put_async(self._store, path, data, use_multipart=False), "written")
         if self._folder is not None:
@@ -209,7 +212,7 @@ def _version(found: Any) -> str:
 async def _bounded(operation: Awaitable[T], participle: str) -> T:
     """Return the result of `operation`. Raises `TransientError` after `BOUND` seconds, and for errors of the store.
 
-    The errors that callers distinguish are raised unchanged.
+    `participle` names the operation in the error. The errors that callers handle are raised unchanged.
     """
     try:
         with anyio.fail_after(BOUND):
@@ -217,7 +220,9 @@ async def _bounded(operation: Awaitable[T], participle: str) -> T:
     except (FileNotFoundError, AlreadyExistsError, NotSupportedError):
         raise
     except (BaseError, OSError, ValueError) as error:
-        raise TransientError(f"a blob could not be {participle} ({type(error).__name__})", code="blob_store") from None
+        raise TransientError(
+            f"a blob could not be {participle} ({type(error).__name__}): check the blob store", code="blob_store"
+        ) from None
 
 
 def _sync(path: Path) -> None:

@@ -1,8 +1,8 @@
-"""The protocol of blob stores: `put` takes content and returns its address; `get` takes an address and returns the
-content.
+"""The protocol of blob stores: `put` stores content and returns its address, and `get` returns the content at an
+address.
 
 Invariant: a blob whose address `put` returned can be read back, byte for byte. The bytes that `get` returns have the
-requested hash. A blob never changes, so writing it twice is the same as writing it once.
+hash in the address. A blob never changes, so writing it twice has the same effect as writing it once.
 """
 
 from typing import Protocol
@@ -13,29 +13,33 @@ from rebaser_core.errors import TransientError
 MAX_BLOB = 2**31  # bytes
 
 
-class BlobMissing(TransientError):  # noqa: N818 - a state of the store
+class BlobMissing(TransientError):  # noqa: N818 - named after a state of the store
     """There is no blob at this address. It may appear later, because a store may lag behind its writer."""
 
     default_code = "blob_missing"
 
 
-class BlobCorrupt(TransientError):  # noqa: N818 - a state of the blob
+class BlobCorrupt(TransientError):  # noqa: N818 - named after a state of the blob
     """A stored blob is damaged: its content does not match the hash in its address, or its description cannot be read.
-    Another attempt may read it intact."""
+
+    A retry may succeed, because another attempt may read the blob intact.
+    """
 
     default_code = "blob_corrupt"
 
 
 class BlobStore(Protocol):
-    """A content-addressed store. Addresses are `sha256:<hex>`. Sizes are bytes."""
+    """A content-addressed store. An address has the form `sha256:<hex>`. Sizes are in bytes."""
 
     async def put(self, data: bytes) -> str:
         """Store `data`, read it back, and return its address. Raises `TransientError` if that fails."""
         ...
 
     async def has(self, address: str) -> bool:
-        """Return whether the blob is stored; its content is not read. If it is in the trash, take it out. Raises
-        `TransientError`."""
+        """Return whether the blob is stored, without reading its content. If the blob is in the trash, take it out.
+
+        Raises `TransientError` if the store is not available.
+        """
         ...
 
     async def get(self, address: str, *, max_bytes: int = MAX_BLOB) -> bytes:

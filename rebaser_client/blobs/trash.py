@@ -1,7 +1,7 @@
 """The protocol of blob stores whose garbage can be collected.
 
-Invariant: a collector erases only the version of a blob that it listed (`StoredBlob.version`). A blob that is stored
-again after it was listed stays in the store, or moves to the trash, where every reader finds it.
+Invariant: garbage collection erases only the version of a blob that it listed (`StoredBlob.version`). A blob that is
+stored again after it was listed stays in the store, or is moved to the trash, where every reader finds it.
 """
 
 from collections.abc import AsyncIterator
@@ -15,25 +15,26 @@ class CollectableBlobs(BlobStore, Protocol):
     """A `BlobStore` with a trash. All methods raise `TransientError` if the store is not available."""
 
     def stored(self) -> AsyncIterator[StoredBlob]:
-        """Iterate over all blobs in the store and in its trash. A blob that is moved meanwhile may occur twice."""
+        """Yield all blobs in the store and in its trash. A blob that is moved meanwhile may be yielded twice."""
         ...
 
     async def register(self, installation: str) -> None:
-        """Leave a note in the store that `installation` uses this store."""
+        """Write a note into the store, which says that `installation` uses this store."""
         ...
 
     async def installations(self) -> dict[str, str]:
-        """Return the installations that left a note, by the path of the note in the store."""
+        """Return the names of the installations that have a note in the store, by the path of the note."""
         ...
 
     async def discard(self, blob: StoredBlob) -> bool:
-        """Move a blob to the trash. Return False if it was stored again, or moved, since it was listed."""
+        """Move a blob to the trash. Return False, and do nothing, if it was stored again or moved after `blob` was
+        listed."""
         ...
 
     async def restore(self, blob: StoredBlob) -> bool:
-        """Take a blob out of the trash. Return False if it is no longer there."""
+        """Take a blob out of the trash. Return False if it is no longer in the trash."""
         ...
 
     async def erase(self, blob: StoredBlob) -> bool:
-        """Delete a blob in the trash for good. Return False if it is no longer there."""
+        """Delete a blob in the trash permanently. Return False if it is no longer in the trash."""
         ...

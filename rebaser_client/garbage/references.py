@@ -1,14 +1,13 @@
 """Reads every blob address that a stored message names: commits, queued requests, dead letters.
 
 Addresses move from message to message: from a dead letter to a request, from a request to a commit, from a commit to a
-later one. So dead letters are read before requests, requests before commits, and commits in stream order, up to the end
-of the log at the moment when the reader reaches it. Therefore, a blob that was needed all the time is found in one of
-these messages.
+later commit. So dead letters are read before requests, requests before commits, and commits in stream order, up to the
+end of the log at the moment when the reader reaches it. Therefore, a blob that is needed during the whole time is found
+in at least one message.
 
-Invariant: an address is left out only if no message that was read names it. The reader searches requests, dead letters
-and foreign messages in a log for addresses, even if it cannot decode them. If a commit, a checkpoint or a list of
-addresses cannot be read, or has a version that is unknown to this program, that is an error, because it may need blobs
-that the reader cannot find.
+Invariant: all addresses in the messages that were read are returned. Requests, dead letters and messages of other
+programs are searched for addresses even if they cannot be decoded. If a commit, a checkpoint or a list of addresses
+cannot be read, or has an unknown version, an error is raised, because the blobs that it needs cannot be found.
 """
 
 import re
@@ -38,18 +37,18 @@ from rebaser_core.streams.subjects import Subjects
 
 log = get_logger(__name__)
 
-SILENCE = 1.0  # seconds without a message until NATS is asked whether there are more
+SILENCE = 1.0  # seconds without a message, after which the reader asks NATS whether there are more
 CHUNK = 512  # messages that are read before other tasks run
 NAMES_BLOBS = 3  # the first version of commits that name all of their blobs in a header
-_ESCAPED = re.compile(rb"\\u00([0-7][0-9a-fA-F])")  # an ASCII character as JSON may spell it
+_ESCAPED = re.compile(rb"\\u00([0-7][0-9a-fA-F])")  # an ASCII character that is escaped in JSON
 
 
 @record
 class Reference:
-    """The first message found that names the blob at `address`.
+    """The first message that was found to name the blob at `address`.
 
-    `message`: `commit`, `request` or `dead_letter`. `sequence`, `subject`: the stream sequence and the subject of the
-    message.
+    `message` is the type of the message: `commit`, `request` or `dead_letter`. `sequence` and `subject` are the stream
+    sequence and the subject of the message.
     """
 
     address: str
@@ -59,10 +58,10 @@ class Reference:
 
 
 class ReferenceReader:
-    """Reads the references to blobs in the messages of one installation. Its methods raise `TransientError` if NATS or
-    a blob is unavailable.
+    """Reads the references to blobs in the messages of one installation.
 
-    They raise `UnsupportedVersion` for a commit or blob of a newer version, and `UnprocessableError` for a damaged one.
+    All methods raise `TransientError` if NATS or a blob is not available, `UnsupportedVersion` for a commit or blob of
+    a newer version, and `UnprocessableError` for a damaged commit or blob.
     """
 
     def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore) -> None:
@@ -78,7 +77,7 @@ class ReferenceReader:
         """Return the references to blobs in dead letters and queued requests, by address."""
         found: dict[str, Reference] = {}
         subjects = self._subjects
-        # Dead letters are read again at the end, because requests may die meanwhile.
+        # Dead letters are read again at the end, because requests may become dead letters meanwhile.
         for stream, kind in (
             (subjects.dlq_stream, "dead_letter"),
             (subjects.requests_stream, "request"),
@@ -92,7 +91,7 @@ class ReferenceReader:
     async def commits(self, after: int = 0, until: int | None = None) -> dict[str, Reference]:
         """Return the references to blobs in all commits after log sequence `after` up to `until`, by address.
 
-        If `until` is None, the reader stops where the log ends when the reader gets there.
+        If `until` is None, all later commits are read.
         """
         found: dict[str, Reference] = {}
         checkpoints: set[str] = set()
@@ -106,7 +105,7 @@ class ReferenceReader:
     async def _messages(
         self, stream: str, pattern: str, first: int, until: int | None, *, headers_only: bool
     ) -> AsyncIterator[Message]:
-        """Yield the messages in stream order, until no further message exists."""
+        """Yield the messages from sequence `first` to `until`, or to the last message if `until` is None."""
         start = await self._js.next(stream, pattern, first)
         if start is None:
             return
@@ -130,8 +129,10 @@ class ReferenceReader:
                 await lowlevel.checkpoint()
 
     async def _in_commit(self, message: Message, checkpoints: set[str]) -> set[str]:
-        """Return the addresses that a message of a log names. `checkpoints` are the checkpoints that were read
-        before."""
+        """Return the addresses that a message of a log names.
+
+        `checkpoints` are the addresses of the checkpoints that were read before. This method adds those that it reads.
+        """
         with _explained(message):
             named = read_blobs(message.headers)
         lists = [address[len(LIST) :] for address in named if address.startswith(LIST)]
@@ -156,7 +157,7 @@ class ReferenceReader:
         return found
 
     async def _in_checkpoint(self, address: str) -> set[str]:
-        """Return the parts of a checkpoint that no header names, and the results that its outcomes name."""
+        """Return the addresses of the parts of a checkpoint, and all other addresses in it."""
         newest = await self._blobs.get(address)
         return find_addresses(newest) | {part.address for part in open_checkpoint(newest, address).before}
 
@@ -174,7 +175,7 @@ class ReferenceReader:
 
 
 def _find(data: bytes) -> set[str]:
-    """Return the addresses in `data`, a message of any type and version, in CBOR or JSON."""
+    """Return the addresses in `data`, the payload of a message of any type and version, in CBOR or JSON."""
     found = find_addresses(data)
     if b"\\u00" in data:
         found |= find_addresses(_ESCAPED.sub(lambda escape: bytes.fromhex(escape[1].decode()), data))
@@ -182,7 +183,7 @@ def _find(data: bytes) -> set[str]:
 
 
 def _is_commit(message: Message) -> bool:
-    """Return whether a message of a log claims to be a commit. Loading a log skips all other messages."""
+    """Return whether the headers of a message say that it is a commit. All other messages in a log are ignored."""
     try:
         check_is_commit(message.headers)
     except UnprocessableError:
@@ -192,7 +193,7 @@ def _is_commit(message: Message) -> bool:
 
 @contextmanager
 def _explained(message: Message) -> Iterator[None]:
-    """Add to an error which commit cannot be read, and what to do."""
+    """Extend the errors in the body of a `with` block: say which commit cannot be read, and what to do."""
     which = f"commit {message.stream_sequence} on {message.subject} may need blobs that this program cannot find"
     try:
         yield
