@@ -5,10 +5,10 @@
     spark.dataSource.register(RebaserDataSource)
     prices = spark.read.format("rebaser").option("nats", url).option("workspace", "shop").load()
 
-Spark calls `source`. `options` reads the options, `tables` builds rows, `logs` reads NATS, and `blocking` calls `logs`
-from processes without an event loop.
+Spark calls `source`. `options` parses the options. `registry` lists the tables; `tables`, `branch_tables` and
+`garbage_tables` build their rows. `logs` reads NATS, and `blocking` calls `logs` from processes without an event loop.
 
-Programs that use Spark import this package; no other part of Rebaser does. It needs PySpark. It may import the other
+This package needs PySpark. Programs that use Spark import it; no other part of Rebaser does. It may import the other
 packages of `rebaser_client`, and `rebaser_core`.
 """
 
@@ -17,6 +17,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "pyspark":
         raise
-    raise ModuleNotFoundError("this needs PySpark: pip install 'rebaser[spark]'", name=error.name) from error
+    text = "rebaser_client.spark needs PySpark: pip install 'rebaser[spark]'"
+    raise ModuleNotFoundError(text, name=error.name) from error
 
 __all__ = ["RebaserDataSource"]

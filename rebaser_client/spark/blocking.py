@@ -15,10 +15,10 @@ Args = TypeVarTuple("Args")
 
 
 class BlockingLogs:
-    """Connects when it is created, and stays connected until `close`.
+    """A connection for blocking calls of `Logs`. It is opened on creation, and stays open until `close`.
 
-    Raises the errors of `Logs` without their causes, because Spark shows whole tracebacks, and messages of libraries
-    can contain secrets.
+    The errors of `Logs` are raised without their causes, because Spark shows whole tracebacks, and the messages of
+    libraries may contain secrets.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -31,7 +31,7 @@ class BlockingLogs:
             raise error.with_traceback(None) from None
 
     def call(self, method: Callable[[Logs, *Args], Awaitable[T]], *args: *Args) -> T:
-        """Call `method` of `Logs`, and return its result."""
+        """Call `method`, a method of `Logs`, with `args`, and return its result."""
         try:
             return self._portal.call(method, self._logs, *args)
         except RebaserError as error:

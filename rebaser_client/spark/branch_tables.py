@@ -1,6 +1,6 @@
-"""The columns of the tables of branches, and Arrow batches for them.
+"""The columns of the tables about branches, and the Arrow batches with their rows.
 
-Invariant: a definition is null if the value does not exist; otherwise its JSON is exact.
+Invariant: a definition is null if the value does not exist; otherwise, its JSON is exact.
 """
 
 import json
@@ -33,7 +33,7 @@ _ROWS_PER_BATCH = 10_000
 
 
 def change_set_batches(infos: Iterable[BranchInfo], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield change sets in the columns of `CHANGE_SETS`."""
+    """Yield the rows of the table of change sets, with the columns `CHANGE_SETS`."""
     rows = (
         (
             *_key(info),
@@ -54,7 +54,7 @@ def change_set_batches(infos: Iterable[BranchInfo], schema: pa.Schema) -> Iterat
 
 
 def change_batches(diff: BranchDiff, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the changes of a branch in the columns of `CHANGES`."""
+    """Yield the rows for the changes of a branch, with the columns `CHANGES`."""
     about = *_key(diff.info), diff.info.target, diff.info.base, diff.target_sequence
     rows = ((*about, one.id, *map(_definition, (one.base, one.ours, one.theirs)), one.moved, one.landed)
             for one in diff.changes)  # fmt: skip
@@ -64,7 +64,7 @@ def change_batches(diff: BranchDiff, schema: pa.Schema) -> Iterator[pa.RecordBat
 def conflict_batches(
     info: BranchInfo, conflicts: Iterable[BranchConflict], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the conflicts of a branch in the columns of `CONFLICTS`."""
+    """Yield the rows for the conflicts of a branch, with the columns `CONFLICTS`."""
     about = *_key(info), info.target, info.base
     rows = ((*about, one.id, *map(_definition, (one.base, one.ours, one.theirs))) for one in conflicts)
     yield from batches(rows, schema, _ROWS_PER_BATCH)

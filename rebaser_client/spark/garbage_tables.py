@@ -25,8 +25,11 @@ _PER_BATCH = 10_000
 
 @dataclass(frozen=True)
 class ReferencePartition(InputPartition):  # type: ignore[misc] # PySpark is untyped here
-    """A range of messages: the commits after log sequence `after` up to `until` (None: the end), or, if `queued` is
-    true, the queued requests and the dead letters."""
+    """The messages that one Spark task reads.
+
+    If `queued` is true, these are the queued requests and the dead letters. Otherwise, these are the commits after log
+    sequence `after` up to `until`; None means the end of the log.
+    """
 
     queued: bool = False
     after: int = 0
@@ -50,14 +53,15 @@ def reference_partitions(logs: BlockingLogs, options: SourceOptions) -> list[Inp
 
 
 def blob_batches(logs: BlockingLogs, _: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the stored blobs in the columns of `BLOBS`."""
+    """Yield the rows for the stored blobs, with the columns `BLOBS`."""
     found = logs.call(Logs.stored)
     for start in range(0, len(found), _PER_BATCH):
         yield _blob_batch(found[start : start + _PER_BATCH], schema)
 
 
 def reference_batches(logs: BlockingLogs, partition: ReferencePartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the references to blobs in the columns of `REFERENCES`: one reference for each address in the partition."""
+    """Yield the rows for the references to blobs, with the columns `REFERENCES`: one row for each address that the
+    messages of the partition contain."""
     if partition.queued:
         found = logs.call(Logs.queued_references)
     else:

@@ -1,4 +1,4 @@
-"""Reads the logs of change sets for the data source.
+"""Reads the logs of change sets, blobs and references for the data source.
 
 Invariant: `commits` always returns the same commits for the same range of log sequences. If part of the range was
 purged, it raises an error, unless the option `failOnDataLoss` is false.
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Logs:
-    """The logs that `options` select. Create one with `connect`."""
+    """Reads what `options` select, over one connection to NATS. Create an instance with `connect`."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Logs:
             yield cls(options, js, subjects, StateLoader(js, subjects, blobs), blobs)
 
     async def stored(self) -> list[StoredBlob]:
-        """Return all blobs, including those in the trash."""
+        """Return all stored blobs, including the blobs in the trash."""
         with translate_missing_stream():
             return [blob async for blob in self._blobs.stored()]
 
@@ -87,13 +87,13 @@ class Logs:
     async def commit_references(self, after: int, until: int | None) -> list[Reference]:
         """Return the references to blobs in the commits of all workspaces.
 
-        Only commits after log sequence `after` are read, up to `until`; None stands for the end of the log.
+        Only commits after log sequence `after` up to `until` are read. None as `until` means the end of the log.
         """
         with translate_missing_stream():
             return list((await self._references.commits(after, until)).values())
 
     async def keys(self) -> list[ChangeSetKey]:
-        """Return the change sets that the options name; by default, those of the workspace that have a log."""
+        """Return the change sets that the options name; by default, all of the workspace that have a log."""
         named = self._options.keys()
         if named is not None:
             return named
@@ -105,7 +105,7 @@ class Logs:
         return sorted(counts)
 
     async def last(self) -> int:
-        """Return the log sequence of the newest commit; 0 if there is none."""
+        """Return the log sequence of the newest commit of the selected change sets; 0 if there is no commit."""
         named = self._options.keys()
         subjects = [self._workspace] if named is None else [self._subjects.commits(key) for key in named]
         with translate_missing_stream():
@@ -113,9 +113,9 @@ class Logs:
         return max((message.sequence for message in newest if message is not None), default=0)
 
     async def cut(self, at: At | None) -> int | None:
-        """Return the log sequence at which all change sets are read for the position `at`; None for now.
+        """Return the log sequence at which all change sets are read for the position `at`; None if `at` is None.
 
-        Raises `UnprocessableError` (`no_such_position`) for a sequence that the stream has not reached.
+        Raises `UnprocessableError` with code `no_such_position` for a sequence that the stream has not reached.
         """
         if at is None:
             return None
@@ -131,8 +131,11 @@ class Logs:
         return at
 
     async def state(self, key: ChangeSetKey, at: int | None = None) -> ChangeSetState | None:
-        """Return the state of `key` at log sequence `at` (None: the newest commit). Returns None if the change set did
-        not exist then, or in the case of `_if_kept`."""
+        """Return the state of `key` at log sequence `at` (None: the newest commit).
+
+        Returns None if the change set did not exist at that position, or if the position was purged and the option
+        `failOnDataLoss` is false.
+        """
         if at is not None and await self._if_kept(self._reader.newest_message(key, at)) is None:
             return None
         loaded = await self._if_kept(self._reader.load(key, at))
@@ -141,7 +144,7 @@ class Logs:
     async def change_sets(self, keys: Iterable[ChangeSetKey] | None, at: int | None = None) -> list[BranchInfo]:
         """Return the change sets `keys` (None: all of the workspace) as of log sequence `at` (None: the newest commit).
 
-        Those that did not exist then are missing.
+        Change sets that did not exist at that position are left out.
         """
         if keys is None and at is None:
             with translate_missing_stream():
@@ -153,7 +156,8 @@ class Logs:
         """Return the changes of the branch `key`, and the definitions in its target, as of log sequence `at` (None: the
         newest commit).
 
-        Returns None if `key` was not a branch then, or in the case of `_if_kept`.
+        Returns None if `key` was not a branch at that position, or if the position was purged and the option
+        `failOnDataLoss` is false.
         """
         info = await self._branch(key, at)
         if info is None or info.target is None:
@@ -163,8 +167,10 @@ class Logs:
     async def conflicts(
         self, key: ChangeSetKey, at: int | None = None
     ) -> tuple[BranchInfo, tuple[BranchConflict, ...]] | None:
-        """Return the branch `key` with its conflicts as of log sequence `at` (None: the newest commit); None in the
-        cases of `changes`."""
+        """Return the branch `key` with its conflicts as of log sequence `at` (None: the newest commit).
+
+        Returns None in the same cases as `changes`.
+        """
         info = await self._branch(key, at)
         if info is None or info.target is None:
             return None
@@ -190,12 +196,12 @@ class Logs:
     async def commits(
         self, keys: Iterable[ChangeSetKey] | None, after: int, until: int
     ) -> list[tuple[ChangeSetKey, Commit]]:
-        """Return the commits of `keys`, or of the workspace, after log sequence `after` up to `until`.
+        """Return the commits of `keys` (None: all of the workspace) after log sequence `after` up to `until`.
 
         The deltas of these commits, and the definitions that they replaced, are loaded.
 
-        Raises `TransientError` if a commit cannot be read. Also raises it if commits after `after` were purged, unless
-        `after` is 0 or the option `failOnDataLoss` is false.
+        Raises `TransientError` if a commit cannot be read, or if commits after `after` were purged. If `after` is 0, or
+        if the option `failOnDataLoss` is false, purged commits are left out instead.
         """
         commits: list[tuple[ChangeSetKey, Commit]] = []
         for name in [None] if keys is None else [key.change_set for key in keys]:

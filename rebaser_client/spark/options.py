@@ -1,4 +1,4 @@
-"""The options of the data source, as `.option(…)` sets them.
+"""Parses the options of the data source, which `.option(…)` sets.
 
 Invariant: no error message contains the value of an option that can be a secret.
 """
@@ -22,7 +22,8 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "blobs": (),
     "references": (),
 }
-"""Each table, with the options of `POSITIONS` that it accepts. `registry` defines how each table is read."""
+"""The names of the tables, with the options of `POSITIONS` that each table accepts. `registry` defines how each table
+is read."""
 
 WHOLE = ("blobs", "references")  # tables that cover all workspaces
 MESSAGES = ("all", "commits", "queued")
@@ -63,8 +64,8 @@ class SourceOptions:
 
     @classmethod
     def read(cls, raw: Mapping[str, str]) -> "SourceOptions":
-        """Parse Spark's options, whose names are case-insensitive. Raises a `ConfigError` that lists the allowed
-        values."""
+        """Parse the options that Spark passes, whose names are case-insensitive. Raises `ConfigError` for an invalid
+        option; the message lists the allowed values."""
         known = {name.lower(): name for name in _KNOWN}
         options: dict[str, str] = {}
         for name, value in raw.items():
@@ -73,7 +74,7 @@ class SourceOptions:
             options[known[name.lower()]] = value.strip()
         table = options.get("table", "values")
         if not options.get("workspace") and table not in WHOLE:
-            raise ConfigError('the option "workspace" is missing: .option("workspace", "…")')
+            raise ConfigError('the option "workspace" is missing: set it with .option("workspace", "…")')
         try:
             workspace = "" if table in WHOLE else check_token(options["workspace"], "workspace")
             names = [name.strip() for name in options.get("changeSet", "").split(",") if name.strip()]
@@ -112,11 +113,11 @@ class SourceOptions:
         )
 
     def access(self) -> Access:
-        """Return the credentials for NATS."""
+        """Return the credentials and the TLS options for NATS."""
         return {**self.more_access, "creds": self.credentials, "token": self.token}
 
     def keys(self) -> list[ChangeSetKey] | None:
-        """Return the change sets that `changeSet` names; None for all of the workspace."""
+        """Return the change sets that the option `changeSet` names; None means all change sets of the workspace."""
         return None if self.change_sets is None else [ChangeSetKey(self.workspace, name) for name in self.change_sets]
 
 
@@ -137,7 +138,7 @@ def _access(options: Mapping[str, str]) -> Access:
 
 
 def _positions(table: str, options: Mapping[str, str]) -> dict[str, At]:
-    """Return the positions among the options. An age counts back from now."""
+    """Return the parsed options of `POSITIONS` that are set. An age counts back from the present time."""
     given = [name for name in POSITIONS if options.get(name)]
     for name in given:
         if name not in TABLES[table]:

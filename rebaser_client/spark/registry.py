@@ -1,7 +1,7 @@
-"""The tables of the data source: the columns of each table, and the functions with which Spark tasks read their parts
-of it.
+"""The tables of the data source: the columns of each table, and the function with which a Spark task reads its
+partition.
 
-A new table needs an entry in `TABLES`, and one in `options.TABLES` with the position options that it accepts.
+A new table needs an entry in `TABLES`, and an entry in `options.TABLES` with the position options that it accepts.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,9 +37,11 @@ from rebaser_core.ids import ChangeSetKey
 
 @dataclass(frozen=True)
 class LogPartition(InputPartition):  # type: ignore[misc] # PySpark is untyped here
-    """The part of a table that one Spark task reads: the change sets `keys` (None: all of the workspace). For the table
-    of commits, the task reads the commits after `after` up to `until`. For other tables, it reads the state at the log
-    sequence `at` (None: the state at the time of the read).
+    """The part of a table that one Spark task reads.
+
+    `keys` are the change sets; None means all change sets of the workspace. For the table of commits, the task reads
+    the commits after log sequence `after` up to `until`. For other tables, the task reads the state at the log sequence
+    `at`; None means the state at the time of the read.
     """
 
     keys: tuple[ChangeSetKey, ...] | None
@@ -55,11 +57,10 @@ Plan: TypeAlias = Callable[[BlockingLogs, SourceOptions], list[InputPartition]]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table. `columns`: in Spark's DDL. `read` yields the rows of a partition.
+    """A table of the data source. `columns` are the columns in Spark's DDL. `read` yields the rows of a partition.
 
-    `split`: True distributes the change sets over partitions. With False, a single partition reads the change sets
-    named by the option `changeSet`, or the whole workspace. `partitions`: plans the partitions of a table that is not
-    about change sets.
+    If `split` is true, the change sets are distributed over partitions. If `split` is false, a single partition reads
+    all change sets that the options select. `partitions` plans the partitions of a table that is not about change sets.
     """
 
     columns: str
@@ -69,7 +70,7 @@ class Table:
 
 
 def read_partition(options: SourceOptions, partition: InputPartition, schema: pa.Schema) -> Batches:
-    """Yield the rows of `partition`, of the table that `options` name."""
+    """Yield the rows of `partition` of the table that `options` select."""
     with closing(BlockingLogs(options)) as logs:
         yield from TABLES[options.table].read(logs, partition, schema)
 

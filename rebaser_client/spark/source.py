@@ -1,4 +1,4 @@
-"""The data source that Spark calls. Spark plans a read in one of its processes, and reads in others.
+"""The data source that Spark calls. Spark plans a read in one process, and reads the rows in other processes.
 
 Invariant: an error is raised without its cause, as one line that says what to do, because Spark shows whole tracebacks.
 """
@@ -27,57 +27,59 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
 
     Options:
 
-    - `workspace` (required, except for the tables `blobs` and `references`, which are about all workspaces).
-    - `changeSet`: one change set, or several separated by commas (default: all of the workspace).
+    - `workspace`: required, except for the tables `blobs` and `references`, which cover all workspaces.
+    - `changeSet`: one change set, or several change sets separated by commas (default: all in the workspace).
     - `table`: `values` (default), `commits`, `change_sets`, `changes`, `conflicts`, `blobs` or `references`.
-    - `nats`: the URL.
-    - `at`, for all tables except commits: the position at which the table is read, a log sequence (`1234`), an age
-      (`2h`) or a time (`2026-01-31T12:00Z`); default: now. All change sets are read at the same position. Change sets
-      that did not exist then have no rows.
-    - `from`, `to`, for commits: read only commits after the first position, up to the second one (tables only).
+    - `nats`: the URL of NATS.
+    - `at`, for the tables `values`, `change_sets`, `changes` and `conflicts`: the position at which the table is read,
+      a log sequence (`1234`), an age (`2h`) or a time (`2026-01-31T12:00Z`); default: the present state. All change
+      sets are read at the same position. Change sets that did not exist at that position have no rows.
+    - `from`, `to`, for commits: read only the commits after position `from`, up to position `to` (tables only).
     - `start`, for commits and references: `all` (default), `new` (streams only), or the log sequence after which to
       start.
     - `messages`, for references: `all` (default), `commits`, or `queued` (requests and dead letters).
     - `partitions`: the maximum number of partitions (default 32). A change set is never split.
     - `failOnDataLoss`: whether reading fails if commits after `start` or `from`, or commits that `at` needs, were
-      purged (default true). With false, such commits or change sets are left out.
+      purged (default true). If false, such commits or change sets are left out.
     - `credentials` or `nkey` (files on Spark's machines), `token`, or `user` and `password`: how to log in to NATS.
-    - `tlsCa`, `tlsCert`, `tlsKey` (files on Spark's machines), `tlsHostname`, `domain` (of JetStream): as for the
-      servers.
-    - `prefix`, `blobs`, `inboxPrefix`: as for the servers.
+    - `tlsCa`, `tlsCert`, `tlsKey` (files on Spark's machines), `tlsHostname`, `domain` (of JetStream): the same as the
+      settings of the servers.
+    - `prefix`, `blobs`, `inboxPrefix`: the same as the settings of the servers.
 
-    Columns of values: `workspace`, `change_set`, `sequence` (the log sequence as of which they are read, the same for
-    all values of a change set), `id`, `state` (ok, stale, error, unset), `kind` (null, boolean, integer, float, text,
-    array, object), `number` (a double), `text`, `json` (the exact value), `error_code`, `error_message`,
-    `error_origin`, `edited` (the log sequence of the commit that last defined it; null if that is unknown).
+    Columns of values: `workspace`, `change_set`, `sequence` (the log sequence as of which the value is read, the same
+    for all values of a change set), `id`, `state` (ok, stale, error, unset), `kind` (null, boolean, integer, float,
+    text, array, object), `number` (a double), `text`, `json` (the exact value), `error_code`, `error_message`,
+    `error_origin`, `edited` (the log sequence of the commit that last defined the value; null if unknown).
 
     Columns of commits: `workspace`, `change_set`, `sequence`, `previous`, `kind`, `at`, `owner`, `covers`, `requests`
-    (`sequence`, `id`, `outcome`, `performed`, `code`, `message`; `author` and `author_message` as claimed by its
-    sender), `changes` (`op`: set, derive, unset, remove or computed; `id`; `function` of a derive; and `kind` to
-    `error_origin` as for values), `before` (the definitions that the commit replaced, as `changes` without errors; null
-    if they are unknown), `from_change_set` and `from_sequence` (the parent from which the commit created the change
-    set, the branch that it applied, or the target whose changes it took over), `reverts_first` and `reverts_last` (the
-    commits that it takes back), `protected` and `status` (the mark that it gives the change set). The offsets of a
-    stream are log sequences.
+    (`sequence`, `id`, `outcome`, `performed`, `code`, `message`; `author` and `author_message` as the sender of the
+    request gave them), `changes` (`op`: set, derive, unset, remove or computed; `id`; `function` of a derive; and
+    `kind` to `error_origin` as for values), `before` (the definitions that the commit replaced, as in `changes` but
+    without errors; null if they are unknown), `from_change_set` and `from_sequence` (the parent from which the commit
+    created the change set, the branch that it applied, or the target whose edits it added), `reverts_first` and
+    `reverts_last` (the commits that it takes back), `protected` and `status` (the protection and the status that it
+    gives the change set). The offsets of a stream are log sequences.
 
-    Columns of change sets: `workspace`, `change_set`, `sequence` and `at` (its newest commit, and when that was
-    stored), `status` (open, applied, abandoned, kept, deleted), `protected`, `origin` and `origin_sequence` (the parent
-    from which it was created), `target` and `base_sequence` (the change set that it branches from, and the commit of
-    the target up to which it contains the target's edits), `behind` (whether the target was edited after that commit),
-    `changes` and `conflicts` (their number). Columns about an origin or a target are null if there is none.
+    Columns of change sets: `workspace`, `change_set`, `sequence` and `at` (its newest commit, and the time when that
+    commit was stored), `status` (open, applied, abandoned, kept, deleted), `protected`, `origin` and `origin_sequence`
+    (the parent from which it was created, and the commit as of which it was created), `target` and `base_sequence` (the
+    change set to which it can be applied, and the commit of the target up to which it contains the target's edits),
+    `behind` (whether the target was edited after that commit), `changes` and `conflicts` (their number). Columns about
+    an origin or a target are null if there is no origin or no target.
 
     Columns of changes, the values that a branch defines differently than its base: `workspace`, `change_set`,
     `sequence`, `target`, `base_sequence`, `target_sequence` (the commit of the target as of which `theirs` is read),
     `id`; `base`, `ours` and `theirs` (the definitions at the base, in the branch, and in the target: `op`, `function`,
     `inputs` and `params` as JSON, and `kind` to `json` as for values; null if the value does not exist); `moved`
-    (whether the target also changed it), `landed` (whether the target has the definition of the branch).
+    (whether the target also changed the definition after the base), `landed` (whether the target has the definition of
+    the branch).
 
     Columns of conflicts: `workspace`, `change_set`, `sequence`, `target`, `base_sequence`, `id`; `base` (the definition
     that both sides replaced), `ours` (the definition in the branch), `theirs` (the definition in the target), as for
     changes.
 
-    Columns of blobs, of all workspaces: `address`, `size` (bytes), `stored_at` (or renewed), `version` (changes if the
-    blob is stored again), `trashed` (whether garbage collection has moved it to the trash).
+    Columns of blobs, of all workspaces: `address`, `size` (bytes), `stored_at` (when the blob was last stored),
+    `version` (changes if the blob is stored again), `trashed` (whether garbage collection has moved it to the trash).
 
     Columns of references, the blobs that stored messages need: `address`, `message` (commit, request or dead_letter),
     `workspace`, `change_set`, `sequence` (in the stream of that message). An address has at least one row, but not
@@ -95,15 +97,15 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
     def reader(self, schema: StructType) -> "BatchReader":
         options = self._read_options()
         if options.start is None:
-            raise ConfigError('start "new" is for streams: a table starts at "all" or after a log sequence')
+            raise ConfigError('the option "start" must be "all" or a log sequence: "new" is only for streams')
         return BatchReader(options, to_arrow_schema(schema, timezone="UTC"))
 
     def streamReader(self, schema: StructType) -> "StreamReader":  # noqa: N802 - Spark's name
         options = self._read_options()
         if options.table != "commits":
-            raise ConfigError('only commits can be streamed: .option("table", "commits")')
+            raise ConfigError('only the table of commits can be streamed: set .option("table", "commits")')
         if options.to is not None:
-            raise ConfigError("a stream of commits has no end: the option 'to' is for tables")
+            raise ConfigError("a stream of commits has no end: remove the option 'to', which is only for tables")
         return StreamReader(options, to_arrow_schema(schema, timezone="UTC"))
 
     def _read_options(self) -> SourceOptions:
@@ -111,8 +113,8 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc] # PySpark is untyped here
-    """Reads a table, either as of the time when each task reads, or at positions that are fixed when Spark plans the
-    read."""
+    """Reads a table. If the options set a position, it is fixed when Spark plans the read; otherwise, each Spark task
+    reads the present state."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
@@ -129,8 +131,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc] # PySpark is untyped 
                 return [LogPartition(None if keys is None else tuple(keys), at=at)]
             last = logs.call(Logs.last)
             after, until = options.start or 0 if after is None else after, last if until is None else min(until, last)
-            # If there are no change sets, return one empty partition: for an empty list, Spark would add one of its
-            # own.
+            # If there are no change sets, return one empty partition, because Spark would replace an empty list by a
+            # partition that `read` does not know.
             return _partitions(logs.call(Logs.keys), options, after, until, at) or [LogPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -138,7 +140,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc] # PySpark is untyped 
 
 
 class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # PySpark is untyped here
-    """Streams commits. An offset is `{"sequence": the last log sequence that was read}`."""
+    """Streams commits. An offset has the form `{"sequence": N}`, where N is the last log sequence that was read."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
@@ -155,7 +157,9 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # PySpark is u
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[LogPartition]:
         """Return a single partition if the stream covers a whole workspace, to keep the order of its commits.
-        Otherwise, partition as for a table."""
+
+        If the options name change sets, distribute these change sets over partitions as for a table.
+        """
         after, until = start["sequence"], end["sequence"]
         if after >= until:
             return []
@@ -171,7 +175,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # PySpark is u
             self._logs = None
 
     def _last(self) -> int:
-        """Return the newest log sequence."""
+        """Return the log sequence of the newest commit; 0 if there is none."""
         return self._connected().call(Logs.last)
 
     def _connected(self) -> BlockingLogs:

@@ -1,6 +1,7 @@
-"""The columns of the data source's tables, and Arrow batches for them.
+"""The columns of the tables of values and commits, and the Arrow batches with their rows.
 
-Invariant: `json` holds every value exactly. `number` and `text` repeat the value in a type that Spark can compute with.
+Invariant: the column `json` contains every value exactly. The columns `number` and `text` repeat the value in a type
+with which Spark can compute.
 """
 
 import json
@@ -36,12 +37,12 @@ _VALUES_PER_BATCH = 10_000
 _COMMITS_PER_BATCH = 100  # a commit has many changes
 _KINDS = {type(None): "null", bool: "boolean", int: "integer", float: "float", str: "text", list: "array"}
 NO_CONTENT: tuple[None, None, None, None] = (None, None, None, None)
-_BEFORE_CELLS = 7  # the number of cells of a change before its fault
+_BEFORE_CELLS = 7  # the number of cells of a change that precede the cells of its fault
 _NO_FAULT: tuple[None, None, None] = (None, None, None)
 
 
 def value_batches(key: ChangeSetKey, state: ChangeSetState, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the values of `key` in the columns of `VALUES`. `sequence` is the log sequence of `state`."""
+    """Yield the rows for the values of `key`, with the columns `VALUES`. `state` is the state of `key`."""
     rows = (
         (
             key.workspace,
@@ -59,7 +60,10 @@ def value_batches(key: ChangeSetKey, state: ChangeSetState, schema: pa.Schema) -
 
 
 def commit_batches(commits: list[tuple[ChangeSetKey, Commit]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield commits, with their deltas and the definitions that they replaced, in the columns of `COMMITS`."""
+    """Yield the rows for commits, with the columns `COMMITS`.
+
+    The commits contain their deltas and the definitions that they replaced.
+    """
     rows = (
         (
             key.workspace,
@@ -98,8 +102,8 @@ def _requests(commit: Commit) -> list[tuple[Any, ...]]:
 
 
 def _history(commit: Commit) -> tuple[Any, ...]:
-    """Return the cells `from_change_set` to `status`: the source of the commit, the commits that it reverts, and its
-    mark."""
+    """Return the cells `from_change_set` to `status`: the source of the commit, the commits that it reverts, and the
+    protection and status that it sets."""
     source, reverts, marking = commit.origin or commit.source, commit.reverts, commit.marking
     status = commit.status if marking is None else marking.status
     return (
@@ -111,7 +115,7 @@ def _history(commit: Commit) -> tuple[Any, ...]:
 
 
 def batches(rows: Iterator[tuple[Any, ...]], schema: pa.Schema, size: int) -> Iterator[pa.RecordBatch]:
-    """Yield batches of at most `size` rows. A struct is given as a tuple of its fields, or None."""
+    """Yield `rows` as Arrow batches of at most `size` rows. In `rows`, a struct is a tuple of its fields, or None."""
     convert = [_converter(field.type) for field in schema]
     while batch := list(islice(rows, size)):
         arrays = []
@@ -122,7 +126,7 @@ def batches(rows: Iterator[tuple[Any, ...]], schema: pa.Schema, size: int) -> It
 
 
 def _converter(type_: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return a function that turns a struct, or each struct of a list, into a dictionary; None for other types."""
+    """Return a function that converts a struct, or each struct in a list, into a dictionary; None for other types."""
     if pa.types.is_struct(type_):
         names = [field.name for field in type_]
         return lambda cells: None if cells is None else dict(zip(names, cells, strict=True))
@@ -132,7 +136,7 @@ def _converter(type_: pa.DataType) -> Callable[[Any], Any] | None:
 
 
 def _change(change: Update | Computed) -> tuple[Any, ...]:
-    """Return the cells of a change: operation, id, function, content and fault."""
+    """Return the cells of a change: its operation, id, function, content and fault."""
     if isinstance(change, Computed):
         cells = NO_CONTENT if change.fault else content(change.value)
         return ("computed", change.id, None, *cells, *_fault(change.fault))
@@ -142,7 +146,7 @@ def _change(change: Update | Computed) -> tuple[Any, ...]:
 
 
 def content(value: Json) -> tuple[str, float | None, str | None, str]:
-    """Return the cells of `CONTENT` for a value."""
+    """Return the cells of a value for the columns `CONTENT`."""
     kind = _KINDS.get(type(value), "object")
     number = float(value) if kind in ("integer", "float") else None  # type: ignore[arg-type] # it is a number
     text = value if isinstance(value, str) else None

@@ -189,7 +189,7 @@ async def test_the_library_says_what_to_install() -> None:
     code, _, err = await bare("import rebaser_client.spark")
     assert (code, err.splitlines()[-1]) == (
         1,
-        "ModuleNotFoundError: this needs PySpark: pip install 'rebaser[spark]'",
+        "ModuleNotFoundError: rebaser_client.spark needs PySpark: pip install 'rebaser[spark]'",
     )
     code, _, err = await bare(
         "from rebaser_client.blobs import open_blobs\nopen_blobs('s3://x/y', None, '')",
