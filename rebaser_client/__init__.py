@@ -1,9 +1,9 @@
 """The Python client of Rebaser: send updates, read values, follow commits.
 
-Programs import from here: `RebaserClient`, the updates, the values, and the errors. Servers and tools also use the
-subpackages: `nats` and `jetstream` (messaging), `blobs` (large payloads), `requests` (sending requests), `log` (reading
-the log of a change set), `admin` (streams, status, dead letters), `blocking` (the client for programs without an event
-loop), and `spark` (a Spark data source).
+Programs import from this package: `RebaserClient`, the updates, the values, and the errors. Servers and tools also use
+the subpackages: `nats` and `jetstream` (messaging), `blobs` (large payloads), `requests` (sending requests), `log`
+(reading the log of a change set), `admin` (streams, status, dead letters), `blocking` (the client for programs without
+an event loop), and `spark` (a Spark data source).
 
 This package imports `rebaser_core`, and nothing from `rebaser`.
 """

@@ -26,8 +26,8 @@ APPLY_ATTEMPTS = 5
 class _ToApply:
     """A branch as of its commit `sequence`: its target, the number of its conflicts, and the commit to wait for.
 
-    `stale` is None if the derived values were up to date at that commit. Otherwise it has the log sequence of the
-    commit that an update must cover, and whether that commit created the branch.
+    `stale` is None if the derived values were up to date at that commit. Otherwise, `stale` contains the log sequence
+    as of which they have to be up to date, and whether the commit at that sequence created the branch.
     """
 
     target: str
@@ -37,7 +37,7 @@ class _ToApply:
 
 
 class ApplyOperations(RebaseOperations):
-    """The operations that apply branches, and protect change sets. `RebaserClient` inherits them."""
+    """The operations that apply branches and protect change sets. `RebaserClient` inherits them."""
 
     async def apply(
         self,
@@ -52,31 +52,34 @@ class ApplyOperations(RebaseOperations):
         keep: bool = False,
         **options: Unpack[RevertOptions],
     ) -> EnqueueUpdatesResponse:
-        """Apply the changes of a branch to its target, and wait. Either all changes are applied, or nothing is.
+        """Apply the changes of a branch to its target, and wait for the server's answer.
 
-        First, the branch is rebased if its target was edited after its base. Then the call waits for the derived values
-        of the branch. If the branch has conflicts before or after the rebase, nothing is applied. If the target is
-        edited meanwhile, the call starts again, up to five times. So the target takes the branch as of one position,
-        and the apply overwrites no edit of the target that the branch does not contain. Derived values are not copied;
-        the target computes its own.
+        Either all changes are applied, or nothing is. First, the branch is rebased if its target was edited after its
+        base. Then the call waits for the derived values of the branch. If the branch has conflicts before or after the
+        rebase, nothing is applied. If the target is edited meanwhile, the call starts again, up to five times. So the
+        target receives the branch as of a single position, and keeps all edits that the branch does not contain.
+        Derived values are not copied; the target computes its own.
 
-        - `to`: the target; by default, that of the branch.
+        - `to`: the change set to which the branch is applied; by default, its target.
         - `at`: apply the branch as of this position, a log sequence or a time with its time zone, without a rebase.
         - `strict`: apply only if the branch contains all edits of the target. The target then becomes equal to the
           branch.
         - `allow_stale`: do not wait until the derived values of the branch are up to date.
         - `check`: apply nothing if a value is an error in the branch, but not in the target; see `new_errors`. With
           `strict`, the check is exact. Otherwise, edits that only the target has may cause other errors, or prevent
-          some of these. Cannot be combined with `allow_stale`.
-        - `keep`: the branch stays open. Otherwise it is closed as soon as the target has all edits of the branch.
-        - `request_id`: needs `at`, because otherwise each attempt may apply another position.
+          some of these errors. Cannot be combined with `allow_stale`.
+        - `keep`: keep the branch open. By default, it is closed as soon as the target has all edits of the branch.
+        - `request_id`: requires `at`, because without `at`, each attempt may apply a different position.
 
-        Raises the errors of `rebase`, and `UnresolvedConflicts`. Raises the errors of `enqueue_updates_with_reply`,
-        among them `RequestConflicts`, with the definitions at the base of the branch (`base`), in the target (`ours`)
-        and in the branch (`theirs`), and `RequestRejected` with code `behind`, `closed`, `moved`, `no_such_change_set`,
-        `not_its_target`, `purged`, `self`, `stale`, `too_large` or `unresolved`. Raises `UnprocessableError` with code
-        `no_such_change_set`, or `not_a_branch` for a change set without a target, and the errors of `new_errors` and
-        `NewErrors` if `check` is true.
+        Raises:
+
+        - the errors of `rebase`, and `UnresolvedConflicts`.
+        - the errors of `enqueue_updates_with_reply`. `RequestConflicts` has the definitions at the base of the branch
+          (`base`), in the target (`ours`) and in the branch (`theirs`). `RequestRejected` has the code `behind`,
+          `closed`, `moved`, `no_such_change_set`, `not_its_target`, `purged`, `self`, `stale`, `too_large` or
+          `unresolved`.
+        - `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
+        - with `check`: `NewErrors`, and the errors of `new_errors`.
         """
         if check and allow_stale:
             raise UnprocessableError(
@@ -84,7 +87,10 @@ class ApplyOperations(RebaseOperations):
                 code="invalid_argument",
             )
         if at is None and options.get("request_id") is not None:
-            raise UnprocessableError("`request_id` needs `at`", code="invalid_argument")
+            raise UnprocessableError(
+                "`request_id` requires `at`: without `at`, each attempt may apply a different position",
+                code="invalid_argument",
+            )
         key = ChangeSetKey.of(workspace, branch)
         timeout = options.get("timeout", 60.0)
         deadline = time.monotonic() + timeout
@@ -111,25 +117,25 @@ class ApplyOperations(RebaseOperations):
                 moved = isinstance(error, RequestConflicts) or error.code in ("behind", "moved")
                 if at is not None or not moved or attempt == APPLY_ATTEMPTS or not await self._is_behind(key):
                     raise
-        raise AssertionError  # the last attempt returns or raises
+        raise AssertionError  # unreachable, because the last attempt returns or raises
 
     async def _rebase_open(self, key: ChangeSetKey, options: RevertOptions) -> None:
-        """Rebase the branch if it is open. If it is not open, do nothing: the target refuses the apply and gives the
-        reason."""
+        """Rebase the branch if it is open. If it is closed or deleted, do nothing: the server rejects the apply later,
+        with the reason."""
         info = await self._target_of(key)
         if info.status == "open":
             about = RevertOptions(author=options.get("author"), timeout=options["timeout"])
             await self.rebase(key.workspace, key.change_set, **about)
 
     async def _is_behind(self, key: ChangeSetKey) -> bool:
-        """Return whether another rebase could help."""
+        """Return whether the branch is open and lacks edits of its target, so that another rebase may help."""
         info = await self.branch(key.workspace, key.change_set)
         return info is not None and info.status == "open" and info.behind
 
     async def _wait_derived(
         self, key: ChangeSetKey, stale: tuple[int, bool], deadline: float, options: RevertOptions
     ) -> None:
-        """Wait until the derived values are up to date; raises `RequestTimeout` at the deadline."""
+        """Wait until the derived values are up to date. Raises `RequestTimeout` at `deadline` (monotonic time)."""
         timeout = options.get("timeout", 60.0)
         try:
             with anyio.fail_after(deadline - time.monotonic()):
@@ -144,13 +150,13 @@ class ApplyOperations(RebaseOperations):
         branch: str,
         *,
         at: At | None = None,
-        timeout: float = 60.0,  # noqa: ASYNC109 - it bounds the wait for a server
+        timeout: float = 60.0,  # noqa: ASYNC109 - limits only the wait for a server
     ) -> dict[str, Fault]:
-        """Return the faults, by value id, of the values that are errors in the branch, but not in its target now.
+        """Return the faults, by value id, of the values that are now errors in the branch, but not in its target.
 
-        Values that fail by themselves come first, then values that fail because an input does. The call first waits
-        until the derived values of the branch are up to date, and then reads all values of the branch and the target.
-        `at` is as in `apply`. `timeout` is the longest wait for the derived values, in seconds.
+        Values that fail by themselves come first, then values that fail because one of their inputs does. The call
+        first waits until the derived values of the branch are up to date, for at most `timeout` seconds. Then it reads
+        all values of the branch and the target. `at` has the same meaning as in `apply`.
 
         Raises `UnprocessableError` with code `no_such_change_set`, `not_a_branch`, or `stale` if the branch was edited
         again before its derived values as of `at` were up to date. Raises `PositionPurged` as `state` does, and
@@ -163,18 +169,22 @@ class ApplyOperations(RebaseOperations):
                 with anyio.fail_after(timeout):
                     await self._derived(key, *found.stale)
             except TimeoutError:
-                raise TimeoutError(f"derived values of {key} were not up to date within {timeout:g} s") from None
+                raise TimeoutError(
+                    f"derived values of {key} were not up to date within {timeout:g} s; `rebaser status "
+                    f"{key.workspace}` shows whether a server is computing them"
+                ) from None
         return await self._new_errors(key, found.target, found.sequence)
 
     async def _new_errors(self, key: ChangeSetKey, target: str, sequence: int) -> dict[str, Fault]:
-        from rebaser_core.state.tally import new_faults  # noqa: PLC0415 - this module needs NumPy, as states do
+        from rebaser_core.state.tally import new_faults  # noqa: PLC0415 - it imports NumPy, which is rarely needed
 
         with translate_missing_stream():
             computed = await self._reader.newest_same(key, sequence)
         theirs = await self.state(key.workspace, key.change_set, at=computed)
         if theirs.covers < theirs.edited:
             raise UnprocessableError(
-                f"{key.change_set} was edited again before its derived values as of {sequence} were up to date",
+                f"{key.change_set} was edited again before its derived values as of {sequence} were up to date: "
+                "try again",
                 code="stale",
             )
         return await to_thread.run_sync(new_faults, await self.state(key.workspace, target), theirs)
@@ -182,17 +192,17 @@ class ApplyOperations(RebaseOperations):
     async def protect(
         self, workspace: str, change_set: str, **options: Unpack[RevertOptions]
     ) -> EnqueueUpdatesResponse:
-        """Make the change set refuse edits and reverts, with code `protected`, and wait. Branches can still be applied
-        to it.
+        """Protect the change set, and wait for the server's answer.
 
-        Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`.
+        Servers then reject edits and reverts of the change set with code `protected`. Branches can still be applied to
+        it. Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`.
         """
         return await self._mark(workspace, change_set, Marking(protected=True), **options)
 
     async def unprotect(
         self, workspace: str, change_set: str, **options: Unpack[RevertOptions]
     ) -> EnqueueUpdatesResponse:
-        """Make the change set accept edits again, and wait. Raises the errors of `protect`."""
+        """End the protection of the change set, and wait for the server's answer. Raises the errors of `protect`."""
         return await self._mark(workspace, change_set, Marking(protected=False), **options)
 
     async def _mark(
@@ -201,7 +211,7 @@ class ApplyOperations(RebaseOperations):
         return await self.enqueue_updates_with_reply(workspace, change_set, (), action=marking, **options)
 
     async def _to_apply(self, key: ChangeSetKey, at: At | None) -> "_ToApply":
-        """Return the facts about the branch at the position that an apply needs."""
+        """Return what an apply has to know about the branch `key` at the position `at`."""
         with translate_missing_stream():
             found = await self._reader.newest_commit(key, at)
         name = f"{key.workspace}/{key.change_set}"
@@ -217,9 +227,11 @@ class ApplyOperations(RebaseOperations):
         return _ToApply(branch.target, commit.sequence, branch.conflicts, stale)
 
     async def _derived(self, key: ChangeSetKey, edited: int, inherited: bool) -> None:
-        """Wait until the derived values of `key` are up to date as of commit `edited`."""
+        """Wait until the derived values of `key` are up to date as of commit `edited`.
+
+        `inherited` is true if that commit created the branch, which may have received no request since.
+        """
         if inherited:
-            # No server works on a change set that was created but never used. A request without updates makes a server
-            # load it.
+            # Servers do not load a new change set until it receives a request, so send a request without updates.
             await self.enqueue_updates_with_reply(key.workspace, key.change_set, ())
         await self._coverage.wait(key, edited)

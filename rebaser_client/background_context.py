@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class BackgroundContext(Generic[T]):
-    """Enters and exits `manager` once, both in the same background task."""
+    """A context manager, `manager`, that is entered and exited once, both in the same background task."""
 
     def __init__(self, manager: AbstractAsyncContextManager[T]) -> None:
         self._manager = manager
@@ -65,5 +65,6 @@ def require_asyncio() -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         raise ConfigError(
-            "rebaser_client needs asyncio (uvloop works, too), but no asyncio event loop is running"
+            "RebaserClient needs a running asyncio event loop (uvloop works, too): call it from a coroutine, or use "
+            "BlockingRebaserClient"
         ) from None

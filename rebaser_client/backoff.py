@@ -3,8 +3,8 @@
 Clients may fail at the same moment, for example when a server restarts. Jitter keeps them from retrying at the same
 moment.
 
-Invariant: this module neither sleeps nor reads a clock. Randomness comes from the argument `draw`. Its default is a
-generator that the simulation seeds.
+Invariant: this module neither sleeps nor reads a clock. All randomness comes from the argument `draw`. By default,
+`draw` is `random.random`, which the simulation seeds.
 """
 
 import math
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from rebaser_core.backoff import exponential_delay
 
-JITTER = 0.5  # maximum share by which a delay is shortened or lengthened
+JITTER = 0.5  # a delay is shortened or lengthened by at most this share of it
 
 
 def jittered(delay: float, draw: Callable[[], float] = random.random) -> float:
@@ -24,8 +24,8 @@ def jittered(delay: float, draw: Callable[[], float] = random.random) -> float:
 class Backoff:
     """The delays between the attempts of one operation: `base` seconds, doubled each time, at most `cap`.
 
-    Each delay is jittered: it is shorter or longer by up to half, so it can exceed `cap`. `attempt` counts the delays
-    since the beginning or the last `reset`.
+    Jitter then shortens or lengthens each delay by up to half, so a delay can exceed `cap`. `attempt` is the number of
+    delays since the beginning or the last `reset`.
 
         backoff = Backoff(0.05, 2.0)
         while not await attempt_it():

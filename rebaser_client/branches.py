@@ -44,21 +44,23 @@ class BranchOperations(ReadOperations):
     ) -> BranchInfo:
         """Create a change set with all values of `parent`, and wait until it exists.
 
-        The time for this does not depend on the number of values. Afterwards, edits of one change set do not affect the
-        other.
+        The duration does not depend on the number of values. Later edits of one of the two change sets do not affect
+        the other.
 
-        - `parent`: None for a change set without values.
+        - `parent`: the change set whose values are inherited; None for a change set without values.
         - `at`: the position of the parent, a log sequence or a time with its time zone; None means the newest commit.
-          If the parent did not exist then, its own parent is used instead.
-        - `target`: the change set that the new one is compared with, and can be applied to: the parent (default), or
-          the target of the parent. In the second case, the new change set begins with all changes of the parent.
-        - `closed`: the change set accepts no edits. Like a tag, it keeps one state of the parent under a name.
-        - `follow`: `auto` brings the branch up to date with its target whenever a server works on the branch, as
-          `rebase` does. An unused branch falls behind until its next request, which brings it up to date. With
-          `manual`, only `rebase` and `apply` do so.
+          If the parent did not exist at that position, the parent of the parent is used.
+        - `target`: the change set with which the new change set is compared, and to which it can be applied: the parent
+          (default), or the target of the parent. In the second case, the new change set begins with all changes of the
+          parent.
+        - `closed`: create a change set that accepts no edits. Like a tag, it keeps one state of the parent under a
+          name.
+        - `follow`: with `auto`, servers bring the branch up to date with its target, as `rebase` does, whenever they
+          work on the branch. An unused branch falls behind until its next request, which brings it up to date. With
+          `manual`, only `rebase` and `apply` bring it up to date.
         - `or_use`: if the change set exists, return it, provided that it was created from the same parent, with the
           same target, and not from a position after `at`.
-        - `wait`: `derived` also waits until derived values that were not up to date in the parent are computed.
+        - `wait`: with `derived`, also wait until the derived values of the new change set are up to date.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `exists`,
         `no_such_change_set`, `not_its_target`, `no_such_position`, `purged` or `self`.
@@ -84,19 +86,20 @@ class BranchOperations(ReadOperations):
         assert isinstance(response.status, Success)  # noqa: S101 - any other status is raised as an error
         created = response.status.commit
         if wait == "derived" and await self._owes(key, created):
-            # No server works on a change set that was created but never used. A request without updates makes a server
-            # load it.
+            # Servers do not load a new change set until it receives a request, so send a request without updates.
             await self.enqueue_updates_with_reply(workspace, change_set, (), wait="derived", timeout=timeout)
         info = await self.branch(workspace, change_set, at=created)
         if info is None:
-            raise TransientError(f"{key} was created in commit {created}, but its log has no commit now", code="purged")
+            raise TransientError(
+                f"{key} was created in commit {created}, but its log was purged meanwhile; try again", code="purged"
+            )
         return info
 
     async def branch(self, workspace: str, change_set: str, *, at: At | None = None) -> BranchInfo | None:
-        """Return the parent, the target and the status of the change set as of the position `at` (None: the newest
-        commit).
+        """Return the parent, the target and the status of the change set as of the position `at`.
 
-        Returns None if the change set had no commits then.
+        If `at` is None, they are read as of the newest commit. Returns None if the change set had no commit at that
+        position.
         """
         with translate_missing_stream():
             return await self._branches.one(ChangeSetKey.of(workspace, change_set), at)
@@ -104,7 +107,7 @@ class BranchOperations(ReadOperations):
     async def branches(self, workspace: str | None = None) -> list[BranchInfo]:
         """Return all change sets of the workspace, or of all workspaces, that have commits, sorted by name.
 
-        Reads only the headers of the newest commit of each.
+        For each change set, only the headers of the newest commit are read.
         """
         if workspace is not None:
             check_token(workspace, "workspace")
@@ -116,10 +119,11 @@ class BranchOperations(ReadOperations):
     ) -> BranchDiff:
         """Return the changes of the branch since its base, and the present definitions of these ids in its target.
 
-        `at` is the position of the branch; None means the newest commit. The cost depends on the changes, and on the
-        commits of the branch and its target since the base, but not on the number of values. If `derived` is true, also
-        return derived values that differ although their definitions are those of the base. This reads all values of the
-        branch, and of its target at the base.
+        `at` is the position of the branch; None means the newest commit. The cost depends on the number of changes, and
+        on the commits of the branch and its target since the base, but not on the number of values.
+
+        If `derived` is true, the result also has the derived values that differ from the base although their
+        definitions do not. For this, the call reads all values of the branch, and of its target at the base.
 
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raises `PositionPurged` as `state` does.
@@ -129,21 +133,25 @@ class BranchOperations(ReadOperations):
             return replace(found, derived=await self._branches.derived(found)) if derived else found
 
     async def _position(self, key: ChangeSetKey, at: At) -> tuple[str, int]:
-        """Return the change set whose log has the state of `key` at `at`, and the log sequence of its newest commit
-        then."""
+        """Return the change set whose log contains the state of `key` at the position `at`, and a log sequence.
+
+        The log sequence is that of the newest commit at or before the position.
+        """
         with translate_missing_stream():
             try:
                 source, at_source = await source_of(self._reader, key, at)
             except UnprocessableError:
                 if not isinstance(at, int):
                     raise
-                return key.change_set, at  # the server refuses the position, and gives the reason
+                return key.change_set, at  # the server will reject the position and give the reason
             if isinstance(at_source, int):
                 return source.change_set, at_source
             message = await self._reader.newest_message(source, at_source)
         if message is None:
             name = f"{key.workspace}/{key.change_set}"
-            raise UnprocessableError(f"{name} had no commit at {at_text(at)}", code="no_such_position")
+            raise UnprocessableError(
+                f"{name} had no commit at {at_text(at)}: use a later position", code="no_such_position"
+            )
         return source.change_set, message.sequence
 
     async def _owes(self, key: ChangeSetKey, created: int) -> bool:

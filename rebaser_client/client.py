@@ -1,7 +1,7 @@
-"""`RebaserClient`: sends updates, waits until they are applied or derived, reads values, follows commits.
+"""`RebaserClient`: sends updates, waits until they are applied, reads values, follows commits.
 
-Invariant: a request is durable (its ack was awaited) before a task is published for its change set. A request can be
-sent again with the same id: servers answer it, and never apply it twice.
+Invariant: a task is published for a change set only after NATS has confirmed that the request is stored. A request can
+be sent again with the same id: servers answer it again, but never apply it twice.
 """
 
 import asyncio
@@ -103,7 +103,7 @@ class RebaserClient(RevertOperations, StatusOperations):
         try:
             yield client
         except BaseException:
-            with suppress(Exception):  # the caller gets the exception of the body instead
+            with suppress(Exception):  # the exception of the body is raised instead of an error of `aclose`
                 await client.aclose()
             raise
         await client.aclose()
@@ -118,7 +118,7 @@ class RebaserClient(RevertOperations, StatusOperations):
         require_asyncio()
         context = BackgroundContext(cls._connected(url, **options))
         client = await context.open()
-        client._context = context  # noqa: SLF001 - of the same class
+        client._context = context  # noqa: SLF001 - an attribute of this class
         return client
 
     async def aclose(self) -> None:
@@ -172,26 +172,27 @@ class RebaserClient(RevertOperations, StatusOperations):
     ) -> RequestId:
         """Store a request durably, publish a task for its change set, and return the request id.
 
-        - `request_id`: the id of an earlier request that may not have arrived, to send it again. Default: a new id.
+        - `request_id`: to send an earlier request again, pass its id. By default, the request gets a new id.
         - `from_change_set`: the change set in which the updates were made. If it is given, removing a value that does
-          not exist in this change set is a conflict.
-        - `recompute`: derived values to compute again after the updates, even if their inputs did not change: all of
-          them, or those of one function.
-        - `author` (up to 128 characters; by default, that of the client) and `message` (up to 1,024): who edits, and
-          why. The log keeps both.
+          not exist in `change_set` is a conflict.
+        - `recompute`: the derived values to compute again after the updates, even if their inputs did not change: all
+          derived values, or those of one function.
+        - `author` (up to 128 characters; by default, the author of the client) and `message` (up to 1,024 characters):
+          who makes the edits, and why. The log records both.
         - `expect_at`: the log sequence on which the edits are based. The request is rejected, with code `moved`, if one
-          of its ids was defined or removed after that sequence. For an id that does not exist, the newest edit of the
-          whole change set counts.
-        - `timeout`: seconds.
+          of its ids was defined or removed after that sequence. If an id does not exist, the request is rejected if any
+          value of the change set was edited after that sequence.
+        - `timeout`: the maximum duration of the call, in seconds.
 
         Raises:
 
-        - `UnprocessableError` for an invalid update; the message has its position and id. `TooLarge` if the request is
-          too large.
+        - `UnprocessableError` for an invalid update; the message names its position and id. `TooLarge` if the request
+          is too large.
         - `QueueFull`, `NotReadyError`, or `NotConnectedError` (no connection within `timeout`): nothing was stored.
-        - `RequestTimeout`, with the id: the request may still be applied.
+        - `RequestTimeout`, which has the request id: the request may still be applied.
 
-        If the task cannot be published, no error is raised: the request is stored, and the sweeper publishes the task.
+        If the task cannot be published, no error is raised: the request is stored, and a server publishes the task
+        later.
         """
         key = known_key(workspace, change_set)
         id_ = self._request_id(request_id)
@@ -232,24 +233,26 @@ class RebaserClient(RevertOperations, StatusOperations):
         expect_at: int | None = None,
         action: Action | None = None,
     ) -> EnqueueUpdatesResponse:
-        """Send a request, and wait until its commit is durable (`applied`), or until a DVU has covered it (`derived`).
+        """Send a request, and wait for the server's answer, which is returned.
 
-        The returned response is always a success. `action` is the action that the request asks for instead of updates.
-        Methods such as `revert` and `apply` pass it. Raises the errors of `enqueue_updates`, and these:
+        If `wait` is `applied`, the call returns when the commit of the request is durable. If it is `derived`, the call
+        returns when the derived values are up to date as of that commit. The answer is always a success; a rejection is
+        raised as an error. Methods such as `revert` and `apply` pass an `action`, which the server executes instead of
+        updates. Raises the errors of `enqueue_updates`, and these:
 
         - `RequestRejected` if the request cannot be processed.
         - `RequestIdReused` if another request had the same id.
         - `RequestConflicts` if updates from `from_change_set`, a revert or an applied branch conflict with the change
           set.
 
-        A `RequestTimeout` has the commit if the request was applied and only its DVU is missing.
+        A `RequestTimeout` has the commit if the request was applied, but derived values are not up to date yet.
         """
         if wait not in WAITS:
             raise UnprocessableError(f"wait must be 'applied' or 'derived', not {wait!r}", code="invalid_argument")
         key = known_key(workspace, change_set)
         id_ = self._request_id(request_id)
         deadline = self._loop.time() + timeout
-        # The reply has a timeout of its own, because a cancel scope costs as much as encoding the request.
+        # The reply enforces the timeout, because a cancel scope would take as much time as encoding the request.
         inbox, reply = self._connection.open_reply(timeout=timeout)
         entered = False
         request: OutgoingRequest | None = None
@@ -278,9 +281,9 @@ class RebaserClient(RevertOperations, StatusOperations):
                 received = await reply
             except NoAnswerError:
                 raise TimeoutError from None
-            self._resender.remove(request)  # before the wait for a DVU, which may take a long time
+            self._resender.remove(request)  # done before the wait for derived values, which may take a long time
             request = None
-            if not isinstance(action, Create):  # the owner ends after a `create` commit
+            if not isinstance(action, Create):  # after a `create` commit, no server keeps working on the change set
                 self._task_publisher.record_answer(key, stored_at)
             response = decode(received.headers, received.data, self._limits, expect=EnqueueUpdatesResponse)
             if wait == "derived" and isinstance(response.status, Success):
@@ -304,23 +307,24 @@ class RebaserClient(RevertOperations, StatusOperations):
         requests: Iterable[Request],
         *,
         wait: WaitMany = "applied",
-        timeout: float = 60.0,  # noqa: ASYNC109 - it applies to each request
+        timeout: float = 60.0,  # noqa: ASYNC109 - a timeout for each request
         on_outcome: Callable[[RequestOutcome], None] | None = None,
     ) -> list[RequestOutcome]:
         """Send many requests, and return the outcome of each, in the order of `requests`.
 
-        Requests are taken from `requests` as earlier ones complete, so a generator may yield any number; at most
-        `max_in_flight` are incomplete at a time. Requests for one change set are stored in order: each is sent once the
-        previous one was stored or failed. A request that fails does not stop the others; its outcome is the error.
+        At most `max_in_flight` requests are incomplete at a time. The next request is taken from `requests` when an
+        earlier one completes, so `requests` may be a generator of any length. Requests for one change set are stored in
+        order: each is sent once the previous one was stored or has failed. A request that fails does not stop the
+        others; its outcome has the error.
 
-        - `wait`: a request is complete when it is `stored` (as by `enqueue_updates`), or when its commit is durable
-          (`applied`). To wait for derived values, call `wait_covered` with the last commit of a change set.
-        - `timeout`: seconds for each request, counted from the moment when it is taken.
-        - `on_outcome`: called with each outcome, as soon as it is known.
+        - `wait`: a request is complete when it is stored (`stored`), or when its commit is durable (`applied`). To wait
+          for derived values, call `wait_covered` with the last commit of a change set.
+        - `timeout`: seconds for each request, counted from the moment when it is taken from `requests`.
+        - `on_outcome`: called with the outcome of each request when the request is complete.
 
-        The errors of outcomes are those of `enqueue_updates_with_reply`. Raises only the exceptions of `requests` and
-        `on_outcome`, and `UnprocessableError` for an invalid `wait`. If the call ends early, some of the requests may
-        be applied later.
+        The error of an outcome is one of the errors of `enqueue_updates_with_reply`. The call itself raises only the
+        exceptions of `requests` and `on_outcome`, and `UnprocessableError` for an invalid `wait`. If the call ends
+        early, some of the requests may be applied later.
         """
         if wait not in MANY_WAITS:
             raise UnprocessableError(f"wait must be 'stored' or 'applied', not {wait!r}", code="invalid_argument")
@@ -346,11 +350,11 @@ class RebaserClient(RevertOperations, StatusOperations):
         timeout: float = 60.0,  # noqa: ASYNC109 - the error must carry the request id
         request_id: str | None = None,
     ) -> EnqueueUpdatesResponse:
-        """Compute all derived values again, or those of `function` (for example after its code changed), and wait.
+        """Compute all derived values again, or only those of `function`, and wait until they are up to date.
 
-        Values that depend on a recomputed value are computed again only if its result changed. Raises the errors of
-        `enqueue_updates_with_reply`; `RequestRejected` has the code `nothing_to_recompute` if no value is derived (by
-        `function`).
+        This is necessary, for example, after the code of a function changed. Values that depend on a recomputed value
+        are computed again only if the recomputed value changed. Raises the errors of `enqueue_updates_with_reply`;
+        `RequestRejected` has the code `nothing_to_recompute` if there is no derived value, or none of `function`.
         """
         return await self.enqueue_updates_with_reply(
             workspace, change_set, (), wait=wait, timeout=timeout, request_id=request_id, recompute=Recompute(function)
@@ -361,23 +365,24 @@ class RebaserClient(RevertOperations, StatusOperations):
     ) -> EnqueueUpdatesResponse:
         return await self.enqueue_updates_with_reply(workspace, change_set, (), action=reverts, **options)
 
-    # -- publishing ------------------------------------------------------------------------------------------------
-
     async def _enter(self, id_: RequestId, timeout: float) -> None:  # noqa: ASYNC109 - the error must carry the request id
-        """Wait until `_in_flight` admits the request. The caller has to release `_in_flight`."""
+        """Wait until `_in_flight` admits the request. The caller then has to call `_in_flight.release`."""
         try:
             await self._in_flight.enter(self._loop.time() + timeout)
         except TimeoutError:
             raise not_sent(self._connection, id_, timeout) from None
 
     def _request_id(self, request_id: str | None) -> RequestId:
-        """Return `request_id` if it is valid, or a new ULID. ULIDs of one millisecond differ by an incremented random
-        part."""
+        """Return `request_id` if it is valid; return a new ULID if `request_id` is None.
+
+        The random part of a ULID is incremented for each further ULID in the same millisecond.
+        """
         if request_id is not None:
             return check_request_id(request_id)
         now = time.time_ns() // 1_000_000
         if now > self._id_time:
-            self._id_time, self._id_random = now, int.from_bytes(os.urandom(9), "big")  # 72 bits: room to count up
+            # 72 of the 80 random bits are drawn, so that increments do not overflow.
+            self._id_time, self._id_random = now, int.from_bytes(os.urandom(9), "big")
         self._id_random += 1
         return RequestId(ulid(self._id_time, self._id_random.to_bytes(10, "big")))
 

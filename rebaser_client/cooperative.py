@@ -1,14 +1,13 @@
 """Lets long computations share the event loop: they call `cooperate` between steps, or run through `run_offloaded`.
 
-Without this module, a thousand owners and readers of long logs could all compute in the same iteration of the event
-loop, which would then last for seconds. Answers from NATS would stay unread until they count as missing, and leases
-would expire.
+Without this module, a thousand tasks could all compute in the same iteration of the event loop, which would then last
+for seconds. Answers from NATS would be read only after their timeouts, and leases would expire.
 
-Invariant: in each iteration of the loop, tasks are admitted until `TIME_SLICE` of processor time is used up. Later
-tasks queue, and the next iteration admits a batch of them, first come, first served. The size of the batch doubles
-while batches use less than half of a time slice, and halves when a batch overruns it; it is never less than one task.
-Slices are measured in processor time, not in wall-clock time, so a task is not charged for the time while the machine
-runs other processes.
+Invariant: in each iteration of the loop, tasks are admitted until `TIME_SLICE` of processor time is used up. Further
+tasks wait in a queue, and the next iteration admits a batch of them, first come, first served. The size of the batch
+doubles while batches use less than half of a time slice, and halves when a batch takes longer than a time slice. A
+batch has at least one task. Slices are measured in processor time, not in wall-clock time, so a task is not charged for
+the time while the machine runs other processes.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ from rebaser_core import thresholds
 
 TIME_SLICE = 0.02  # seconds of computing until the loop returns to sockets and timers
 MAX_BATCH = 16  # tasks admitted from the queue in one iteration; more than one, because each iteration has a cost
-THREADS = 2  # for functions that run longer than `TIME_SLICE`
+THREADS = 2  # the number of threads for functions that process large inputs
 
 T = TypeVar("T")
 
@@ -35,22 +34,24 @@ _thread_limiter: RunVar[anyio.CapacityLimiter] = RunVar("threads")
 
 
 class TimeSlices:
-    """Divides the iterations of the running event loop among the tasks that want to compute."""
+    """Divides the time of the running event loop among the tasks that want to compute."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._queue: deque[asyncio.Future[None]] = deque()
-        self._running = False  # a time slice has begun, and its end is scheduled
-        self._ends_at = 0.0  # `time.thread_time`
-        self._lasts_until = 0.0  # `time.monotonic`; the slice does not end before this time
+        self._running = False  # whether a time slice has begun, so that its end is scheduled
+        self._ends_at = 0.0  # the end of the time slice, as a value of `time.thread_time`
+        self._lasts_until = 0.0  # a value of `time.monotonic` before which the time slice cannot end
         self._batch_size = 1
 
     async def cooperate(self) -> float:
-        """Wait until the caller may compute. Return the `time.thread_time` at which the caller has to call this
-        again."""
+        """Wait until the caller may compute. Return the end of its time slice as a value of `time.thread_time`.
+
+        At that time, a caller that still computes has to call this method again.
+        """
         if not self._queue:
-            # Reading the processor time is a system call, so the wall clock is checked first: it always advances by at
-            # least as much.
+            # The wall clock is checked first, because reading the processor time is a system call. The wall clock
+            # always advances by at least as much as the processor time.
             if self._running and time.monotonic() < self._lasts_until:
                 return self._ends_at
             now = time.thread_time()
@@ -68,7 +69,10 @@ class TimeSlices:
         self.loop.call_soon(self._end_slice)  # runs in the next iteration, after the callbacks of the sockets
 
     def _end_slice(self) -> None:
-        """Admit tasks from the queue, and begin a slice for them. If the queue is empty, the next caller begins one."""
+        """Admit tasks from the queue, and begin a slice for them.
+
+        If the queue is empty, no slice begins until the next call of `cooperate`.
+        """
         self._running = False
         if not self._queue:
             return
@@ -78,7 +82,7 @@ class TimeSlices:
             self._begin_slice(now)
 
     def _adapt_batch_size(self, used: float) -> None:
-        """Halve the batch if its tasks overran their slice, double it if they used less than half of it."""
+        """Halve the batch size if the tasks took longer than a slice; double it if they used less than half of one."""
         if used > TIME_SLICE:
             self._batch_size = max(self._batch_size // 2, 1)
         elif used < TIME_SLICE / 2:
@@ -94,7 +98,7 @@ class TimeSlices:
     def _admit_next(self) -> bool:
         while self._queue:
             future = self._queue.popleft()
-            if not future.done():  # its task may have been cancelled
+            if not future.done():  # the future is done if the waiting task was cancelled
                 future.set_result(None)
                 return True
         return False
@@ -106,7 +110,7 @@ class TimeSlices:
             await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
-                self._admit_next()  # this task was admitted, but will not compute
+                self._admit_next()  # this task was admitted, but is cancelled, so another task can take its place
             raise
 
 
@@ -119,8 +123,8 @@ async def cooperate() -> float:
 
 
 async def run_in_steps(steps: Iterator[None]) -> None:
-    """Run `steps` to their end, with turns for other tasks in between. If the caller is cancelled, run the remaining
-    steps without pauses."""
+    """Run all `steps`, and let other tasks run between them. If the caller is cancelled, run the remaining steps
+    without pauses."""
     try:
         for _ in steps:
             await cooperate()
@@ -130,10 +134,10 @@ async def run_in_steps(steps: Iterator[None]) -> None:
 
 
 async def run_offloaded(size: int, function: Callable[..., T], *args: object) -> T:
-    """Return `function(*args)`, which processes `size` bytes. A call with few bytes runs on the event loop, any other
-    in a thread.
+    """Return `function(*args)`, which processes `size` bytes.
 
-    If the caller is cancelled, the thread continues, and its result is dropped.
+    A function with few bytes to process runs on the event loop; otherwise, it runs in a thread. If the caller is
+    cancelled, the thread continues, and its result is dropped.
     """
     if size <= thresholds.now.on_loop_max_bytes:
         await cooperate()

@@ -17,19 +17,19 @@ class NotConnectedError(TransientError):
     default_code = "not_connected"
 
 
-class NotAuthorized(NotConnectedError):  # noqa: N818 - a state of the connection
+class NotAuthorized(NotConnectedError):  # noqa: N818 - named after a state of the connection
     """NATS refused the client: its credentials are missing or wrong."""
 
     default_code = "not_authorized"
 
 
-class NotSecure(NotConnectedError):  # noqa: N818 - a state of the connection
+class NotSecure(NotConnectedError):  # noqa: N818 - named after a state of the connection
     """The NATS server does not offer TLS as required, or its certificate is not trusted."""
 
     default_code = "not_secure"
 
 
-class NotAllowed(RebaserError):  # noqa: N818 - a state of the connection
+class NotAllowed(RebaserError):  # noqa: N818 - named after a state of the connection
     """NATS accepted the credentials, but they do not allow `operation` on `subject`. Nothing was sent."""
 
     default_code = "not_allowed"
@@ -38,38 +38,39 @@ class NotAllowed(RebaserError):  # noqa: N818 - a state of the connection
         action = "publish to" if operation == "publish" else "subscribe to"
         super().__init__(
             f"NATS does not allow this user to {action} {subject}: "
-            "grant that permission (deploy/docs/operating.md lists all of them)"
+            "grant this permission (deploy/docs/operating.md lists the permissions that Rebaser needs)"
         )
         self.operation = operation
         self.subject = subject
 
 
 class NotReadyError(TransientError):
-    """NATS answers, but the streams of Rebaser are not available: no server has created them yet, the client has
-    another prefix or NATS account than the servers, or JetStream is not available."""
+    """NATS answers, but the streams of Rebaser are not available. There are three possible causes: no server has
+    created the streams yet, the client has another prefix or NATS account than the servers, or JetStream is not
+    available."""
 
     default_code = "not_ready"
 
     def __init__(self) -> None:
         super().__init__(
-            "NATS answers, but Rebaser's streams do not: start a server, which creates them, or check that the prefix "
-            "and the NATS account are those of the servers, and that JetStream is available"
+            "NATS answers, but the streams of Rebaser are not available: start a server, which creates them, or check "
+            "that the client has the prefix and the NATS account of the servers, and that JetStream is available"
         )
 
 
 class ClientClosedError(RebaserError):
-    """The client, or its connection, was closed. Requests sent before may have been stored and applied."""
+    """The client, or its connection, was closed. Requests that were sent before may have been stored and applied."""
 
     default_code = "closed"
 
-    def __init__(self, message: str = "the client is closed") -> None:
+    def __init__(self, message: str = "the client is closed: connect again") -> None:
         super().__init__(message)
 
 
 Scope: TypeAlias = Literal["change set", "all"]
 
 
-class QueueFull(TransientError):  # noqa: N818 - a state of the queue
+class QueueFull(TransientError):  # noqa: N818 - named after a state of the queue
     """The queue of the change set (`scope` is "change set") or of the installation ("all") is full. Nothing was stored.
 
     Try again after `retry_after` seconds. This delay grows for as long as the queue stays full, and has jitter, so that
@@ -86,7 +87,7 @@ class QueueFull(TransientError):  # noqa: N818 - a state of the queue
         self.retry_after = retry_after
 
 
-class TooLarge(UnprocessableError):  # noqa: N818 - a state of the request
+class TooLarge(UnprocessableError):  # noqa: N818 - named after a state of the request
     """The request is larger than the installation accepts. Nothing was stored. Split the request.
 
     `size` and `limit` are bytes; `limit` is None if NATS refused the request without naming its limit.
@@ -101,12 +102,12 @@ class TooLarge(UnprocessableError):  # noqa: N818 - a state of the request
         self.limit = limit
 
 
-class RequestTimeout(TransientError):  # noqa: N818 - a state of the request
+class RequestTimeout(TransientError):  # noqa: N818 - named after a state of the request
     """The request did not complete within the timeout.
 
-    `commit` is None if no answer arrived. The request may still be applied; to find out, send it again with the same
-    `request_id`. Otherwise the request was applied in the commit at log sequence `commit`, but derived values were not
-    up to date yet; `wait_covered` waits for them.
+    If no answer arrived, `commit` is None, and the request may still be applied; to find out, send it again with the
+    same `request_id`. Otherwise, the request was applied in the commit at log sequence `commit`, but derived values
+    were not up to date yet; `wait_covered` waits until they are.
 
     `apply` also raises this error, without sending its request, if the derived values of the branch were not up to date
     within the timeout. In that case, the message says that nothing was sent.
@@ -121,7 +122,10 @@ class RequestTimeout(TransientError):  # noqa: N818 - a state of the request
         if unsent_for:
             text = f"derived values of {unsent_for} were {late}; the request was not sent, and nothing was applied"
         elif commit is None:
-            text = f"request {request_id} was not answered within {timeout:g} s; it may still be applied"
+            text = (
+                f"request {request_id} was not answered within {timeout:g} s, and may still be applied; to find out, "
+                "send it again with the same id"
+            )
         else:
             text = f"request {request_id} was applied in commit {commit}, but derived values were {late}"
         super().__init__(text)
@@ -129,9 +133,9 @@ class RequestTimeout(TransientError):  # noqa: N818 - a state of the request
         self.commit = commit
 
 
-class RequestRejected(RebaserError):  # noqa: N818 - a state of the request
-    """The request was rejected, and nothing was applied. Sending it again does not help; `response` gives the
-    reason."""
+class RequestRejected(RebaserError):  # noqa: N818 - named after a state of the request
+    """The request was rejected, and nothing was applied. `response` gives the reason. Sending the same request again
+    does not help."""
 
     disposition: ClassVar[Disposition] = Disposition.REJECT
     default_code = "rejected"
@@ -145,7 +149,7 @@ class RequestRejected(RebaserError):  # noqa: N818 - a state of the request
 
     @property
     def reason(self) -> str:
-        """Why the request was rejected, without its id."""
+        """The reason why the request was rejected, without the request id."""
         status = self.response.status
         return "" if isinstance(status, Success) else status.message
 
@@ -157,8 +161,8 @@ class RequestConflicts(RequestRejected):
     one; a revert would take back values that have been edited again; or a branch and its target both edited a value.
 
     `conflicts` has the first 100 values in conflict, each with the reason; for a revert or a branch, also with the
-    conflicting definitions. For updates from another change set, `conflicts` is empty in a repeated answer. The message
-    always names up to ten values.
+    conflicting definitions. If a request with updates from another change set is sent again, `conflicts` is empty in
+    the second answer. The message always names up to ten values.
     """
 
     default_code = "conflicts"
@@ -170,26 +174,26 @@ class RequestConflicts(RequestRejected):
 
 
 class RequestIdReused(RequestRejected):
-    """A request with the same id but different content was decided before. Its outcome stays."""
+    """An earlier request had the same id but different content. The outcome of that request does not change."""
 
     default_code = REQUEST_ID_REUSED
 
 
-class NewErrors(UnprocessableError):  # noqa: N818 - a state of the branch
+class NewErrors(UnprocessableError):  # noqa: N818 - named after a state of the branch
     """Values are errors in the branch, but not in its target. The branch was not applied.
 
     `errors` are the faults of these values by id. Values that fail by themselves come first, then values that fail
-    because an input does.
+    because one of their inputs does.
     """
 
     default_code = "new_errors"
 
     def __init__(self, branch: str, target: str, errors: Mapping[str, Fault]) -> None:
-        super().__init__(f"errors in {branch} that {target} does not have: {first_of(list(errors))}")
+        super().__init__(f"{branch} has errors that {target} does not have: {first_of(list(errors))}")
         self.errors = errors
 
 
-class UnresolvedConflicts(UnprocessableError):  # noqa: N818 - a state of the branch
+class UnresolvedConflicts(UnprocessableError):  # noqa: N818 - named after a state of the branch
     """The branch has conflicts with its target, and was not applied. `RebaserClient.conflicts` returns them.
 
     `count` is their number.
@@ -198,7 +202,9 @@ class UnresolvedConflicts(UnprocessableError):  # noqa: N818 - a state of the br
     default_code = "unresolved"
 
     def __init__(self, branch: str, target: str, count: int) -> None:
-        super().__init__(f"{branch} has {count:,} conflict{'' if count == 1 else 's'} with {target}")
+        super().__init__(
+            f"{branch} has {count:,} conflict{'' if count == 1 else 's'} with {target}: resolve them, and apply again"
+        )
         self.branch = branch
         self.target = target
         self.count = count

@@ -1,9 +1,9 @@
-"""Sends the log events of the library to the logging of the application, or drops them if the application configured
+"""Sends the log events of this library to the logging that the application configured, or drops them if it configured
 none.
 
-If the application configured structlog, events go there, with their fields. Otherwise they go to the standard
-`logging`, one line for each event, under the logger `rebaser_client`. The record has the event and its fields as the
-attributes `event` and `fields`.
+If the application configured structlog, events go to structlog, with their fields. Otherwise, events go to the standard
+`logging`, one line for each event, under the logger `rebaser_client`. The log record has the event and its fields as
+the attributes `event` and `fields`.
 
 Invariant: this module does not import structlog, which takes longer than the rest of the client. An application that
 has not imported structlog cannot have configured it.
@@ -20,7 +20,7 @@ logging.getLogger("rebaser_client").addHandler(logging.NullHandler())
 
 
 class Logger:
-    """Logs the events of one module. An event is a short name plus fields."""
+    """The logger of one module. An event consists of a short name and fields."""
 
     __slots__ = ("_fields", "_name", "_plain", "_structured")
 
@@ -60,8 +60,8 @@ class Logger:
     def _emit(self, level: int, event: str, fields: dict[str, Any], *, exc_info: bool = False) -> None:
         fields = self._fields | fields
         structlog: Any = sys.modules.get("structlog")
-        # This is checked at each event, because applications configure logging after their imports. While another
-        # thread imports structlog, the module exists without its functions.
+        # Each event checks whether structlog is configured, because applications configure logging after their imports.
+        # While another thread imports structlog, the module exists, but has no functions yet.
         if structlog is not None and getattr(structlog, "is_configured", bool)():
             if self._structured is None:
                 self._structured = structlog.get_logger(self._name)

@@ -8,7 +8,7 @@ from rebaser_core.errors import ConfigError, UnprocessableError
 from rebaser_core.limits import Limits
 from rebaser_core.messages.request import MAX_AUTHOR
 
-MAX_IN_FLIGHT = 256  # requests: 25,000 a second if NATS takes 10 ms to confirm one
+MAX_IN_FLIGHT = 256  # requests; allows 25,000 requests a second if NATS confirms each after 10 ms
 
 
 class ClientOptions(Access, total=False):
@@ -16,16 +16,16 @@ class ClientOptions(Access, total=False):
 
     - `prefix`: prefix of the names of streams and subjects. The servers must have the same prefix.
     - `blobs`: URL of the blob store; by default, blobs are in NATS. The servers must have the same URL.
-    - `limits`: limits for requests. The servers must have the same limits.
+    - `limits`: the limits that requests must not exceed. The servers must have the same limits.
     - `inbox_prefix`: prefix of the subjects on which answers arrive.
     - `content_type`: encoding of requests and of their answers: CBOR (default), or JSON (`application/json`).
-    - `check_formulas`: refuse updates whose formula does not parse (default). A formula takes 0.1 ms to parse the first
-      time. Needs `cel-expr-python`; without this package, formulas are not checked.
-    - `max_in_flight`: how many requests the client stores at the same time (default 256). Further requests wait in the
-      order of the calls, and the wait counts towards their timeouts. The option also limits how many requests of one
-      `enqueue_many` may be incomplete.
-    - `author`: the author of edits that the log records (up to 128 characters). A call may name another author. Servers
-      do not verify authors.
+    - `check_formulas`: whether to refuse updates whose formula does not parse (default: true). Parsing a formula for
+      the first time takes 0.1 ms. Without the package `cel-expr-python`, formulas are not checked.
+    - `max_in_flight`: the maximum number of requests that the client stores at the same time (default 256). Further
+      requests wait in the order of the calls, and the wait counts towards their timeouts. The option also limits how
+      many requests of one `enqueue_many` may be incomplete.
+    - `author`: the author that the log records for the edits of this client (up to 128 characters). A call may name
+      another author. Servers do not verify authors.
     """
 
     prefix: str
@@ -45,7 +45,7 @@ def access_options(options: ClientOptions) -> Access:
 
 
 def content_type_option(options: ClientOptions) -> ContentType:
-    """Return the content type. Raises `ConfigError` if servers cannot read it."""
+    """Return the content type of requests. Raises `ConfigError` for a content type that servers cannot read."""
     try:
         return ContentType.of(options.get("content_type", CBOR))
     except UnprocessableError as error:
@@ -53,7 +53,7 @@ def content_type_option(options: ClientOptions) -> ContentType:
 
 
 def max_in_flight_option(options: ClientOptions) -> int:
-    """Return how many requests may be in flight. Raises `ConfigError` unless that is a positive integer."""
+    """Return the maximum number of requests in flight. Raises `ConfigError` unless it is a positive integer."""
     limit = options.get("max_in_flight", MAX_IN_FLIGHT)
     if type(limit) is not int or limit < 1:
         raise ConfigError(f"max_in_flight must be an integer of 1 or more, not {limit!r}")
@@ -61,7 +61,8 @@ def max_in_flight_option(options: ClientOptions) -> int:
 
 
 def author_option(options: ClientOptions) -> str:
-    """Return the author of requests that name none. Raises `ConfigError` for an author that no request can have."""
+    """Return the default author of requests. Raises `ConfigError` unless it is a string of at most `MAX_AUTHOR`
+    characters."""
     author = options.get("author", "")
     if not isinstance(author, str) or len(author) > MAX_AUTHOR:
         raise ConfigError(f"author must be a string of up to {MAX_AUTHOR} characters")

@@ -1,6 +1,6 @@
 """The operations of the client that only read: values, definitions, commits, progress, status.
 
-Invariant: NumPy, which states need, is imported when the first state is read, in a thread.
+Invariant: loading a state needs NumPy, which is imported in a thread when the first state is read.
 """
 
 import sys
@@ -79,8 +79,10 @@ class ReadOperations:
             )
 
     async def change_sets(self, workspace: str | None = None) -> list[ChangeSetKey]:
-        """List the change sets, of one workspace or of all, that have ever received a request, sorted. Includes deleted
-        ones."""
+        """Return the change sets that have ever received a request, sorted by name, including deleted change sets.
+
+        If `workspace` is None, the change sets of all workspaces are returned.
+        """
         if workspace is not None:
             check_token(workspace, "workspace")
         js, subjects = self._js, self._subjects
@@ -92,7 +94,7 @@ class ReadOperations:
     async def value(self, workspace: str, change_set: str, id_: str, *, at: At | None = None) -> Value | None:
         """Return the value of `id_`; None if it does not exist. `at` has the same meaning as in `state`.
 
-        Costs as much as reading all values if the value is derived and derived values are not up to date.
+        If the value is derived, and derived values are not up to date, the call reads all values.
         """
         state = await self.state(workspace, change_set, at=at, ids=(id_,))
         return state.value(id_, state.stale())
@@ -100,10 +102,10 @@ class ReadOperations:
     async def values(
         self, workspace: str, change_set: str, match: str | None = None, *, at: At | None = None
     ) -> dict[str, Value]:
-        """Return all values by id. A change set without commits has none. `at` has the same meaning as in `state`.
+        """Return the values by id. The result is empty for a change set without commits.
 
-        If `match` is given, return only values whose ids match this pattern, such as `cart/*/price`, or `cart/**` for
-        all ids that begin with `cart/`.
+        If `match` is given, return only the values whose ids match this pattern, for example `cart/*/price`. The
+        pattern `cart/**` matches all ids that begin with `cart/`. `at` has the same meaning as in `state`.
         """
         return select_values(await self.state(workspace, change_set, at=at), match)
 
@@ -119,24 +121,24 @@ class ReadOperations:
     ) -> list[Item]:
         """Return a page of values with their definitions, sorted by id.
 
-        `limit` is the size of a page, `after` the last id of the previous page; `match` as in `values`, `at` as in
-        `state`. Without `at`, each page shows the newest commit at the time of its read. To read everything as of one
-        commit, pass a log sequence as `at`, or call `state` once.
+        `limit` is the maximum size of the page, and `after` is the last id of the previous page. `match` has the same
+        meaning as in `values`, and `at` as in `state`. Without `at`, each page is read as of the commit that is the
+        newest at that moment. To read all pages as of one commit, pass a log sequence as `at`, or call `state` once.
         """
         return select_items(await self.state(workspace, change_set, at=at), match, after=after, limit=limit)
 
     async def state(
         self, workspace: str, change_set: str, *, at: At | None = None, ids: Collection[str] | None = None
     ) -> "ChangeSetState":
-        """Return the folded state: values, their definitions, and the debt.
+        """Return the state of the change set: its values, and their definitions.
 
-        If `ids` is given, only these values are read, which is faster. Of that state, use only these values and their
-        definitions, `last` and `status`.
+        If `ids` is given, only these values are read, which is faster. Of the result, only these values, their
+        definitions, `last` and `status` are then correct.
 
         `at` is the position whose state is read, a log sequence or a time with its time zone; None means the newest
-        commit. The result is the state after the newest commit at or before the position; its `last` is the sequence of
-        that commit, or 0 if there was none. Derived values have the results that were stored at that position. Those
-        that were not up to date are `stale`.
+        commit. The result is the state after the newest commit at or before the position. Its `last` is the log
+        sequence of that commit, or 0 if there was no commit. Derived values have the results that were stored at that
+        position; `stale()` returns the ids of those that were not up to date.
 
         Raises `PositionPurged` if the position is no longer readable, and `UnprocessableError` with code
         `no_such_position` for a sequence that does not exist yet.
@@ -149,11 +151,11 @@ class ReadOperations:
     async def log(
         self, workspace: str, change_set: str, id_: str | None = None, *, at: At | None = None
     ) -> AsyncGenerator[LogEntry, None]:
-        """Yield the commits of the change set, newest first: from now, or from the position `at`, back to the oldest
-        one in the log.
+        """Yield the commits of the change set, newest first, down to the oldest commit in the log.
 
-        If `id_` is given, only commits that define or remove this value are yielded. Commits are read as the caller
-        takes them: the newest few one by one, older ones in pages.
+        The first is the newest commit at or before the position `at`; None means the newest of all. If `id_` is given,
+        only commits that define or remove this value are yielded. Commits are read from NATS as the caller takes them:
+        the newest few one by one, older commits in pages.
 
         Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position`, as `state` does.
         """
@@ -163,7 +165,9 @@ class ReadOperations:
                     yield entry
 
     async def show(self, workspace: str, change_set: str, at: At | None = None) -> ShownCommit:
-        """Return the newest commit, or the newest one at or before `at`, with the changes of each of its requests.
+        """Return the newest commit at or before the position `at`, with the changes of each of its requests.
+
+        If `at` is None, return the newest commit of all.
 
         Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position` if there was no commit at or
         before `at`.
@@ -172,7 +176,7 @@ class ReadOperations:
             return await self._history.show(ChangeSetKey.of(workspace, change_set), at)
 
     async def blame(self, workspace: str, change_set: str, *ids: str, at: At | None = None) -> dict[str, Blame]:
-        """Return who last defined each of the values `ids`. Ids that do not exist are left out."""
+        """Return, by id, who last defined each of the values `ids`. Ids that do not exist are left out."""
         with translate_missing_stream():
             return await self._history.blame(ChangeSetKey.of(workspace, change_set), ids, at)
 
@@ -186,12 +190,12 @@ class ReadOperations:
         other_at: At | None = None,
         derived: bool = False,
     ) -> Diff:
-        """Compare the definitions of the change set with those of `other`, by default the same change set.
+        """Compare the definitions of the change set with the definitions of `other` (by default, the same change set).
 
-        `at` is the position of this change set, and `other_at` is the position of the other one. A position of None
-        means the newest commit. If `derived` is true, derived values whose definitions are the same are compared too.
-        Two positions of one change set are compared by the commits between them, if these commits record the
-        definitions that they replaced. Otherwise, both states are read.
+        `at` is the position of `change_set`, and `other_at` is the position of `other`; None means the newest commit.
+        If `derived` is true, the results of derived values that have the same definition are compared, too. To compare
+        two positions of one change set, the commits between them are read, if these commits record the definitions that
+        they replaced. Otherwise, both states are read.
 
         Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position`, as `state` does.
         """
@@ -215,16 +219,17 @@ class ReadOperations:
         return self._loader
 
     async def watch(self, workspace: str, change_set: str, *, after: int | None = None) -> AsyncGenerator[Commit, None]:
-        """Yield commits with their deltas as they are appended: those after log sequence `after`, or from now on.
+        """Yield the commits after log sequence `after`, with their deltas, and then each new commit as it is appended.
 
-        Old commits are purged. If commits after `after` are gone, the watcher begins with the oldest remaining commit.
-        A commit of the kind `create`, or a commit that marks the change set as deleted, replaces all values of earlier
-        commits: after a deletion, another change set may be created under the same name.
+        If `after` is None, only new commits are yielded. If commits after `after` were purged, the iteration begins
+        with the oldest remaining commit. A commit of the kind `create`, or a commit that marks the change set as
+        deleted, replaces all values of earlier commits. Another change set may be created under the name of a deleted
+        one.
         """
         key = ChangeSetKey.of(workspace, change_set)
         with translate_missing_stream():
             if after is None:
-                newest = await self._reader.newest_message(key)  # not always a commit: readers skip other messages
+                newest = await self._reader.newest_message(key)  # may be a message that is not a commit
                 after = 0 if newest is None else newest.sequence
             async with aclosing(self._reader.follow(key, after)) as commits:
                 async for commit in commits:
@@ -233,10 +238,11 @@ class ReadOperations:
     async def watch_progress(
         self, workspace: str | None = None, change_set: str | None = None
     ) -> AsyncGenerator[DvuProgress, None]:
-        """Yield the progress of DVUs that take seconds or longer, of one change set, of one workspace, or of all.
+        """Yield the progress of updates of derived values (DVUs) that take seconds or longer.
 
-        Progress may be missed: servers publish it from time to time, and NATS does not store it. Only the commit of a
-        DVU shows that the DVU has ended.
+        The DVUs are those of one change set, of one workspace, or of all workspaces. Messages may be missed: servers
+        publish the progress from time to time, and NATS does not store it. Only the commit of a DVU shows that the DVU
+        has ended.
         """
         names = (workspace, "workspace"), (change_set, "change set")
         tokens = ["*" if name is None else check_token(name, what) for name, what in names]
@@ -245,7 +251,7 @@ class ReadOperations:
                 try:
                     yield decode(message.headers, message.data, self._limits, expect=DvuProgress)
                 except RebaserError:
-                    continue  # from a newer server, or not a message of Rebaser
+                    continue  # a newer server sent this message, or it is not from Rebaser
             self._connection.check_open()
 
     async def wait_covered(
@@ -256,13 +262,13 @@ class ReadOperations:
         *,
         timeout: float = 60.0,  # noqa: ASYNC109 - as in the client's other calls
     ) -> None:
-        """Return when derived values are correct as of log sequence `commit`. `timeout` is seconds.
+        """Wait until derived values are up to date as of log sequence `commit`.
 
-        No server computes the values that a branch inherited until the branch is used. If the branch has never been
-        used, this call sends it a request without updates. A client that may not send requests waits until another
-        client uses the branch.
+        Raises `TimeoutError` if that takes longer than `timeout` seconds.
 
-        Raises `TimeoutError`.
+        Servers do not compute the values that a branch inherited from its parent until the branch receives a request.
+        If the branch has never received one, this call sends a request without updates. A client that is not allowed to
+        send requests waits until another client sends one.
         """
         self._connection.check_open()
         key = ChangeSetKey.of(workspace, change_set)
@@ -296,25 +302,28 @@ class ReadOperations:
                 yield entry
 
     async def status(self, workspace: str | None = None) -> Overview:
-        """Return an overview: servers that answer, change sets with their queues, and the streams."""
+        """Return an overview of the servers that answer, the change sets and their queues, and the streams."""
         if workspace is not None:
             check_token(workspace, "workspace")
         return await read_overview(self._connection, self._js, self._subjects, self._reader, workspace)
 
     def fleet(self, workspace: str | None = None) -> FleetWatch:
-        """Return a watch on servers and on change sets with something to do, of one workspace or of all.
+        """Return an object that observes the servers, and the change sets that have work to do.
+
+        If `workspace` is given, only its change sets are observed.
 
         async with client.fleet() as fleet:
-            view = await fleet.look()  # again and again; the rates of a view are those since the view before
+            view = await fleet.look()  # repeat this call; rates are measured since the previous call
         """
         if workspace is not None:
             check_token(workspace, "workspace")
         return FleetWatch(self._js, self._subjects, workspace)
 
     async def explain(self, workspace: str, change_set: str) -> Explanation:
-        """Return why the change set waits, the most likely reason first, or that nothing waits. Loads no values.
+        """Return the reasons why requests or derived values of the change set wait, the most likely reason first.
 
-        If the change set does not exist, the only reason has the code `unknown`.
+        If nothing waits, the only reason has the code `quiet`. If the change set does not exist, the only reason has
+        the code `unknown`. No values are loaded.
         """
         key = ChangeSetKey.of(workspace, change_set)
         explainer = Explainer(self._js, self._subjects, self._reader, self._blobs, self._branches.one)
@@ -322,8 +331,12 @@ class ReadOperations:
             return await explainer.explain(key)
 
     async def explain_value(self, workspace: str, change_set: str, id_: str) -> ExplainedValue | None:
-        """Explain a value: its definition and inputs, the values that depend on it, the path to the value where its
-        trouble began, and who last defined it. Returns None if it does not exist. Reads all values."""
+        """Explain a value; return None if it does not exist.
+
+        The explanation has the definition and the inputs of the value, the values that depend on it, and who last
+        defined it. If the value is stale or an error, the explanation also has the path to the value that is the cause.
+        This call reads all values.
+        """
         key = ChangeSetKey.of(workspace, change_set)
         state = await self.state(workspace, change_set)
         found = await to_thread.run_sync(explain_value, state, id_)
@@ -337,9 +350,9 @@ class ReadOperations:
             )
 
     async def task_acks(self, seconds: float) -> TaskAcks:
-        """For `seconds`, collect the ack samples that NATS publishes about finished tasks.
+        """Collect the ack samples that NATS publishes about finished tasks, for `seconds` seconds.
 
-        The server setting `ack_sample` makes NATS publish them.
+        NATS publishes samples only if the servers have the setting `ack_sample`.
         """
         with translate_missing_stream():
             return await watch_task_acks(self._js, self._subjects, seconds)

@@ -1,7 +1,7 @@
-"""The operations of the client that bring a branch up to date with its target: rebase, conflicts, and their resolution.
+"""The operations of the client that rebase a branch onto its target, and read and resolve its conflicts.
 
 Invariant: only a caller that has read a conflict can resolve it. A resolution names the position at which the conflicts
-were read, and is refused if one of the values, or its conflict, has changed since.
+were read. Servers reject the resolution if one of the values, or its conflict, has changed since that position.
 """
 
 from collections.abc import Iterable
@@ -25,10 +25,11 @@ StrategyName: TypeAlias = Literal["record", "ours", "theirs"]
 
 @dataclass(frozen=True, slots=True)
 class Rebased:
-    """A branch that has the edits of its `target` up to log sequence `base`.
+    """The result of a rebase: the branch has all edits of `target` up to log sequence `base`.
 
-    `commit`: log sequence of the commit that brought these edits; None if the branch had them already. `updates` tells
-    how many definitions that commit took over. `conflicts` tells how many conflicts the branch has now.
+    `commit` is the log sequence of the commit that added these edits to the branch; None if the branch had them before.
+    `updates` is the number of definitions that the commit took from the target. `conflicts` is the number of conflicts
+    that the branch has now.
     """
 
     commit: int | None
@@ -40,7 +41,7 @@ class Rebased:
 
 @dataclass(frozen=True, slots=True)
 class BranchConflicts:
-    """A page of the conflicts of a branch, by id. `info.conflicts` is the number of all conflicts.
+    """A page of the conflicts of a branch, sorted by id. `info.conflicts` is the number of all conflicts.
 
     In `conflicts`, `base` is the definition that both sides replaced, `ours` the definition in the branch, and `theirs`
     the definition in its target as of the base of the branch.
@@ -51,7 +52,7 @@ class BranchConflicts:
 
 
 class RebaseOperations(BranchOperations):
-    """The operations that rebase branches and settle their conflicts. `RebaserClient` inherits them."""
+    """The operations that rebase branches and resolve their conflicts. `RebaserClient` inherits them."""
 
     async def rebase(
         self,
@@ -62,12 +63,13 @@ class RebaseOperations(BranchOperations):
         onto: str | None = None,
         **options: Unpack[RevertOptions],
     ) -> Rebased:
-        """Bring the changes that the target made since the base into the branch, and wait.
+        """Bring a branch up to date with its target, and wait for the server's answer.
 
-        Edits of the branch stay. If both sides defined a value differently, that is a conflict. `strategy` determines
-        the result: `record` keeps the definition of the branch and records the conflict; `ours` keeps the definition of
-        the branch, and `theirs` takes the definition of the target, both without a conflict. `ours` and `theirs` also
-        settle conflicts that are already recorded. `onto` is the new target, which must be the target of the present
+        The branch receives the edits that were made in the target after the base of the branch, and keeps its own
+        edits. A value that both sides defined differently is in conflict. `strategy` determines the result: `record`
+        keeps the definition of the branch and records the conflict; `ours` keeps the definition of the branch, and
+        `theirs` takes the definition of the target, both without a conflict. `ours` and `theirs` also resolve conflicts
+        that are already recorded. `onto` is the new target of the branch, which must be the target of its present
         target. If there is nothing to do, no request is sent.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `closed`, `moved`,
@@ -87,12 +89,12 @@ class RebaseOperations(BranchOperations):
     async def conflicts(
         self, workspace: str, branch: str, *, at: At | None = None, after: str = "", limit: int | None = None
     ) -> BranchConflicts:
-        """Return a page of the conflicts that rebases recorded in the branch, by id.
+        """Return a page of the conflicts that rebases recorded in the branch, sorted by id.
 
         `at` is the position of the branch, a log sequence or a time with its time zone; None means the newest commit.
-        `limit` is the size of a page, `after` the last id of the previous page. The cost depends on the number of
-        changes in the branch, not on the number of values. The client caches all conflicts of the position that was
-        read last, so another page of the same position only costs a read of the newest commit.
+        `limit` is the maximum size of the page, and `after` is the last id of the previous page. The cost depends on
+        the number of changes in the branch, not on the number of values. The client caches all conflicts of the
+        position that was read last. For further pages of the same position, it reads only the newest commit.
 
         Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raises `PositionPurged` as `state` does.
@@ -114,13 +116,13 @@ class RebaseOperations(BranchOperations):
         at: int | None = None,
         **options: Unpack[RevertOptions],
     ) -> EnqueueUpdatesResponse:
-        """Settle conflicts of a branch, and wait. Either all of them are settled, or none.
+        """Resolve conflicts of a branch, and wait for the server's answer. Either all are resolved, or none.
 
-        - `ids`: the values in conflict; None for all of them.
+        - `ids`: the values whose conflicts are resolved; None for all values in conflict.
         - `take`: the name of the change set whose definitions to take: the branch or its target.
-        - `updates`: new definitions, instead of `take`, one for each of `ids`. `ids` may then be left out.
+        - `updates`: new definitions, instead of `take`, one for each of `ids`. Then `ids` may be omitted.
         - `at`: the log sequence of the branch at which the caller read the conflicts; None means the newest commit. The
-          call is refused if one of the values was edited, or came into conflict again, after that.
+          server rejects the request if one of the values was edited, or came into conflict again, after `at`.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `closed`, `moved` or
         `protected`. Raises the errors of `conflicts`, and `UnprocessableError` with code `no_conflict` for an id that
@@ -128,20 +130,22 @@ class RebaseOperations(BranchOperations):
         """
         new = {update.id: update for update in updates}
         if (take is None) != bool(new):
-            raise UnprocessableError("give either `take` or `updates`", code="invalid_argument")
+            raise UnprocessableError("give either `take` or `updates`, but not both", code="invalid_argument")
         found = await self.conflicts(workspace, branch, at=at)
         known = {one.id: one for one in found.conflicts}
         wanted = list(dict.fromkeys(new or known if ids is None else ids))
         unknown = [id_ for id_ in wanted if id_ not in known]
         if unknown:
-            raise UnprocessableError(f"not in conflict in {branch}: {first_of(unknown)}", code="no_conflict")
+            raise UnprocessableError(
+                f"these values are not in conflict in {branch}: {first_of(unknown)}", code="no_conflict"
+            )
         if new and new.keys() != set(wanted):
             raise UnprocessableError("`updates` must define each of `ids`, and nothing else", code="invalid_argument")
         edits = list(new.values()) if take is None else _taken(found.info, [known[id_] for id_ in wanted], take)
         return await self.enqueue_updates_with_reply(workspace, branch, edits, expect_at=found.info.sequence, **options)
 
     async def _target_of(self, key: ChangeSetKey) -> BranchInfo:
-        """Return the branch `key`; raises `UnprocessableError` if it has no target."""
+        """Return the branch `key`. Raises `UnprocessableError` if there is no such change set, or it has no target."""
         info = await self.branch(key.workspace, key.change_set)
         name = f"{key.workspace}/{key.change_set}"
         if info is None:
@@ -156,7 +160,7 @@ def _taken(info: BranchInfo, conflicts: list[BranchConflict], take: str) -> list
     target."""
     if take not in (info.change_set, info.target):
         raise UnprocessableError(
-            f"take must be {info.change_set} or {info.target}, not {take[:80]!r}", code="invalid_argument"
+            f"`take` must be {info.change_set} or {info.target}, not {take[:80]!r}", code="invalid_argument"
         )
     sides = [(one.id, one.ours if take == info.change_set else one.theirs) for one in conflicts]
     return [Remove(id_) if definition is None else definition for id_, definition in sides]

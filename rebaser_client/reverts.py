@@ -14,9 +14,10 @@ from rebaser_core.messages import EnqueueUpdatesResponse
 
 
 class RevertOptions(TypedDict, total=False):
-    """Options of `RebaserClient.revert`, `undo` and `redo`, as in `enqueue_updates_with_reply`. All are optional.
+    """The options of `RebaserClient.revert`, `undo`, `redo` and similar methods. All are optional.
 
-    `timeout` is the number of seconds (default 60). `wait`: default `applied`.
+    The options have the same meaning as in `enqueue_updates_with_reply`. `timeout` is 60 seconds by default, and `wait`
+    is `applied`.
     """
 
     author: str | None
@@ -47,17 +48,17 @@ class RevertOperations(ReadOperations):
         of: str | None = None,
         **options: Unpack[RevertOptions],
     ) -> EnqueueUpdatesResponse:
-        """Take back the edits of the commits from log sequence `first` to `last` (by default `first`), and wait.
+        """Take back the edits of the commits from log sequence `first` to `last`, and wait for the server's answer.
 
-        The edited values get the definitions that they had before `first`. If `request` is given, take back only the
-        edits that this request made in the commit `first`. A revert is an edit like any other, and can itself be
-        reverted.
+        By default, `last` is `first`. The edited values get the definitions that they had before `first`. If `request`
+        is given, only the edits that this request made in the commit `first` are taken back. A revert is an edit like
+        any other, and can itself be reverted.
 
-        `of` is the target of the branch `change_set`. If it is given, `first` and `last` are commits of the target, up
-        to the base of the branch, and the revert takes them back in the branch. To correct the target, which may be
+        `of` may name the target of the branch `change_set`. Then `first` and `last` are commits of the target, up to
+        the base of the branch, and their edits are taken back in the branch. To correct the target, which may be
         protected, apply the branch afterwards.
 
-        Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` if a value has been edited again since,
+        Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` if a value was edited again after `last`,
         and `RequestRejected` with code `moved` (for a commit of the target after the base), `not_its_target`, `purged`,
         `no_such_position`, `no_such_request` or `too_large`.
         """
@@ -68,18 +69,19 @@ class RevertOperations(ReadOperations):
     async def undoable(self, workspace: str, change_set: str, *, author: str | None = None) -> UndoStep | None:
         """Return the request that `undo` would take back: the newest request of `author` that made edits.
 
-        Reverts, and requests that were reverted, do not count. Returns None if there is no such request among the
-        newest 10,000 commits. `author` is the author of the client by default. An empty string stands for requests
-        without an author.
+        Reverts, and requests that were reverted, do not count. Returns None if there is no such request in the newest
+        10,000 commits. By default, `author` is the author of the client; an empty string means requests without an
+        author.
         """
         key = ChangeSetKey.of(workspace, change_set)
         with translate_missing_stream():
             return await find_undo(self._history.log(key), self._author if author is None else author)
 
     async def redoable(self, workspace: str, change_set: str, *, author: str | None = None) -> UndoStep | None:
-        """Return the request that `redo` would take back: the newest undo of `author` that was not taken back itself.
+        """Return the request that `redo` would take back: the newest undo of `author` that is not itself reverted.
 
-        Returns None if there is none, or if the author has made other edits since. `author` is as in `undoable`.
+        Returns None if there is no such undo, or if the author has made other edits since. `author` has the same
+        meaning as in `undoable`.
         """
         key = ChangeSetKey.of(workspace, change_set)
         author = self._author if author is None else author
@@ -87,7 +89,9 @@ class RevertOperations(ReadOperations):
             return await find_redo(self._history.log(key), author, partial(self._reader.commit_at, key))
 
     async def undo(self, workspace: str, change_set: str, **options: Unpack[RevertOptions]) -> EnqueueUpdatesResponse:
-        """Take back the request that `undoable` returns, and wait. Each further call takes back the request before.
+        """Take back the request that `undoable` returns, and wait for the server's answer.
+
+        Each further call takes back an earlier request of the author.
 
         Raises the errors of `revert`, and `UnprocessableError` with code `nothing_to_undo`.
         """
@@ -95,7 +99,7 @@ class RevertOperations(ReadOperations):
         return await self._revert_step("undo", step, workspace, change_set, **options)
 
     async def redo(self, workspace: str, change_set: str, **options: Unpack[RevertOptions]) -> EnqueueUpdatesResponse:
-        """Take back the undo that `redoable` returns, and wait.
+        """Take back the undo that `redoable` returns, and wait for the server's answer.
 
         Raises the errors of `revert`, and `UnprocessableError` with code `nothing_to_redo`.
         """
@@ -112,7 +116,7 @@ class RevertOperations(ReadOperations):
             what = "request" if verb == "undo" else "undo"
             name = f"{workspace}/{change_set}"
             raise UnprocessableError(
-                f"nothing to {verb} in {name}: no {what} {whose} is left", code=f"nothing_to_{verb}"
+                f"nothing to {verb} in {name}: there is no {what} {whose} to take back", code=f"nothing_to_{verb}"
             )
         return await self.revert(
             workspace, change_set, step.entry.sequence, request=step.decision.request_id, **options

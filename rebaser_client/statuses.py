@@ -1,4 +1,4 @@
-"""The operations of the client that close or delete change sets, and reopen them."""
+"""The operations of the client that close, delete and reopen change sets."""
 
 from typing import Literal, Unpack
 
@@ -18,10 +18,11 @@ class StatusOperations(ApplyOperations):
         status: Literal["abandoned", "applied"] = "abandoned",
         **options: Unpack[RevertOptions],
     ) -> EnqueueUpdatesResponse:
-        """Close the change set, and wait. Until it is reopened, it refuses edits, reverts, recomputes and applies.
+        """Close the change set, and wait for the server's answer.
 
-        The code of the refusal is `closed`. The values can still be read, and change sets can be created from this one.
-        `status` is the reason why the change set is closed. If it is closed already, it gets the new status.
+        Until the change set is reopened, servers reject edits, reverts, recomputes and applies with code `closed`. Its
+        values can still be read, and other change sets can be created from it. `status` is the reason why the change
+        set is closed. If it is closed already, it gets the new status.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`.
         """
@@ -30,20 +31,21 @@ class StatusOperations(ApplyOperations):
     async def reopen_change_set(
         self, workspace: str, change_set: str, **options: Unpack[RevertOptions]
     ) -> EnqueueUpdatesResponse:
-        """Make a closed change set accept edits again, or bring a deleted one back, and wait.
+        """Reopen a closed change set, or restore a deleted one, and wait for the server's answer.
 
-        Raises the errors of `close_change_set`; the code is `purged` if the state before the deletion is no longer in
-        the history.
+        Raises the errors of `close_change_set`. `RequestRejected` has the code `purged` if the state before the
+        deletion is no longer in the history.
         """
         return await self._mark(workspace, change_set, Marking(status=BranchStatus.OPEN), **options)
 
     async def delete_change_set(
         self, workspace: str, change_set: str, **options: Unpack[RevertOptions]
     ) -> EnqueueUpdatesResponse:
-        """Delete the change set, and wait. It then has no values, and refuses requests with code `deleted`.
+        """Delete the change set, and wait for the server's answer.
 
-        Change sets that were created from it keep their values. As long as its history is kept, `reopen_change_set`
-        brings it back, and its earlier states can be read. A new change set of the same name can be created.
+        A deleted change set has no values, and servers reject its requests with code `deleted`. Change sets that were
+        created from it keep their values. As long as its history is retained, `reopen_change_set` restores the change
+        set, and its earlier states can be read. A new change set of the same name can be created.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`,
         `protected`, or `deleted` if it is deleted already.

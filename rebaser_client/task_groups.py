@@ -1,7 +1,7 @@
 """A task group that raises the exception of the task that failed, without an `ExceptionGroup` around it.
 
-Invariant: a failure of the body or of a child cancels all others. The group raises the failure once all of them have
-ended.
+Invariant: if the body or a task fails, the body and all other tasks are cancelled. The group raises the failure once
+all of them have ended.
 """
 
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ async def flat_task_group() -> AsyncIterator[TaskGroup]:
             yield group
     except BaseExceptionGroup as error:
         failures = error
-    if failures is not None:  # not raised in the handler: the group would be the context of its member
+    if failures is not None:  # raised outside of the handler, so that the exception group is not shown as its context
         first, *others = failures.exceptions
         for other in others:
             first.add_note(f"while the task group ended: {other!r}")

@@ -1,9 +1,9 @@
 """The client for programs without an event loop: scripts, notebooks and threads.
 
-`client` has `BlockingRebaserClient`, with the methods of `RebaserClient`; `portal` runs their calls on an event loop in
-a thread of its own, which all blocking clients of a process share.
+`client` contains `BlockingRebaserClient`, which has the methods of `RebaserClient`. `portal` runs the calls on an event
+loop in a separate thread, which all blocking clients of a process share.
 
-This package imports the rest of `rebaser_client`; no other package there imports it.
+This package imports the rest of `rebaser_client`; no other package of `rebaser_client` imports this one.
 """
 
 from rebaser_client.blocking.client import BlockingRebaserClient

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class _Blocking(Generic[A_co]):
-    """Calls the methods of `wrapped` on the loop of `portal`."""
+    """A wrapper that calls the methods of `wrapped` on the event loop of `portal`."""
 
     def __init__(self, portal: Portal, wrapped: A_co) -> None:
         self._portal, self._wrapped = portal, wrapped
@@ -49,7 +49,7 @@ def _iterates(
 
 
 class BlockingDeadLetterBox(_Blocking[DeadLetterBox]):
-    """The dead letters, as in `DeadLetterBox`, for programs without an event loop."""
+    """The methods of `DeadLetterBox`, for programs without an event loop."""
 
     find = _iterates(DeadLetterBox.find)
     payload = _calls(DeadLetterBox.payload)
@@ -57,8 +57,11 @@ class BlockingDeadLetterBox(_Blocking[DeadLetterBox]):
     drop = _calls(DeadLetterBox.drop)
 
 
-class _Escaped(Exception):  # noqa: N818 - carries an exception through the loop, and is never raised to callers
-    """Carries an exception such as SystemExit to the thread of the caller; it would end the loop for all clients."""
+class _Escaped(Exception):  # noqa: N818 - callers never see this exception
+    """A wrapper that carries an exception such as SystemExit from the event loop to the calling thread.
+
+    Without the wrapper, the exception would end the event loop, which all clients share.
+    """
 
     def __init__(self, original: BaseException) -> None:
         super().__init__()
@@ -71,7 +74,7 @@ def _carried() -> Generator[None, None, None]:
         yield
     except (Exception, GeneratorExit):
         raise
-    except BaseException as error:  # noqa: BLE001 - the loop must not end because of it
+    except BaseException as error:  # noqa: BLE001 - no exception may end the event loop
         raise _Escaped(error) from None
 
 
@@ -81,7 +84,7 @@ def _carrying(requests: Iterable[Request]) -> Iterator[Request]:
 
 
 class BlockingFleetWatch(_Blocking[FleetWatch]):
-    """An installation that is watched, as in `FleetWatch`. Use it as a context manager."""
+    """The methods of `FleetWatch`, for programs without an event loop. Use this class as a context manager."""
 
     look = _calls(FleetWatch.look)
 
@@ -101,10 +104,11 @@ class BlockingRebaserClient(_Blocking[RebaserClient]):
         with BlockingRebaserClient.connect("nats://127.0.0.1:4222") as client:
             client.enqueue_updates("shop", "main", [Set("price", 9.5)])
 
-    All threads of a process can share a client, and all clients of a process share one loop thread. The methods are
-    those of `RebaserClient`; where that class returns an asynchronous iterator, this one returns a `BlockingIterator`.
-    Ctrl-C cancels a waiting call. `enqueue_many` takes its requests, and calls `on_outcome`, in the loop thread:
-    neither may block or call a client. After a fork, the child has to connect again.
+    All threads of a process can share a client, and all clients of a process share one thread with an event loop. The
+    methods are those of `RebaserClient`; where that class returns an asynchronous iterator, this class returns a
+    `BlockingIterator`. Ctrl-C cancels a waiting call. `enqueue_many` iterates over its requests, and calls
+    `on_outcome`, in the thread of the event loop, so neither may block or call a client. After a fork, the child
+    process has to connect again.
     """
 
     def __init__(self, portal: Portal, wrapped: RebaserClient) -> None:
@@ -119,7 +123,7 @@ class BlockingRebaserClient(_Blocking[RebaserClient]):
         try:
             yield client
         except BaseException:
-            with suppress(Exception):  # the caller gets the exception of the body instead
+            with suppress(Exception):  # the exception of the body is raised instead of an error of `close`
                 client.close()
             raise
         client.close()
@@ -158,10 +162,12 @@ class BlockingRebaserClient(_Blocking[RebaserClient]):
     enqueue_many.__doc__ = RebaserClient.enqueue_many.__doc__
 
     def fleet(self, workspace: str | None = None) -> BlockingFleetWatch:
-        """Return a watch on servers and on change sets with something to do, of one workspace or of all.
+        """Return an object that observes the servers, and the change sets that have work to do.
+
+        If `workspace` is given, only its change sets are observed.
 
         with client.fleet() as fleet:
-            view = fleet.look()  # again and again; the rates of a view are those since the view before
+            view = fleet.look()  # repeat this call; rates are measured since the previous call
         """
         return BlockingFleetWatch(self._portal, self._wrapped.fleet(workspace))
 

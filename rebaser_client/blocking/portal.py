@@ -1,6 +1,6 @@
 """Runs asynchronous calls on an event loop in another thread, and waits for their results.
 
-Invariant: a call that its thread gives up, for instance because of Ctrl-C, is cancelled on the loop.
+Invariant: if the calling thread stops waiting, for instance because of Ctrl-C, the call is cancelled on the event loop.
 """
 
 import os
@@ -20,12 +20,14 @@ T = TypeVar("T")
 
 READ_AHEAD = 256  # maximum number of items that an iteration reads ahead
 
-_providers: dict[int, BlockingPortalProvider] = {}  # by process id: a forked child has no loop thread
+_providers: dict[int, BlockingPortalProvider] = {}  # by process id, because a forked child lacks the parent's thread
 
 
 class Portal:
-    """A share of the loop thread of this process. The first share starts the thread, and the last one to close ends
-    it."""
+    """A reference to the thread of this process that runs the event loop.
+
+    The first reference starts the thread; the thread ends when the last reference is closed.
+    """
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -34,55 +36,59 @@ class Portal:
         self._portal: BlockingPortal | None = self._provider.__enter__()
 
     def close(self) -> None:
-        """Give the share back. A second call, or a call in a forked child or as the interpreter exits, does nothing."""
+        """Release the reference, and cancel the iterations that were started through it.
+
+        A second call does nothing, nor does a call in a forked child or while the interpreter exits.
+        """
         portal, self._portal = self._portal, None
         if portal is not None and self._pid == os.getpid() and not sys.is_finalizing():
-            for iteration in tuple(self._iterations):  # the loop waits for them, and nobody may ever read their items
+            # Without the cancellation, the event loop would wait for iterations whose items may never be read.
+            for iteration in tuple(self._iterations):
                 iteration.cancel()
             self._provider.__exit__(None, None, None)
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is left to close; so it is in a forked child."""
+        """Whether `close` was called, or this process is a forked child, in which there is nothing to close."""
         return self._portal is None or self._pid != os.getpid()
 
     def start(self, call: Callable[[], Awaitable[T]]) -> "Future[T]":
-        """Start `call` on the loop. Raises `ClientClosedError` after `close` and in a forked child."""
+        """Start `call` on the event loop. Raises `ClientClosedError` after `close` and in a forked child."""
         if self._pid != os.getpid():
             raise ClientClosedError("this client belongs to the parent process; connect again after a fork")
         if self._portal is None:
-            raise ClientClosedError("the client is closed")
-        if sys.is_finalizing():  # the loop thread does not run any more
-            raise ClientClosedError("the interpreter exits")
+            raise ClientClosedError
+        if sys.is_finalizing():  # the thread of the event loop has stopped
+            raise ClientClosedError("the client cannot be used while the Python interpreter exits")
         return self._portal.start_task_soon(call)
 
     def start_iteration(self, call: Callable[[], Awaitable[None]]) -> "Future[None]":
-        """Start `call` as `start` does. `close` cancels it."""
+        """Start `call` as `start` does; `close` cancels the call if it is still running."""
         future = self.start(call)
         self._iterations.add(future)
         future.add_done_callback(self._iterations.discard)
         return future
 
     def call(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Run `call` on the loop, and return its result or raise its exception."""
+        """Run `call` on the event loop, and return its result or raise its exception."""
         return wait(self.start(call))
 
 
 def wait(future: "Future[T]") -> T:
-    """Return the result of `future`. If the wait is interrupted, cancel the call."""
+    """Wait for `future`, and return its result. If the wait is interrupted, cancel the call."""
     try:
         return future.result()
     except CancelledError:
-        raise ClientClosedError("the client was closed during the call") from None
+        raise ClientClosedError("the client was closed during the call: connect again") from None
     except BaseException:
-        future.cancel()  # does nothing if the call itself raised
+        future.cancel()  # has no effect if the call itself raised the exception
         raise
 
 
 class BlockingIterator(Generic[T]):
-    """Iterates over an asynchronous iterator, in any thread, but only in one thread at a time.
+    """An iterator over the items of an asynchronous iterator. It can be used in any thread, but only in one at a time.
 
-    `close`, the end of a `with` block, or dropping the last reference ends the iteration on the loop.
+    `close`, the end of a `with` block, or dropping the last reference ends the iteration on the event loop.
     """
 
     def __init__(self, portal: Portal, open_: Callable[[], AsyncIterator[T]]) -> None:
@@ -90,7 +96,8 @@ class BlockingIterator(Generic[T]):
         self._items: deque[T] = deque()
         self._closed = False
         ahead = self._ahead = _ReadAhead(open_)
-        self._reader = portal.start_iteration(ahead.run)  # does not refer to this object: dropping it ends it
+        # The task must not refer to this object, because dropping the last reference has to end the iteration.
+        self._reader = portal.start_iteration(ahead.run)
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -101,7 +108,7 @@ class BlockingIterator(Generic[T]):
         if not self._items:
             self._items.extend(self._portal.call(self._ahead.take))
         if not self._items:
-            if not self._closed:  # another thread may have closed it during the call
+            if not self._closed:  # another thread may have called `close` meanwhile
                 wait(self._reader)  # raises the error that ended the iteration early
             raise StopIteration
         return self._items.popleft()
@@ -125,7 +132,10 @@ class BlockingIterator(Generic[T]):
 
 
 class _ReadAhead(Generic[T]):
-    """Runs an asynchronous iteration in one task, because cancel scopes must not change tasks, and keeps its items."""
+    """An asynchronous iteration that runs in a single task, and the items that it has read ahead.
+
+    A single task is necessary because a task that enters a cancel scope also has to exit the scope.
+    """
 
     def __init__(self, open_: Callable[[], AsyncIterator[T]]) -> None:
         self._open = open_
@@ -149,7 +159,7 @@ class _ReadAhead(Generic[T]):
                     await items.aclose()
 
     async def take(self) -> list[T]:
-        """Wait until there are items; return all. Return none at the end."""
+        """Wait for items, and return all that have been read. Return an empty list after the end of the iteration."""
         while not self._items and not self._ended:
             await self._changed.wait()
         taken, self._items = self._items, []

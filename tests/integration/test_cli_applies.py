@@ -167,7 +167,7 @@ async def test_a_branch_that_brings_errors_fails_the_check(
             ["sum", "failed"],
             ["twice", "failed_input"],
         ]
-        assert "nothing was applied to main: errors in draft that main does not have: sum, twice" in done.stderr
+        assert "nothing was applied to main: draft has errors that main does not have: sum, twice" in done.stderr
         assert done.returncode == 1
     async with serving(js, subjects, engine):
         (error, _) = [
