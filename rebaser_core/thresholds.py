@@ -258,8 +258,8 @@ class Thresholds:
 
     @property
     def layout_reach_divisor(self) -> int:
-        """The divisor for building the layout of the graph, if it is not cached: this is done for a full plan if an
-        update reaches at least one in this many values."""
+        """If the layout of the graph is not cached, it is built for a full plan only if an update reaches at least one
+        in this many values."""
         return max(1, self.full_plan_reach_divisor // 4)
 
 

@@ -37,7 +37,7 @@ class ParsedFormula:
 
     syntax: cel_syntax.Syntax
     tree: bytes
-    _checked: dict[tuple[str, ...], str] = field(default_factory=dict)  # problem with the input names, by these names
+    _checked: dict[tuple[str, ...], str] = field(default_factory=dict)  # maps input names to the problem with them
 
     def wrong_names(self, names: tuple[str, ...]) -> str:
         """Return why the formula cannot be evaluated with inputs called `names`, or an empty text if it can be."""

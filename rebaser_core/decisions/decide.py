@@ -132,7 +132,7 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
             highest = max(highest, request.sequence)
         decisions.append(decision)
         if request.author or request.message:
-            authors += [Authorship()] * (len(decisions) - 1 - len(authors))  # for the earlier decisions
+            authors += [Authorship()] * (len(decisions) - 1 - len(authors))  # the earlier requests have no author
             authors.append(Authorship(request.author, request.message))
         decided_here[request.request_id] = decision
         answers.append((decision, None))

@@ -84,7 +84,7 @@ class ChangeSetState:
         self.recompute: dict[Recompute, int] = {}
         self.applied: Applied | None = None
         self.outcomes: dict[RequestId, RecordedOutcome] = {}  # oldest first; without those in `redriven`
-        self.redriven: dict[RequestId, RecordedOutcome] = {}  # of requests sent again from the dead letters
+        self.redriven: dict[RequestId, RecordedOutcome] = {}  # the same, for requests sent again as dead letters
         # Attempts that have not succeeded yet. The key is the sequence of a request, `DVU_ATTEMPT` or `PULL_ATTEMPT`.
         self.attempts: dict[int, Attempt] = {}
         self.checkpoint: CheckpointRef | None = None  # the newest checkpoint that a commit named
@@ -356,7 +356,7 @@ class ChangeSetState:
             if commit.attempt.count or commit.attempt.deaths:
                 self.attempts[commit.attempt.sequence] = commit.attempt
             else:
-                self.attempts.pop(commit.attempt.sequence, None)  # there is nothing left to count
+                self.attempts.pop(commit.attempt.sequence, None)  # both counts are 0, so no attempt is left
         if commit.checkpoint is not None:
             self.checkpoint = commit.checkpoint
             if not self.marks or commit.checkpoint.sequence > self.marks[-1].sequence:

@@ -52,7 +52,7 @@ class Cells(Mapping[str, Cell]):
         self.columns = Columns()
         self.pins = 0
         self._overlay: dict[str, Cell | None] = {}
-        self._extra_uses: dict[str, int] = {}  # by id: its uses as an input, minus those that `columns` counts
+        self._extra_uses: dict[str, int] = {}  # maps ids to their uses as inputs, minus those in `columns`
         self._extra_size = 0  # the number of values, minus the number of values in `columns`
         self._patterns: GlobSet | None = None  # the patterns among the inputs of definitions in the overlay
 
