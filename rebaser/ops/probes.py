@@ -1,4 +1,4 @@
-"""Decides the answers of `/livez` and `/readyz`, as a pure function of a snapshot.
+"""Decides the answers of `/livez`, `/readyz` and `/scale`, as pure functions of a snapshot.
 
 Liveness means that a restart would not help; readiness means that a rollout may continue. So a problem that a restart
 does not fix never makes the liveness probe fail: otherwise, the whole fleet would restart at once when NATS is lost.
@@ -67,6 +67,12 @@ def judge(probe: Probe, snapshot: Snapshot, *, require: Collection[str] = (), ex
         Check("trouble", snapshot.trouble or "none"),  # only reported, because other change sets still make progress
     )
     return Answer(probe, tuple(check for check in checks if check.name not in exclude))
+
+
+def workload(snapshot: Snapshot) -> Mapping[str, int]:
+    """Return the work of the whole installation, for an autoscaler: the number of change sets that wait for a server,
+    or have one. All servers return the same number, as of their last check."""
+    return {"changeSets": snapshot.tasks_waiting + snapshot.tasks_in_hand}
 
 
 CHECKS = ("stage", "nats", "progress", "streams", "spark", "trouble")  # the checks that a request can exclude

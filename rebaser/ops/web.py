@@ -16,7 +16,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rebaser.ops.metrics import render
-from rebaser.ops.probes import CHECKS, REQUIRABLE, Probe, judge
+from rebaser.ops.probes import CHECKS, REQUIRABLE, Probe, judge, workload
 from rebaser.snapshot import Observed
 from rebaser.telemetry.catalogue import read_all
 
@@ -92,6 +92,13 @@ def _application(state: Observed) -> Any:
 
         return Route(f"/{probe}", answer, methods=["GET"])  # Starlette adds HEAD itself
 
+    async def scale(_: Any) -> Any:
+        snapshot = state.snapshot()
+        answer = judge("readyz", snapshot)
+        if not answer.passes:  # its numbers are old, or there are none yet; without an answer, no autoscaler acts
+            return PlainTextResponse(answer.text() + "\n", 503)
+        return JSONResponse(workload(snapshot))
+
     scrapes = CapacityLimiter(1)
 
     async def metrics(request: Any) -> Any:
@@ -105,7 +112,12 @@ def _application(state: Observed) -> Any:
         return PlainTextResponse("the server failed to answer; its log says why\n", 500)
 
     return Starlette(
-        routes=[route("livez"), route("readyz"), Route("/metrics", metrics, methods=["GET"])],
+        routes=[
+            route("livez"),
+            route("readyz"),
+            Route("/scale", scale, methods=["GET"]),
+            Route("/metrics", metrics, methods=["GET"]),
+        ],
         exception_handlers={Exception: failed},
     )
 

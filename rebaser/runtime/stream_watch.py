@@ -114,6 +114,7 @@ class StreamWatch:
             if different := [f"{part}: {', '.join(part.differences)}" for part in parts if part.differences]:
                 raise ConfigError(f"{'; '.join(different)}: run `rebaser init` with the settings of the servers")
         self._seen = await self._snapshots()
+        await self._missing_consumers()  # reads the numbers of tasks, which are known from the start
 
     def usage(self) -> dict[str, StreamUsage]:
         """Return the usage of each stream at the last check, by its name in `STREAMS`."""

@@ -157,6 +157,29 @@ async def test_a_blocked_loop_gives_no_answer(port: int) -> None:
     assert (await ask(port, "/livez")).status == 200
 
 
+async def test_an_autoscaler_learns_how_many_change_sets_have_work(
+    js: JetStream, subjects: Subjects, topology: object
+) -> None:
+    """Also from a server that has just started: otherwise the fleet would shrink with each restart."""
+    for name in ("a", "b", "c"):
+        await js.publish(f"{subjects.root}.tasks.ws.{name}.process", b"")
+    running = Running(js, subjects)
+    async with ops_port(":0", running.server) as running.port, anyio.create_task_group() as group:
+        early = await ask(running.port, "/scale")
+        assert (early.status, early.body) == (503, "stage: starting\n")
+        await running.context.stream_watch.ensure()
+        group.start_soon(running.run)
+        answer = await until(running.port, "/scale", 200)
+        assert answer.json() == {"changeSets": 3}
+        running.scope.cancel()
+
+
+@pytest.mark.parametrize("fault", [{"nats_away": 11.0}, {"missing": "REBASER_TASKS"}, {"stage": "draining"}])
+async def test_an_autoscaler_gets_no_number_from_a_server_that_has_none(fault: dict[str, Any]) -> None:
+    async with ops_port(":0", StateOf(replace(WELL, **fault, tasks_waiting=5))) as port:
+        assert (await ask(port, "/scale")).status == 503
+
+
 async def test_only_get_and_head_are_answered(port: int) -> None:
     for method, status in (("GET", 200), ("HEAD", 200), ("POST", 405), ("PUT", 405), ("DELETE", 405)):
         assert (await ask(port, "/livez", method=method)).status == status

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rebaser.ops.address import parse_address
-from rebaser.ops.probes import CHECKS, Probe, judge
+from rebaser.ops.probes import CHECKS, Probe, judge, workload
 from rebaser.settings import load_settings
 from rebaser.snapshot import Snapshot
 from rebaser_core.errors import ConfigError
@@ -93,3 +93,7 @@ def test_there_is_no_port_unless_it_is_set(monkeypatch: pytest.MonkeyPatch) -> N
     assert load_settings().http is None
     monkeypatch.setenv("REBASER_HTTP", "")
     assert load_settings().http is None
+
+
+def test_the_workload_counts_change_sets_with_and_without_a_server() -> None:
+    assert workload(replace(WELL, tasks_waiting=3, tasks_in_hand=40)) == {"changeSets": 43}

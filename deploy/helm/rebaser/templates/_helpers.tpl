@@ -1,0 +1,118 @@
+{{/* The name of all objects of a release. */}}
+{{- define "rebaser.name" -}}
+{{- if contains "rebaser" .Release.Name }}{{ .Release.Name }}{{ else }}{{ printf "%s-rebaser" .Release.Name }}{{ end }}
+{{- end }}
+
+{{/* The labels that select the pods of a component. Takes a dict: root, component. */}}
+{{- define "rebaser.selector" -}}
+app.kubernetes.io/name: rebaser
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{/* All labels of an object. Takes a dict: root, component. */}}
+{{- define "rebaser.labels" -}}
+{{ include "rebaser.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- end }}
+
+{{/* The reference of an image. Takes a dict: repository, tag, digest. */}}
+{{- define "rebaser.image" -}}
+{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag }}{{ end }}
+{{- end }}
+
+{{/* A value as the text of an environment variable. Helm reads all numbers as floats, and would write 1e+06. */}}
+{{- define "rebaser.text" -}}
+{{- if and (kindIs "float64" .) (eq (float64 (int64 .)) .) }}{{ int64 . }}{{ else }}{{ . }}{{ end }}
+{{- end }}
+
+{{/* The settings of servers, with those that the chart knows. Returns YAML. */}}
+{{- define "rebaser.settings" -}}
+{{- $settings := omit .Values.settings "limits" }}
+{{- if .Values.sparkConnect.enabled }}
+{{- $_ := set $settings "spark" (printf "sc://%s-spark:15002" (include "rebaser.name" .)) }}
+{{- end }}
+{{- range $name, $value := .Values.settings.limits }}
+{{- $_ := set $settings (printf "limits__%s" $name) $value }}
+{{- end }}
+{{- toYaml $settings }}
+{{- end }}
+
+{{/* Seconds that a server has between SIGTERM and SIGKILL: its own grace period, and a reserve. */}}
+{{- define "rebaser.grace" -}}
+{{- add 15 (ceil (.Values.settings.shutdown_grace | default 15.0)) }}
+{{- end }}
+
+{{- define "rebaser.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "rebaser.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* Memory is never overcommitted: a server counts on what it may use. Takes the values of a component. */}}
+{{- define "rebaser.resources" -}}
+requests:
+  cpu: {{ .cpu | quote }}
+  memory: {{ .memory }}
+limits:
+  memory: {{ .memory }}
+{{- end }}
+
+{{/* Where pods may run. Takes the values of a component. */}}
+{{- define "rebaser.placement" -}}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses values that the schema cannot. */}}
+{{- define "rebaser.check" -}}
+{{- $values := .Values }}
+{{- if and $values.sparkConnect.enabled $values.settings.spark }}
+{{- fail "settings.spark and sparkConnect.enabled exclude each other: the Spark Connect server of this chart needs no address" }}
+{{- end }}
+{{- if not (or $values.sparkConnect.enabled $values.settings.spark) }}
+{{- fail "servers need Spark: set settings.spark to sc://HOST:PORT, or sparkConnect.enabled to true" }}
+{{- end }}
+{{- range $name, $_ := $values.secrets }}
+{{- if hasKey $values.settings $name }}
+{{- fail (printf "settings.%s and secrets.%s exclude each other" $name $name) }}
+{{- end }}
+{{- end }}
+{{- if not (or $values.settings.nats_url $values.secrets.nats_url) }}
+{{- fail "set settings.nats_url to the address of NATS, or secrets.nats_url if it contains a password" }}
+{{- end }}
+{{- if and $values.autoscaling.enabled (lt $values.autoscaling.maxReplicas $values.autoscaling.minReplicas) }}
+{{- fail "autoscaling.maxReplicas is lower than autoscaling.minReplicas" }}
+{{- end }}
+{{- if and $values.autoscaling.enabled (not $values.settings.concurrency) }}
+{{- fail "autoscaling needs settings.concurrency: how many change sets one server works on at once" }}
+{{- end }}
+{{- if and $values.networkPolicy.enabled (not $values.networkPolicy.egress) (or $values.secrets.blobs (and $values.settings.blobs (not (hasPrefix "file:" $values.settings.blobs)))) }}
+{{- fail "the NetworkPolicy does not let servers reach the blob store: add a rule to networkPolicy.egress" }}
+{{- end }}
+{{- end }}

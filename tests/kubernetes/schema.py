@@ -1,0 +1,125 @@
+"""Makes the schema of the chart's values. It is closed: Helm refuses a value that it does not name.
+
+The settings of servers come from `Settings`. What the chart itself decides is not among them: `server_id` is the name
+of the pod, and `http` is made of the value `port`.
+"""
+
+import dataclasses
+import json
+from typing import Any
+
+from rebaser import settings
+from rebaser.settings import LOWEST_LIMIT, Settings
+from rebaser_core.limits import COMMIT_LIMITS
+
+Schema = dict[str, Any]
+
+DECIDED = {"server_id", "http"}
+FILES = {"nats_creds", "nats_nkey", "nats_tls_ca", "nats_tls_cert", "nats_tls_key"}
+ONLY_SECRET = {"nats_password", "nats_token"}
+SECRETS = ONLY_SECRET | {"nats_url", "nats_user", "blobs"}
+PATTERNS = {
+    "nats_url": r"^[^@]*$",  # no password: secrets.nats_url is for those
+    "spark": f"^({settings._SPARK.pattern})$",
+    "inbox_prefix": f"^({settings._INBOX.pattern})$",
+    "reply_prefix": f"^({settings._INBOX.pattern})$",
+}
+
+TEXT = {"type": "string"}
+NAME = {"type": "string", "minLength": 1}
+FLAG = {"type": "boolean"}
+PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
+COUNT = {"type": "integer", "minimum": 1}
+SIZE = {"type": "string", "pattern": "^[1-9][0-9]*(Ki|Mi|Gi|Ti)$"}
+TEXTS = {"type": "object", "additionalProperties": TEXT}
+ANY = {"type": "object"}  # of Kubernetes, which checks it
+
+
+def closed(**properties: Schema) -> Schema:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def listed(of: Schema) -> Schema:
+    return {"type": "array", "items": of}
+
+
+def described(schema: Schema, text: str) -> Schema:
+    return {"description": text, **schema}
+
+
+KEY = closed(name=NAME, key=NAME) | {"required": ["name", "key"]}
+IMAGE = {
+    "repository": TEXT,
+    "tag": TEXT,
+    "digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
+}
+RESOURCES = closed(cpu={"type": "string", "pattern": r"^[0-9]+(\.[0-9]+|m)?$"}, memory=SIZE)
+PLACEMENT = {"nodeSelector": TEXTS, "tolerations": listed(ANY), "affinity": ANY, "priorityClassName": TEXT}
+
+
+def setting(name: str, field: Schema) -> Schema:
+    """The schema of one setting, of which Helm has the value in YAML."""
+    choices = [choice for choice in field.get("anyOf", [field]) if choice.get("type") != "null"]
+    kept = ("type", "enum", "minimum", "maximum", "exclusiveMinimum")
+    made = {key: choices[0][key] for key in kept if key in choices[0]}
+    pattern = {"pattern": PATTERNS[name]} if name in PATTERNS else {}
+    return {"description": field["description"], **made, **pattern}
+
+
+def settings_schema() -> Schema:
+    fields = Settings.model_json_schema()["properties"]
+    limits = {
+        name: {"type": "integer", "minimum": LOWEST_LIMIT, "maximum": highest}
+        for name, highest in dataclasses.asdict(COMMIT_LIMITS).items()
+    }
+    left = {name: field for name, field in fields.items() if name not in DECIDED | FILES | ONLY_SECRET}
+    made = {name: setting(name, field) for name, field in left.items() if name != "limits"}
+    return closed(**made, limits=described(closed(**limits), fields["limits"]["description"]))
+
+
+def schema() -> str:
+    """The file `values.schema.json`."""
+    values = closed(
+        **{"global": ANY},  # Helm adds it to the values of a chart that another chart uses
+        image=closed(**(IMAGE | {"repository": NAME}), pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]}),
+        imagePullSecrets=listed(closed(name=NAME)),
+        replicas=described(COUNT, "Not 0: without a server, nobody finds requests whose task was lost."),
+        settings=settings_schema(),
+        secrets=closed(**dict.fromkeys(sorted(SECRETS), KEY)),
+        secretFiles=closed(**dict.fromkeys(sorted(FILES), KEY)),
+        envFromSecrets=listed(NAME),
+        port={"type": "integer", "minimum": 1024, "maximum": 65535},
+        resources=RESOURCES,
+        tmpSize=SIZE,
+        podLabels=TEXTS,
+        podAnnotations=TEXTS,
+        serviceAccountAnnotations=TEXTS,
+        **PLACEMENT,
+        sparkConnect=closed(
+            enabled=FLAG,
+            image=closed(**IMAGE),
+            driverMemory={"type": "string", "pattern": "^[1-9][0-9]*[mg]$"},
+            conf=TEXTS,
+            resources=RESOURCES,
+            tmpSize=SIZE,
+            **PLACEMENT,
+        ),
+        networkPolicy=closed(
+            enabled=FLAG,
+            monitoring=listed(ANY),
+            nats=closed(ports={**listed(PORT), "minItems": 1}, to=listed(ANY)),
+            spark=listed(ANY),
+            egress=listed(ANY),
+        ),
+        autoscaling=closed(
+            enabled=FLAG,
+            minReplicas=described(COUNT, "Not 0, for the reason that replicas has."),
+            maxReplicas=COUNT,
+            load={"type": "number", "minimum": 0.05, "maximum": 1},
+            cpuUtilization={"type": "integer", "minimum": 0, "maximum": 1000},
+        ),
+        podMonitor=closed(enabled=FLAG, labels=TEXTS, interval={"type": "string", "pattern": "^[1-9][0-9]*s$"}),
+        prometheusRule=closed(enabled=FLAG, labels=TEXTS),
+        dashboard=closed(enabled=FLAG, labels=TEXTS),
+    )
+    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **values}, indent=1) + "\n"

@@ -1,0 +1,417 @@
+"""The chart: what it renders is valid, safe and complete; what it refuses, it refuses with a reason."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from rebaser.settings import Settings, load_settings
+from tests.docs.pages import ROOT
+from tests.kubernetes.chart import FOLDER, LEAST, NAME, NAMESPACE, WHY, Object, Rendered, merged, refusal, render
+from tests.kubernetes.crds import crd
+from tests.kubernetes.matrix import BUCKET, MATRIX, MONITORED, PLACED, SCALED, SPARK
+from tests.kubernetes.schema import DECIDED, FILES, ONLY_SECRET
+
+VERSIONS = ("1.30", "1.34", "1.37")
+SCHEMA: dict[str, Any] = json.loads((FOLDER / "values.schema.json").read_text())
+everywhere = pytest.mark.parametrize("layers", MATRIX.values(), ids=MATRIX)
+
+
+def deployments(rendered: Rendered) -> list[str]:
+    return [one["metadata"]["name"] for one in rendered.objects if one["kind"] == "Deployment"]
+
+
+def labels_of_pods(rendered: Rendered, name: str) -> dict[str, str]:
+    return rendered.get("Deployment", name)["spec"]["template"]["metadata"]["labels"]  # type: ignore[no-any-return]
+
+
+# --- Valid
+
+
+@everywhere
+def test_what_is_rendered_is_valid(layers: tuple[Any, ...]) -> None:
+    """Strictly: a field that an object does not have is an error."""
+    validator = pytest.importorskip("kubernetes_validate", reason=WHY)
+    import jsonschema
+
+    rendered = render(*layers)
+    names = [(one["kind"], one["metadata"]["name"]) for one in rendered.objects]
+    assert len(set(names)) == len(names)
+    for one in rendered.objects:
+        schema = crd(one["apiVersion"], one["kind"])
+        if schema is not None:
+            jsonschema.validate(one, schema)
+            continue
+        for version in VERSIONS:
+            validator.validate(one, version, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "where", "wrong"),
+    [
+        ("Deployment", ("spec", "replicas"), "two"),
+        ("Deployment", ("spec", "template", "spec", "containers", 0, "readiness"), {}),
+        ("NetworkPolicy", ("spec", "egress", 0, "port"), 53),
+        ("ScaledObject", ("spec", "triggers", 0, "metadata", "targetValue"), 0.7),
+        ("PodMonitor", ("spec", "podMetricsEndpoints", 0, "pot"), "http"),
+        ("PrometheusRule", ("spec", "groups", 0, "rules", 0, "expr"), None),
+    ],
+)
+def test_what_is_wrong_is_not_valid(kind: str, where: tuple[Any, ...], wrong: object) -> None:
+    """The check above can fail."""
+    validator = pytest.importorskip("kubernetes_validate", reason=WHY)
+    import jsonschema
+
+    one = render(MONITORED, SCALED).get(kind)
+    *path, last = where
+    inside: Any = one
+    for step in path:
+        inside = inside[step]
+    inside[last] = wrong
+    schema = crd(one["apiVersion"], kind)
+    refuses = (jsonschema.ValidationError, validator.ValidationError)
+    with pytest.raises(refuses):
+        _ = validator.validate(one, VERSIONS[-1], strict=True) if schema is None else jsonschema.validate(one, schema)
+
+
+def test_helm_has_nothing_to_say() -> None:
+    helm = pytest.importorskip("helm_python", reason=WHY)
+    report = helm.lint(FOLDER, merged(LEAST, MONITORED, SCALED), strict=True, kube_version="v1.30.0")
+    assert report["errors"] == []
+    assert [one for one in report["messages"] if one["severity"] > 1] == []
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    chart = yaml.safe_load((FOLDER / "Chart.yaml").read_text())
+    assert f'version = "{chart["appVersion"]}"' in (ROOT / "pyproject.toml").read_text()
+
+
+# --- Values
+
+
+def test_each_value_is_in_the_schema_and_each_object_of_the_schema_is_closed() -> None:
+    """The file of defaults shows each of them, but for the settings, which have a page of their own."""
+    unlisted = (".settings", ".secrets", ".secretFiles")
+
+    def check(schema: dict[str, Any], values: dict[str, Any], path: str) -> None:
+        if "properties" not in schema:
+            return
+        assert schema["additionalProperties"] is False, path
+        if not path.startswith(unlisted):
+            assert set(schema["properties"]) - {"global"} == set(values), path
+        for name, below in schema["properties"].items():
+            check(below, values.get(name, {}), f"{path}.{name}")
+
+    check(SCHEMA, yaml.safe_load((FOLDER / "values.yaml").read_text()), "")
+
+
+SAMPLES: dict[str, Any] = {"boolean": False, "integer": 7_000_000, "number": 77.5, "string": "text"}
+SPECIAL: dict[str, object] = {
+    "nats_url": "nats://a:1,nats://b:2",
+    "blobs": "file:///blobs",
+    "spark": "sc://elsewhere:1/;token=x",
+    "limits": {"max_updates": 9_000_000, "max_depth": 16},
+}
+
+
+def sample(name: str) -> object:
+    """A value that is no default."""
+    schema = SCHEMA["properties"]["settings"]["properties"][name]
+    if name in SPECIAL:
+        return SPECIAL[name]
+    if "enum" in schema:
+        return schema["enum"][-1]
+    value = SAMPLES[schema["type"]]
+    return min(value, schema["maximum"]) if "maximum" in schema else value
+
+
+@pytest.mark.parametrize("name", sorted(Settings.model_fields))
+def test_each_setting_reaches_the_server(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name, as text that `Settings` reads as the same value."""
+    key = {"name": "a-secret", "key": "a.key"}
+    if name in DECIDED:
+        rendered = render({"port": 9000})
+        read = settings_of(rendered, monkeypatch)
+        assert (read.http, read.server_id) == ("0.0.0.0:9000", NAME)
+    elif name in FILES:
+        rendered = render({"secretFiles": {name: key}})
+        path = rendered.environment()[f"REBASER_{name.upper()}"]
+        [mount] = [one for one in rendered.container()["volumeMounts"] if path.startswith(one["mountPath"] + "/")]
+        [volume] = [one for one in rendered.pod()["volumes"] if one["name"] == mount["name"]]
+        secret = volume["secret"]
+        assert (secret["secretName"], secret["items"]) == ("a-secret", [{"key": "a.key", "path": "a.key"}])
+        assert path == f"{mount['mountPath']}/a.key"
+    elif name in ONLY_SECRET:
+        [variable] = [
+            one
+            for one in render({"secrets": {name: key}}).container()["env"]
+            if one["name"] == f"REBASER_{name.upper()}"
+        ]
+        assert variable["valueFrom"] == {"secretKeyRef": key}
+    else:
+        read = settings_of(render({"settings": {name: sample(name)}}), monkeypatch)
+        found = getattr(read, name)
+        if name == "limits":
+            assert (found.max_updates, found.max_depth) == (9_000_000, 16)
+        else:
+            assert (str(found) if name == "scratch" else found) == sample(name)
+            assert found != Settings.model_fields[name].default
+
+
+def settings_of(rendered: Rendered, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    for name, value in rendered.environment().items():
+        monkeypatch.setenv(name, value)
+    return load_settings()
+
+
+def test_a_small_fraction_and_a_large_number_are_written_out() -> None:
+    given = {"settings": {"ack_wait": 0.5, "history_bytes": 2**50, "concurrency": 100_000, "create_streams": True}}
+    environment = render(given).environment()
+    assert environment["REBASER_ACK_WAIT"] == "0.5"
+    assert environment["REBASER_HISTORY_BYTES"] == str(2**50)
+    assert environment["REBASER_CONCURRENCY"] == "100000"
+    assert environment["REBASER_CREATE_STREAMS"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("layer", "reason"),
+    [
+        ({"replicas": 0}, "at '/replicas'"),
+        ({"autoscaling": {"enabled": True, "minReplicas": 0}}, "at '/autoscaling/minReplicas'"),
+        ({"autoscaling": {"enabled": True, "minReplicas": 4, "maxReplicas": 3}}, "lower than autoscaling.minReplicas"),
+        ({"autoscaling": {"enabled": True}}, "autoscaling needs settings.concurrency"),
+        ({"settings": {"ack_weight": 3}}, "'ack_weight' not allowed"),
+        ({"settings": {"ack_wait": "6s"}}, "at '/settings/ack_wait'"),
+        ({"settings": {"ack_wait": 0.1}}, "at '/settings/ack_wait'"),
+        ({"settings": {"limits": {"max_deep": 9}}}, "'max_deep' not allowed"),
+        ({"settings": {"nats_token": "secret"}}, "'nats_token' not allowed"),
+        ({"settings": {"nats_url": "nats://me:secret@nats:4222"}}, "at '/settings/nats_url'"),
+        ({"settings": {"spark": "http://spark"}}, "at '/settings/spark'"),
+        ({"settings": {"server_id": "me"}}, "'server_id' not allowed"),
+        ({"settings": {"spark": None}}, "servers need Spark"),
+        ({"settings": {"nats_url": None}}, "set settings.nats_url"),
+        ({"sparkConnect": {"enabled": True}}, "exclude each other"),
+        ({"secrets": {"nats_url": {"name": "a", "key": "b"}}}, "settings.nats_url and secrets.nats_url"),
+        ({"secrets": {"nats_token": {"name": "a"}}}, "missing property 'key'"),
+        ({"secrets": {"nats_token": "secret"}}, "at '/secrets/nats_token'"),
+        ({"settings": {"blobs": "s3://bucket"}}, "add a rule to networkPolicy.egress"),
+        ({"image": {"digest": "abc"}}, "at '/image/digest'"),
+        ({"image": {"repository": ""}}, "at '/image/repository'"),
+        ({"port": 80}, "at '/port'"),
+        ({"replica": 3}, "'replica' not allowed"),
+    ],
+)
+def test_values_that_cannot_work_are_refused(layer: dict[str, Any], reason: str) -> None:
+    assert reason in refusal(layer)
+
+
+def test_nothing_is_deployed_without_a_decision_about_image_nats_and_spark() -> None:
+    assert "at '/image/repository'" in refusal(least=False)
+
+
+# --- Safe
+
+
+@everywhere
+def test_pods_run_without_rights(layers: tuple[Any, ...]) -> None:
+    rendered = render(*layers)
+    for name in deployments(rendered):
+        pod, container = rendered.pod(name), rendered.container(name)
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] == 10001
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["automountServiceAccountToken"] is False
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert container["resources"]["requests"]["memory"] == container["resources"]["limits"]["memory"]
+        assert {next(iter(set(one) - {"name"})) for one in pod["volumes"]} <= {"emptyDir", "secret"}
+        assert all("sizeLimit" in one["emptyDir"] for one in pod["volumes"] if "emptyDir" in one)
+        assert {one["name"] for one in pod["volumes"]} == {one["name"] for one in container["volumeMounts"]}
+
+
+@everywhere
+def test_selectors_find_the_pods_of_one_component_and_no_others(layers: tuple[Any, ...]) -> None:
+    rendered = render(*layers)
+    pods = {name: labels_of_pods(rendered, name) for name in deployments(rendered)}
+
+    def found(selector: dict[str, str]) -> list[str]:
+        return [name for name, labels in pods.items() if selector.items() <= labels.items()]
+
+    assert found(rendered.get("PodDisruptionBudget")["spec"]["selector"]["matchLabels"]) == [NAME]
+    for name in pods:
+        assert found(rendered.get("Deployment", name)["spec"]["selector"]["matchLabels"]) == [name]
+        service = rendered.get("Service", name)["spec"]
+        assert found(service["selector"]) == [name]
+        open_ports = {port["name"] for port in rendered.container(name)["ports"]}
+        assert {port["targetPort"] for port in service["ports"]} == open_ports
+        if rendered.has("NetworkPolicy"):
+            assert found(rendered.get("NetworkPolicy", name)["spec"]["podSelector"]["matchLabels"]) == [name]
+    for spread in rendered.pod()["topologySpreadConstraints"]:
+        assert found(spread["labelSelector"]["matchLabels"]) == [NAME]
+
+
+def test_two_releases_do_not_find_the_pods_of_each_other() -> None:
+    selector = render().get("Service")["spec"]["selector"]
+    assert selector["app.kubernetes.io/instance"] == "prod"
+
+
+@everywhere
+def test_no_secret_is_in_what_is_rendered(layers: tuple[Any, ...]) -> None:
+    """Values of Secrets come from the cluster, so the chart has none; settings that hold them are references."""
+    rendered = render(*layers)
+    assert not any(one["kind"] == "Secret" for one in rendered.objects)
+    for variable in rendered.container()["env"]:
+        if re.search("PASSWORD|TOKEN|NKEY|CREDS|KEY$", variable["name"]):
+            assert "valueFrom" in variable or variable["value"].startswith("/etc/rebaser/")
+
+
+# --- Networks
+
+
+def reachable(rendered: Rendered, name: str = NAME) -> set[int | str]:
+    """The ports that the NetworkPolicy lets pods connect to, at some address at least."""
+    rules = rendered.get("NetworkPolicy", name)["spec"]["egress"]
+    return {port["port"] for rule in rules for port in rule["ports"]}
+
+
+@everywhere
+def test_servers_reach_what_their_settings_name(layers: tuple[Any, ...]) -> None:
+    rendered = render(*layers)
+    if not rendered.has("NetworkPolicy"):
+        return
+    environment, ports = rendered.environment(), reachable(rendered)
+    assert 53 in ports
+    for url in environment.get("REBASER_NATS_URL", "nats://nats:4222").split(","):
+        assert int(url.rpartition(":")[2]) in ports
+    spark = environment["REBASER_SPARK"]
+    if spark == f"sc://{NAME}-spark:15002":
+        assert "connect" in ports
+    elif spark.startswith("sc://"):
+        assert int(spark.rpartition(":")[2]) in ports
+    if environment.get("REBASER_BLOBS", "").startswith("s3:"):
+        assert 443 in ports
+
+
+@pytest.mark.parametrize(
+    ("spark", "port"), [("sc://a:7000", 7000), ("sc://a", 15002), ("sc://a:7001/;use_ssl=true", 7001)]
+)
+def test_the_port_of_spark_is_that_of_its_address(spark: str, port: int) -> None:
+    assert port in reachable(render({"settings": {"spark": spark}}))
+
+
+def test_only_servers_reach_spark_and_only_monitoring_reaches_servers() -> None:
+    rendered = render(SPARK)
+    [rule] = rendered.get("NetworkPolicy", f"{NAME}-spark")["spec"]["ingress"]
+    [peer] = rule["from"]
+    assert peer["podSelector"]["matchLabels"].items() <= labels_of_pods(rendered, NAME).items()
+    assert not peer["podSelector"]["matchLabels"].items() <= labels_of_pods(rendered, f"{NAME}-spark").items()
+    assert rule["ports"] == [{"port": "connect"}]
+    [rule] = rendered.get("NetworkPolicy")["spec"]["ingress"]
+    assert all("namespaceSelector" in peer for peer in rule["from"])
+    nobody = render({"networkPolicy": {"monitoring": []}}).get("NetworkPolicy")["spec"]
+    assert (nobody["ingress"], nobody["policyTypes"]) == ([], ["Ingress", "Egress"])
+    for name in (NAME, f"{NAME}-spark"):
+        assert rendered.get("NetworkPolicy", name)["spec"]["policyTypes"] == ["Ingress", "Egress"]
+
+
+# --- Complete
+
+
+def test_kubernetes_waits_longer_than_a_server_takes_to_stop() -> None:
+    for layer, grace in (({}, 30), ({"settings": {"shutdown_grace": 40.5}}, 56)):
+        rendered = render(layer)
+        assert rendered.pod()["terminationGracePeriodSeconds"] == grace
+        taken = float(rendered.environment().get("REBASER_SHUTDOWN_GRACE", Settings().shutdown_grace))
+        assert grace >= taken + 15
+        assert "lifecycle" not in rendered.container()
+
+
+def test_a_server_that_may_wait_for_nats_is_not_killed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its port opens at once, so the startup probe has to cover the start of Python, and no more."""
+    rendered = render()
+    assert settings_of(rendered, monkeypatch).wait_for_nats > 0
+    probe = rendered.container()["startupProbe"]
+    assert probe["httpGet"]["path"] == rendered.container()["livenessProbe"]["httpGet"]["path"] == "/livez"
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= 60
+
+
+def test_an_update_replaces_one_server_at_a_time_and_never_leaves_fewer() -> None:
+    spec = render().get("Deployment")["spec"]
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert spec["replicas"] == 2
+    assert render().get("PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+
+
+def test_keda_decides_the_number_of_servers_alone() -> None:
+    rendered = render(SCALED)
+    assert "replicas" not in rendered.get("Deployment")["spec"]
+    assert not render().has("ScaledObject")
+    spec = rendered.get("ScaledObject")["spec"]
+    assert spec["scaleTargetRef"] == {"name": NAME}
+    assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (3, 40)
+    [trigger] = spec["triggers"]
+    [port] = rendered.get("Service")["spec"]["ports"]
+    assert trigger["metadata"]["url"] == f"http://{NAME}.{NAMESPACE}.svc:{port['port']}/scale"
+    assert trigger["metadata"]["targetValue"] == "700"
+
+
+def test_alerts_and_dashboard_are_the_files_of_this_repository() -> None:
+    rendered = render(MONITORED)
+    ours = ROOT / "deploy" / "monitoring"
+    assert rendered.get("PrometheusRule")["spec"] == yaml.safe_load((ours / "alerts.yaml").read_text())
+    shown = rendered.get("ConfigMap", f"{NAME}-dashboard")
+    assert shown["data"]["rebaser.json"] == (ours / "dashboard.json").read_text()
+    assert shown["metadata"]["labels"]["grafana_dashboard"] == "1"
+    for kind in ("PrometheusRule", "PodMonitor"):
+        assert rendered.get(kind)["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_prometheus_scrapes_all_servers_under_one_job() -> None:
+    """The alerts count on it: without `jobLabel`, the job is the name of the PodMonitor."""
+    rendered = render(MONITORED, SPARK)
+    spec = rendered.get("PodMonitor")["spec"]
+    assert "jobLabel" not in spec
+    assert spec["selector"]["matchLabels"].items() <= labels_of_pods(rendered, NAME).items()
+    assert not spec["selector"]["matchLabels"].items() <= labels_of_pods(rendered, f"{NAME}-spark").items()
+    [endpoint] = spec["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["path"]) == ("http", "/metrics")
+
+
+def test_images_are_named_by_tag_or_digest() -> None:
+    def images(*layers: Any) -> list[str]:
+        rendered = render(*layers)
+        return [rendered.container(name)["image"] for name in deployments(rendered)]
+
+    assert images() == ["registry.example/rebaser:0.1.0"]
+    assert images({"image": {"tag": "7"}}) == ["registry.example/rebaser:7"]
+    assert images(PLACED) == ["registry.example/rebaser@sha256:" + "ab" * 32]
+    assert images(SPARK, {"image": {"tag": "7"}})[1] == "registry.example/rebaser:7-spark"
+
+
+def test_workloads_go_where_they_are_told() -> None:
+    rendered = render(SPARK, PLACED, {"sparkConnect": {"priorityClassName": "low"}})
+    assert rendered.pod()["nodeSelector"] == {"disk": "fast"}
+    assert (rendered.pod()["priorityClassName"], rendered.pod(f"{NAME}-spark")["priorityClassName"]) == ("high", "low")
+    assert rendered.pod()["tolerations"] == PLACED["tolerations"]
+    assert rendered.pod()["affinity"] == PLACED["affinity"]
+    assert "nodeSelector" not in rendered.pod(f"{NAME}-spark")
+
+
+def test_a_large_memory_is_one_the_server_sees() -> None:
+    """It makes its slots from the limit of its container."""
+    resources: Object = render({"resources": {"memory": "16Gi"}}).container()["resources"]
+    assert resources["limits"] == {"memory": "16Gi"}
+    assert "cpu" not in resources["limits"]
+
+
+def test_keys_of_a_bucket_reach_servers_and_spark() -> None:
+    rendered = render(SPARK, BUCKET)
+    for name in deployments(rendered):
+        assert rendered.container(name)["envFrom"] == [{"secretRef": {"name": "bucket-keys"}}]
+        assert 443 in reachable(rendered, name)
