@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rebaser.change_set.owner import Owner
 from rebaser_core.ids import ChangeSetKey
 
-IDLE_AFTER = 0.25  # seconds without work after which an owner is idle; a new owner gets its first request sooner
+IDLE_AFTER = 0.25  # seconds without work after which an owner is idle; its first request arrives sooner
 SAMPLE = 32  # number of owners among which one search chooses the owner that has been idle longest
 MAX_SEARCH = 1000  # maximum number of owners that one search examines
 

@@ -15,7 +15,8 @@ from rebaser_core.messages import DvuProgress
 
 
 def describe_owner(owner: Owner, now: float) -> dict[str, object]:
-    """Return the state of `owner`, under the names of `rebaser_core.explain.facts.OwnerFacts`. Times are in seconds."""
+    """Return the state of `owner`, with the field names of `rebaser_core.explain.facts.OwnerFacts`. Times are in
+    seconds."""
     state, progress = owner.lifecycle, owner.progress
     deciding = state.phase is Phase.ACTIVE and (state.busy or state.queued)
     return {

@@ -1,4 +1,4 @@
-"""The server: pulls tasks for its free slots, and runs an owner for each task.
+"""Pulls tasks for the free slots of a server, and runs an owner for each task.
 
 Invariant: this process has at most one owner per change set. A separate loop sends progress acks, independent of the
 owners. A cancelled server settles its commits in flight, gives every task back at once, and leaves no task of the event
@@ -52,7 +52,7 @@ class Server:
         self._context = context
         self._sweeper = make_sweeper(context)
         self._collection = CollectionSchedule(context, context.settings.collection_interval())
-        self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # any call of an owner may reorder it
+        self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # calling a method of an owner may reorder it
         self._updates_reporter = ProgressReporter(context, partial(running_updates, self._owners))
         self._held: dict[ChangeSetKey, Task] = {}  # tasks without an owner, because no slot is free
         self._successor_tasks: dict[ChangeSetKey, Task] = {}  # delivered while their previous owners end

@@ -299,7 +299,7 @@ class Settings(BaseModel):
     @classmethod
     def _check_inbox(cls, prefix: str | None) -> str | None:
         if prefix is not None and not _INBOX.fullmatch(prefix):
-            raise ValueError(f"{prefix!r} is no subject prefix; use names of letters, digits, _ and -, joined by dots")
+            raise ValueError(f"{prefix!r} is not a valid subject prefix; use letters, digits, _ and -, joined by dots")
         return prefix
 
     @field_validator("limits", mode="before")
@@ -314,7 +314,7 @@ class Settings(BaseModel):
         return limits
 
     def access(self) -> "Access":
-        """Return the credentials for NATS, and the certificates to trust."""
+        """Return the settings with which a client connects to NATS: credentials, certificates and JetStream domain."""
         password, token = self.nats_password, self.nats_token
         return {
             "creds": self.nats_creds,

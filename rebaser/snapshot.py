@@ -36,7 +36,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state that is cheap to read for any number of owned change sets. All times are in seconds.
+    """The part of the state that can be read quickly, however many change sets a server owns. Times are in seconds.
 
     - `stage`: `connecting` until there is a first connection to NATS, `starting` until tasks are pulled, `draining`
       from SIGTERM on.

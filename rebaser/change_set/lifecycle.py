@@ -110,7 +110,7 @@ class JobStarted:
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """A job ended."""
+    """A job for which `JobStarted` was posted has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The task was acked and its message is gone. Or the ack failed, and NATS will redeliver the task."""
+    """Either the task was acked and its message is gone, or the ack failed and NATS will redeliver the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ class OwnerState(NamedTuple):
     """
 
     phase: Phase = Phase.LOADING
-    busy: bool = True  # loading or deciding: this owner may be about to commit
+    busy: bool = True  # whether the owner is loading or deciding, and so may append a commit
     queued: bool = False
     owes: bool = False
     dvu: Dvu = Dvu.IDLE

@@ -58,7 +58,7 @@ from rebaser_core.errors import FencedError, RebaserError, UnsupportedVersion
 log = structlog.get_logger(__name__)
 
 DEAD_LETTER_RETRY = 0.1  # seconds until a dead letter that NATS did not store is sent again; doubled each time
-DEAD_LETTER_RETRY_MAX = 5.0  # seconds
+DEAD_LETTER_RETRY_MAX = 5.0  # maximum of this delay
 LARGE = 100_000  # number of values above which Python's garbage collector skips a change set
 
 T = TypeVar("T")
@@ -325,7 +325,7 @@ class Owner(Actor):
             self._start_job(self._publish_dead_letter, pending)
 
     async def _publish_dead_letter(self, pending: PendingDeadLetter) -> None:
-        assert self._processor is not None  # noqa: S101 - it made `pending`
+        assert self._processor is not None  # noqa: S101 - `self._processor` made `pending`
         backoff = Backoff(DEAD_LETTER_RETRY, DEAD_LETTER_RETRY_MAX)
         try:
             with self.cancelled_with_work():

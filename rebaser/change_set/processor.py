@@ -34,8 +34,8 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.record import record
 
 BLOCKED_RETRY = 0.5  # seconds until the owner retries a blocked queue; doubled after each attempt
-BLOCKED_RETRY_MAX = 5.0  # seconds
-LOOK_AFTER = 0.001  # seconds between two reads of the processor time, each of which is a system call
+BLOCKED_RETRY_MAX = 5.0  # maximum of this delay
+LOOK_AFTER = 0.001  # minimum seconds between two reads of the processor time, because a read is a system call
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class QueueBlocked(TransientError):  # noqa: N818 - a state of the queue
     """The first queued request cannot be decided yet. Message and code are those of the error that says why.
 
     `delay` is the number of seconds until the next attempt. `time_left` is the number of seconds for which the request
-    may still block the queue. `dead`: earlier requests that were decided dead but are not copied yet.
+    may still block the queue. `dead` are earlier requests that were decided dead and are not copied yet.
     """
 
     def __init__(self, error: RebaserError, delay: float, time_left: float, dead: list[PendingDeadLetter]) -> None:
@@ -99,7 +99,7 @@ class Processor:
         self._reader = RequestReader(context, commits.key)
         outcomes = [*commits.state.outcomes.values(), *commits.state.redriven.values()]
         self._budget = RetryBudget(int(context.settings.retry_for * 1000), outcomes)
-        self._pending_dead: dict[int, PendingDeadLetter] = {}  # by request sequence
+        self._pending_dead: dict[int, PendingDeadLetter] = {}  # dead letters to copy, by request sequence
         self.answered = 0
         self.rebasing = False
 
@@ -303,7 +303,7 @@ class Processor:
                 original.duplicates.append(message)
             else:
                 if decision.result is not None:
-                    decision = await with_result_read(self._context.blobs, decision)  # noqa: PLW2901 - the same one
+                    decision = await with_result_read(self._context.blobs, decision)  # noqa: PLW2901 - still the same
                 room = self.answer(message, decision, commit) and room
                 done.append(message.stream_sequence)
         if not room:

@@ -42,7 +42,7 @@ from rebaser_core.messages import read_edited
 
 LOOK_EVERY = 1.0  # minimum seconds between two checks of the target
 RETRY = 0.5  # seconds until a pull that failed is retried; doubled each time
-RETRY_MAX = 30.0  # seconds
+RETRY_MAX = 30.0  # maximum of this delay
 SETTLED_IN = 60.0  # seconds; a pull leaves an apply that is younger than this to the request of `settling`
 
 

@@ -28,9 +28,9 @@ from rebaser_core.messages import (
 )
 from rebaser_core.messages.dead_letter import reported_id
 
-MAX_INBOX = 256  # characters
-MAX_RESULT = 1024 * 1024  # bytes; a reply names at most 100 conflicts, with 64 KiB of definitions
-RESULT_TIMEOUT = 2.0  # seconds
+MAX_INBOX = 256  # maximum number of characters of an inbox
+MAX_RESULT = 1024 * 1024  # maximum bytes of a blob of conflicts: at most 100 conflicts, with 64 KiB of definitions
+RESULT_TIMEOUT = 2.0  # seconds that reading such a blob may take
 
 log = structlog.get_logger(__name__)
 

@@ -296,7 +296,7 @@ class _Examiner:
             notes.append(text)
 
     async def _cross_check(self) -> None:
-        """Load the log as all other readers do, and report a finding if that fails. Call this if there are none yet."""
+        """Load the log as all other readers do, and report a finding if that fails. Call this if nothing was found."""
         try:
             await self._reader.load(self._examination.key)
         except TransientError as error:

@@ -1,4 +1,4 @@
-"""The dependent values update (DVU): finds, computes and compares the derived values that an edit affects.
+"""Runs dependent values updates (DVUs): finds, computes and compares the derived values that an edit affects.
 
 `rebaser.change_set` calls `update.update`. `planning` and `spark` run on the owner of a change set; `worker`,
 `compiled`, `cel` and `functions` run on Spark's executors (planning also uses the last three); `wire` defines the

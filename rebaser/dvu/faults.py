@@ -44,7 +44,7 @@ def cycle(members: Iterable[str]) -> Fault:
 
 
 def missing_input(id_: str, input_id: str) -> Fault:
-    """Return the fault of the value `id_` if one of its inputs does not exist."""
+    """Return the fault of the value `id_`, whose input `input_id` does not exist."""
     return Fault(MISSING_INPUT, f"input {quote(input_id)} does not exist", id_)
 
 
@@ -100,6 +100,6 @@ def words_of(error: BaseException) -> str:
     """Return the message of an exception, truncated if it is long. Characters that are not printable become spaces."""
     try:
         text = str(error)[:_SHOWN_TEXT]
-    except BaseException:  # noqa: BLE001 - making the text of a foreign exception runs foreign code
+    except BaseException:  # noqa: BLE001 - `str` may run code of a plug-in
         text = ""
     return "".join(char if char.isprintable() else " " for char in text)

@@ -1,4 +1,4 @@
-"""Garbage collection: deletes the blobs that no stored message needs any more.
+"""Collects garbage: deletes the blobs that no stored message needs any more.
 
 `collector` makes a run: it finds garbage (`finding`), lets `rebaser_core.blobs.garbage.plan` decide what to delete,
 records the run in the log of `GC_KEY`, and deletes the blobs. `spark_tables` finds garbage on Spark. `schedule` starts

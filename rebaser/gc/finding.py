@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 @record
 class Found:
-    """The blobs that no message needs (`unneeded`), and the blobs in the trash that a message needs. `blobs` is the
-    number of all blobs in the store, and `size` is their size in bytes."""
+    """The blobs that no message needs (`unneeded`), and the blobs in the trash that a message needs
+    (`needed_in_trash`). `blobs` is the number of all blobs in the store, and `size` is their size in bytes."""
 
     unneeded: tuple[StoredBlob, ...]
     needed_in_trash: tuple[StoredBlob, ...]
@@ -50,7 +50,8 @@ class Tables(Protocol[T]):
         ...
 
     async def join(self, stored: T, needed: Sequence[T]) -> Found:
-        """Return which blobs of `stored` none of `needed` refers to, and which blobs in the trash are referred to."""
+        """Return the blobs of `stored` to which no item of `needed` refers, and the blobs in the trash to which an item
+        refers."""
         ...
 
 

@@ -40,7 +40,7 @@ def parse(text: str) -> Thresholds:
     known = {field.name: field.metadata for field in fields(Thresholds)}
     for name, value in values.items():
         if name not in known:
-            raise ConfigError(f"{VARIABLE}: unknown threshold {name[:200]}; known ones: {', '.join(known)}")
+            raise ConfigError(f"{VARIABLE}: unknown threshold {name[:200]}; the thresholds are {', '.join(known)}")
         low, high = known[name]["lowest"], known[name]["highest"]
         if type(value) not in {int, type(low)} or not low <= value <= high:
             raise ConfigError(f"{VARIABLE}: {name} must be a number from {low} to {high}, not {str(value)[:200]}")

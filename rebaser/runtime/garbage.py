@@ -14,7 +14,7 @@ from contextlib import contextmanager
 YOUNG = 20_000  # new objects after which the youngest generation is collected; requests create few cycles
 SECOND = 4  # collections of the youngest generation after which the second one is also collected
 NEVER = 1_000_000  # collections of the second generation after which all objects are collected: practically never
-FEW_OWNERS = 500  # a server with at most this many owners has few
+FEW_OWNERS = 500  # maximum number of owners for which `COLLECT_WITH_FEW` applies
 COLLECT_WITH_FEW, COLLECT_WITH_MANY = 1000, 100_000  # ended owners after which `FrozenGarbage` collects all objects
 
 
@@ -33,7 +33,7 @@ def short_collections() -> Iterator[None]:
 
 
 class FrozenGarbage:
-    """Collects garbage among the frozen objects. `owners_ended` is the number of owners that have ended since then."""
+    """Collects garbage among frozen objects. `owners_ended` is the number of owners that ended since the last time."""
 
     def __init__(self) -> None:
         self.owners_ended = 0

@@ -1,4 +1,4 @@
-"""The sweeper: publishes the task of every change set that needs an owner but has no task.
+"""Publishes the task of every change set that needs an owner but has no task.
 
 A request is stranded if its client died after it published the request and before it published the task. A dependent
 values update is stranded if its owner died during its recheck. The streams show both cases: the change set has queued

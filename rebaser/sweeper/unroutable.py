@@ -25,7 +25,7 @@ from rebaser_core.streams.subjects import Subjects
 log = structlog.get_logger(__name__)
 
 UNROUTABLE_KEY = ChangeSetKey("-", "-")
-MAX_MOVED = 256  # messages after which a sweep stops moving, at the end of a chunk, so that it does not take too long
+MAX_MOVED = 256  # number of messages after which a sweep moves no other chunk, so that it does not take too long
 MAX_CONCURRENT = 32  # number of messages that are moved concurrently
 CHUNK = 256  # number of subjects that are examined before other tasks may run
 SILENCE = 1.0  # seconds without a message until the sweeper asks NATS whether there are more

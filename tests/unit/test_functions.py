@@ -208,12 +208,12 @@ def test_lookup_finds(inputs: dict[str, Json], params: dict[str, Json], result: 
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"in": {"a": 1}, "key": "b"}, "there is nothing at 'b'"),
-        ({"in": [1], "key": 1}, "there is nothing at '1'"),
+        ({"in": {"a": 1}, "key": "b"}, "there is no item at 'b'"),
+        ({"in": [1], "key": 1}, "there is no item at '1'"),
         ({"in": [1], "key": True}, "cannot look up a boolean in a list"),
         ({"in": {"1": 1}, "key": 1}, "cannot look up a number in a map"),
         ({"in": 5, "key": 1}, "cannot look up a number in a number"),
-        ({}, "there is nothing at 'None'"),
+        ({}, "there is no item at 'None'"),
     ],
 )
 def test_lookup_says_what_it_did_not_find(inputs: dict[str, Json], message: str) -> None:

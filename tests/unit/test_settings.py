@@ -30,8 +30,8 @@ def test_every_limit_is_a_variable_of_its_own(name: str, monkeypatch: pytest.Mon
         ("REBASER_LIMITS", "nine", "limits"),
         ("REBASER_ACK_WAIT", "soon", "REBASER_ACK_WAIT"),
         ("REBASER_SPARK", "localhost:15002", r"\(REBASER_SPARK\): 'localhost:15002' is neither a Spark master"),
-        ("REBASER_INBOX_PREFIX", "_INBOX.>", "'_INBOX.>' is no subject prefix"),
-        ("REBASER_REPLY_PREFIX", "$JS.API", r"\(REBASER_REPLY_PREFIX\): '\$JS.API' is no subject prefix"),
+        ("REBASER_INBOX_PREFIX", "_INBOX.>", "'_INBOX.>' is not a valid subject prefix"),
+        ("REBASER_REPLY_PREFIX", "$JS.API", r"\(REBASER_REPLY_PREFIX\): '\$JS.API' is not a valid subject prefix"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(

@@ -18,7 +18,7 @@ from rebaser_core.commit import Attempt
 from rebaser_core.errors import DvuError
 
 DEFERRAL = 10.0  # seconds until work that killed or hung `max_deaths` servers is retried; doubled each time
-DEFERRAL_MAX = 600.0  # seconds
+DEFERRAL_MAX = 600.0  # maximum of this delay
 
 
 class CountedAttempts:
@@ -44,7 +44,7 @@ class CountedAttempts:
         self._commits = commits
         self._sequence = sequence
         self._what = {"dvu": "the update", "branch_pull": "the pull"}[name]
-        self._deferred, self._suspected = f"{name}_deferred", f"{name}_suspected"  # events
+        self._deferred, self._suspected = f"{name}_deferred", f"{name}_suspected"  # log events
         self._hung = hung
         self.recording = redelivered or sequence in commits.state.attempts
 
@@ -65,7 +65,7 @@ class CountedAttempts:
 
     @asynccontextmanager
     async def recorded(self) -> AsyncIterator[None]:
-        """Record an attempt for the time of this context.
+        """Record in the log that an attempt begins when this context is entered, and that it ends when it is left.
 
         Raises `DvuError` if this server is already making another suspected attempt, and the errors of
         `CommitLog.append`.

@@ -20,7 +20,7 @@ class RetryBudget:
 
     def __init__(self, retry_for: int, outcomes: Iterable[RecordedOutcome]) -> None:
         self._retry_for = retry_for
-        self._exhausted: dict[str, int] = {}  # by error code: when a request with this code was last given up
+        self._exhausted: dict[str, int] = {}  # the time of the last request that was given up, by error code
         for recorded in outcomes:
             if recorded.decision.outcome is Outcome.DEAD:
                 self.record_exhausted(recorded.decision.code, recorded.at_ms)

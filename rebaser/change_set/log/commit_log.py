@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 
 APPEND_TIMEOUT = 5.0  # seconds for one attempt
 RETRY = 0.02  # seconds until an append is repeated; doubled each time
-RETRY_MAX = 1.0  # seconds
+RETRY_MAX = 1.0  # maximum of this delay
 PINNED_CHECK = 0.05  # seconds between checks for threads that still read the state
 
 

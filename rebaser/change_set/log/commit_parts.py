@@ -1,4 +1,4 @@
-"""Stores parts of a commit that are too large for its message in blobs.
+"""Moves the parts of a commit that are too large for its message into blobs.
 
 Invariant: the stored blob decodes to the part. The commit object also keeps the part, so that it can be folded.
 """
@@ -28,7 +28,7 @@ async def with_delta_in_blob(blobs: BlobStore, commit: Commit) -> Commit:
 
 
 async def with_before_in_blob(blobs: BlobStore, commit: Commit) -> Commit:
-    """Move the replaced definitions to a blob, or leave them out if they are too large."""
+    """Return `commit` with the replaced definitions in a blob, or without them if they are too large."""
     if commit.before_blob is not None or not commit.before:
         return commit
     try:
@@ -42,7 +42,7 @@ async def with_before_in_blob(blobs: BlobStore, commit: Commit) -> Commit:
 
 
 async def with_replay_in_blob(blobs: BlobStore, commit: Commit) -> Commit:
-    """Move the bases and conflicts of a replay to a blob."""
+    """Return `commit` with the bases and conflicts of its replay in a blob."""
     replay = commit.replay
     if replay is None or replay.blob is not None or not replay.bases:
         return commit

@@ -28,7 +28,7 @@ async def read_offer(context: Context, key: ChangeSetKey, apply: Apply) -> Offer
     the log or a blob cannot be read, and `UnsupportedVersion` for a commit of a newer version.
     """
     if apply.source == key.change_set:
-        raise UnprocessableError("a change set cannot be applied to itself", code="self")
+        raise UnprocessableError("a change set cannot be applied to itself: name a branch of it", code="self")
     branch = ChangeSetKey.of(key.workspace, apply.source)
     for _ in range(ATTEMPTS):
         offer = await _read(context, key, branch, apply)
@@ -36,7 +36,9 @@ async def read_offer(context: Context, key: ChangeSetKey, apply: Apply) -> Offer
             return offer
         if apply.at is not None:
             raise await context.reader.purged(branch, apply.at)
-    raise TransientError(f"the log of {branch} was purged while it was read, or lacks a commit", code="purged")
+    raise TransientError(
+        f"the log of {branch} was purged while it was read, or lacks a commit: try again later", code="purged"
+    )
 
 
 async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply: Apply) -> Offer | None:
@@ -58,7 +60,7 @@ async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply
             " deleted; choose a later position",
             code="purged",
         )
-    assert summary is not None  # noqa: S101 - otherwise, it has no target
+    assert summary is not None  # noqa: S101 - checked by `check_source`
     edited = read_edited(then.headers, then.sequence)
     covered = last.sequence if last.covers is None else last.covers
     if covered < edited and not apply.allow_stale:
@@ -91,7 +93,7 @@ async def _patch_of_state(context: Context, branch: ChangeSetKey, sequence: int)
     """Return the changes of `branch` as of log sequence `sequence`. Load the whole state to find them, which takes
     longer than reading commits."""
     state = (await context.reader.load(branch, sequence)).state
-    assert state.branch is not None  # noqa: S101 - it has a target
+    assert state.branch is not None  # noqa: S101 - only a branch has an offer
     changes = state.branch.changes
     if len(changes) > (most := context.settings.limits.max_updates):
         raise UnprocessableError(f"the branch has more than {most:,} changes", code="too_large")

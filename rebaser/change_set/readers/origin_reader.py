@@ -55,7 +55,7 @@ async def read_fork(
     cannot be read, and `UnsupportedVersion` for a commit of a newer version.
     """
     if create.parent == key.change_set:
-        raise UnprocessableError("a change set cannot be created from itself", code="self")
+        raise UnprocessableError("a change set cannot be created from itself: use another name", code="self")
     _check_new(key, state, stored_ms - int(context.settings.retry_window * 1000))
     if create.parent is None:
         return Fork(BranchSummary("", 0, _status(create), 0, 0, "", 0))
@@ -170,7 +170,7 @@ class _Parent:
     async def _tail(self, message: StoredMessage, commit: Commit, checkpoint: CheckpointRef | None) -> _Copied | None:
         """Return `checkpoint`, which `commit` names, with copies of the commits after it.
 
-        Returns None if the commits are too large to be copied.
+        Return None if the commits are too large to be copied.
         """
         reader = TailReader(self._context, self._parent)
         tail = await reader.read(message, commit, may_be_purged=self._create.at is not None)

@@ -46,7 +46,7 @@ async def read_theirs(context: Context, commits: CommitLog, rebase: Rebase) -> T
     """
     refusal, branch = refuse_rebase(commits.state), commits.state.branch
     if refusal is not None or branch is None:
-        raise refusal or UnprocessableError("this change set is not a branch of another", code="not_a_branch")
+        raise refusal or UnprocessableError("this change set is not a branch of another one", code="not_a_branch")
     if rebase.settles is not None and rebase.settles < branch.birth:
         raise UnprocessableError(
             f"commit {rebase.settles}, which was applied, belongs to an earlier change set of this name",

@@ -17,8 +17,8 @@ from rebaser_core.values import Json
     MOVE,  # the result is `left`
     TRUTH,  # like MOVE, but only for a boolean
     JUMP,  # continue at instruction `right`
-    JUMP_IF_NOT,  # like JUMP, if `left` is false
-    JUMP_IF_NOTHING,  # like JUMP, if `left` is false or null
+    JUMP_IF_NOT,  # like JUMP, but only if `left` is false
+    JUMP_IF_NOTHING,  # like JUMP, but only if `left` is false or null
     ADD,
     SUBTRACT,
     MULTIPLY,
@@ -49,12 +49,12 @@ from rebaser_core.values import Json
     REDUCE_MAX,
     REDUCE_COUNT,
     REDUCE_ABS,
-    REDUCE_ROUND,  # to `left` decimals
-    REDUCE_COALESCE,  # the first input that is not null, or `left`
+    REDUCE_ROUND,  # rounds to `left` decimals
+    REDUCE_COALESCE,  # gives the first input that is not null, or `left` if there is none
 ) = range(37)
 
 INPUTS = 64  # number of registers for inputs; only a program that is a single REDUCE_ instruction takes more inputs
-FIRST_CONSTANT = 512  # the first register of constants; the registers before it, from INPUTS on, are for other results
+FIRST_CONSTANT = 512  # the first register of constants; registers from INPUTS to this one are for intermediate results
 
 Instruction: TypeAlias = tuple[int, int, int, int]
 

@@ -26,7 +26,7 @@ def _if(inputs: Mapping[str, Any], params: Params) -> list[Json]:
 
     conditions = to_list(inputs["condition"])
     if not set(map(type, conditions)) <= {bool, type(None)}:
-        raise FunctionError("a condition is neither true, false nor null")
+        raise FunctionError("a condition must be true, false or null")
     chosen = zip(conditions, branch("then"), branch("else"), strict=False)  # not strict, because `repeat` never ends
     return [then if condition else otherwise for condition, then, otherwise in chosen]
 
@@ -39,7 +39,7 @@ def if_(inputs: Inputs, params: Params) -> Json:
     """
     condition = inputs.get("condition")
     if condition is not None and not isinstance(condition, bool):
-        raise FunctionError(f"condition is {type_name(condition)}, not true or false")
+        raise FunctionError(f"condition is {type_name(condition)}; it must be true, false or null")
     name = "then" if condition else "else"
     return inputs[name] if name in inputs else params.get(name)
 
@@ -97,7 +97,7 @@ def lookup(inputs: Inputs, params: Params) -> Json:
         raise FunctionError(f"cannot look up {type_name(key)} in {type_name(container)}")
     if "default" in params:
         return params["default"]
-    raise FunctionError(f"there is nothing at {faults.quote(str(key))}")
+    raise FunctionError(f"there is no item at {faults.quote(str(key))}, and no param default")
 
 
 @builtin("merge")

@@ -129,7 +129,7 @@ def _format(inputs: Mapping[str, Any], params: Params) -> list[str]:
             count = len(texts)
             parts.append(texts)
     if not count:
-        raise FunctionError("without an input, the number of values is unknown")
+        raise FunctionError("the template names no input, so the number of values is unknown")
     return _joined_all([[part] * count if isinstance(part, str) else part for part in parts if part])
 
 

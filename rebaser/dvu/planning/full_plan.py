@@ -109,7 +109,7 @@ class FullGraphPlan:
     def __init__(
         self, columns: Columns, layout: GraphLayout, mark: Any, functions: FunctionRegistry, limits: Thresholds
     ) -> None:
-        assert layout.structure is not None  # noqa: S101 - there is no cycle
+        assert layout.structure is not None  # noqa: S101 - the caller has checked it
         self._columns = columns
         self._layout = layout
         self._structure = structure = layout.structure
@@ -138,8 +138,8 @@ class FullGraphPlan:
         self._in_flight = False
         self._changes = _Changes(np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0, np.int64))
         self._changed = 0  # the number of items of `_changes` that are in use
-        self._changed_faults: dict[int, Fault] = {}  # by row
-        self._faults: dict[int, Fault] = {}  # by slot, changed or not
+        self._changed_faults: dict[int, Fault] = {}  # the faults that changed, by row
+        self._faults: dict[int, Fault] = {}  # all faults, changed or not, by slot
 
     @property
     def unsent_structure(self) -> Structure | None:
@@ -183,7 +183,7 @@ class FullGraphPlan:
         """Return the packet in a list, or an empty list once its results are absorbed. Raises `DvuError` if the packet
         was returned before and its results are not absorbed yet."""
         if self._in_flight:
-            raise DvuError("the results of the last wave are not absorbed yet")
+            raise DvuError("the results of the last wave are not absorbed yet: call absorb first")
         if self._done:
             return []
         self._in_flight = True
@@ -241,7 +241,9 @@ class FullGraphPlan:
         if sum(len(part.nodes) for part in parts) != self._count:
             raise DvuError("the results do not match the packet that was sent")
         last = -1
-        for nodes in [part.nodes for part in parts if len(part.nodes)]:  # `Results.decode` checks each
+        for nodes in [
+            part.nodes for part in parts if len(part.nodes)
+        ]:  # `Results.decode` checks the order within a part
             if nodes[0] <= last or (self._nodes is not None and not self._nodes[nodes].all()):
                 raise DvuError("the results do not match the packet that was sent")
             last = nodes[-1]

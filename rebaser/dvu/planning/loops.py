@@ -98,7 +98,7 @@ def reach(roots, given, columns, edges, links, checked, limit, mark, out):
 
 
 def input_counts(rows, columns, pattern_of, pattern_size, counts, patterns):
-    """For each of `rows`, write the number of its inputs into `counts`, and the number of patterns among them into
+    """Write the number of inputs of each of `rows` into `counts`, and the number of patterns among them into
     `patterns`. In `counts`, each row that a pattern matches counts as one input; the pattern itself does not count.
 
     `columns` are `template, first_input, arity, refs`. `pattern_of[row]` is `-n - 1` for the row of pattern `n`, which

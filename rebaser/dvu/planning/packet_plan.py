@@ -65,8 +65,8 @@ class PacketPlan:
         count, constants = len(graph.rows), len(graph.outside)
         self._new = NewValues.none(count)
         self._loops = loops_for(count + len(graph.idx), limits.interpreted_max)
-        self._where = np.full(count, _WAITING, np.int32)  # by position: its packet, `_SETTLED` or `_WAITING`
-        self._index_in_packet = np.zeros(count, np.int32)  # by position
+        self._where = np.full(count, _WAITING, np.int32)  # the packet of each position, `_SETTLED` or `_WAITING`
+        self._index_in_packet = np.zeros(count, np.int32)  # the index of each position in its packet
         # For each position and each constant: the number of the last packet whose size includes it.
         self._seen = np.zeros(count, np.int32)
         self._constant_seen = np.zeros(constants, np.int32)
@@ -118,7 +118,7 @@ class PacketPlan:
         Raises `DvuError` if the results of the last wave are not absorbed yet.
         """
         if self._in_flight:
-            raise DvuError("the results of the last wave are not absorbed yet")
+            raise DvuError("the results of the last wave are not absorbed yet: call absorb first")
         while len(self._remaining):
             packets = self._fill_wave()
             if packets:

@@ -140,7 +140,7 @@ def build_subgraph(view: View, limits: Thresholds, reached: Reached | None = Non
     if reached is None:
         refresh_indexes(columns)
         reached = reach(view, root_rows(view), limits)
-        assert reached is not None  # noqa: S101 - there is no limit
+        assert reached is not None  # noqa: S101 - without a limit, `reach` finds all rows
     rows, interpreted_max = reached.rows, limits.interpreted_max
     count = len(rows)
     expansion = expand_patterns(columns, rows, interpreted_max)

@@ -155,10 +155,10 @@ def _map_function(name: str, wanted: str, modules: frozenset[str]) -> Callable[[
             try:
                 caches = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
                 folder = unpacked(archive, Path(caches, "rebaser"))
-            except (OSError, RuntimeError):  # there is no home folder, or it is read-only: use that of the executor
+            except (OSError, RuntimeError):  # without a writable home folder, use the folder of the executor
                 folder = unpacked(archive, archive.parent)
             sys.path.insert(0, folder)
-        from rebaser.dvu.worker.evaluate import evaluate_batches  # noqa: PLC0415 - from the archive
+        from rebaser.dvu.worker.evaluate import evaluate_batches  # noqa: PLC0415 - loaded from the archive
 
         return evaluate_batches(batches)
 

@@ -246,7 +246,7 @@ class Engine:
                 limiter=self._limiter,
             )
         except DeadlineExceeded:
-            self._handle_failure(active, job, DvuError(f"the job took longer than {seconds:g} s", code="late"))
+            self._handle_failure(active, job, DvuError(f"the Spark job took longer than {seconds:g} s", code="late"))
         except DvuError as error:
             self._handle_failure(active, job, error)
         except Exception as error:  # noqa: BLE001 - a defect here or in PySpark must not end the engine
@@ -324,7 +324,7 @@ def _result(error: DvuError) -> str:
 
 
 def _stopping() -> DvuError:
-    return DvuError("the server is stopping", code="stopped")
+    return DvuError("the server is stopping; another server will run the update", code="stopped")
 
 
 def _shares(packets: Sequence[bytes], max_bytes: int) -> list[list[bytes]]:

@@ -193,7 +193,7 @@ class Session:
             self._spark.conf.get("spark.sql.adaptive.enabled")  # if the server answers, only the job is lost
             text, why = str(error), reason(error)
             return (WorkerDied if _DIED in text else DvuError)(f"the Spark job failed: {why}")
-        return SessionError(f"Spark is lost: {reason(error)}")
+        return SessionError(f"the session with Spark was lost: {reason(error)}")
 
     def _frame(self, rows: pa.Table) -> Any:
         from pyspark.sql.connect.dataframe import DataFrame  # noqa: PLC0415

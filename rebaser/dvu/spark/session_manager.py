@@ -286,7 +286,7 @@ def _run_first_job(session: Session, tasks: int) -> None:
     session.open()
     for result in session.run([_warm_up()] * tasks, tag="rebaser-warm-up", tasks=tasks):
         if Results.decode(result[0], 1).values.tolist() != [3]:
-            raise DvuError("a worker computed a wrong result for the test packet")
+            raise DvuError("a Spark worker computed a wrong result for the test packet: check its installation")
 
 
 def _warn_of_missing_plugins(session: Session) -> None:

@@ -82,13 +82,15 @@ def evaluate_packet(
     functions = functions or registry()
     if packet.code != fingerprint.code():
         raise DvuError(
-            "Spark's workers run another release or other code of Rebaser than this server", code="other_code"
+            "Spark's workers run another release or other code of Rebaser than this server: install the same release",
+            code="other_code",
         )
     installed = functions.fingerprints(packet.functions)
     for name, wanted in packet.functions.items():
         if installed[name] != wanted:
             raise DvuError(
-                f"function {faults.quote(name)} is missing on Spark's workers, or not the same as on this server",
+                f"function {faults.quote(name)} is missing on Spark's workers, or not the same as on this server:"
+                " install the same plug-in on both",
                 code="other_code",
             )
     if isinstance(packet, StructurePacket):

@@ -290,7 +290,7 @@ def _starts(packet: Packet) -> Any:
     np.cumsum(arity[packet.template], out=starts[1:])
     refs, slots = packet.refs, len(packet.constants) + len(packet.template)
     if starts[-1] != len(refs) or (len(refs) and not 0 <= refs.min() <= refs.max() < slots):
-        raise DvuError("a packet names inputs that are not in it, or names too few or too many")
+        raise DvuError("a packet names inputs that do not exist, or has a wrong number of inputs")
     return starts
 
 

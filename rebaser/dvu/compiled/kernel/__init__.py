@@ -3,11 +3,11 @@
 Only `rebaser.dvu.compiled.loader` may import this package, because the import compiles it. This package imports Numba,
 the instructions and phases, and the kinds of `rebaser.dvu.wire.column`.
 
-    base constants, decorators and helpers that the modules share
-    doubles nodes whose inputs are all doubles: most nodes
-    integers       nodes whose inputs are all integers
-    interpreter    programs over inputs of any kind
-    reductions     functions of all inputs of a node, such as sums, over inputs of any kind
+    base           defines constants, decorators and helpers that the modules share
+    doubles        computes nodes whose inputs are all doubles: most nodes
+    integers       computes nodes whose inputs are all integers
+    interpreter    runs programs over inputs of any kind
+    reductions     computes functions of all inputs of a node, such as sums, over inputs of any kind
 
 Invariant: `sweep` writes the same bits as `rebaser.dvu.worker.evaluator` would. If it cannot compute a node in this
 way, it stops, and Python computes the node. Reasons are text, a fault of the node itself, an overflow, an integer that
