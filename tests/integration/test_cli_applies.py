@@ -66,8 +66,13 @@ async def test_a_branch_is_applied_and_every_command_says_so(
         assert way_on in done.stderr
         assert await stands(client, "price") == 9
         await told(place, *way_on.replace("NAME", "again").split()[1:])
-        await told(place, "apply", "shop", "again", "--yes")
+        done = await rebaser("apply", "shop", "again", "--yes", "--keep", **place)
+        assert (done.returncode, "closed" in done.stderr) == (0, False)
         assert await stands(client, "price") == 10
+        await client.enqueue_updates_with_reply("shop", "again", [Set("price", 11)])
+        done = await rebaser("apply", "shop", "again", "--yes", **place)
+        assert "again is closed now" in done.stderr
+        assert "rebaser reopen shop again" in done.stderr
 
 
 async def test_a_conflict_shows_all_sides_and_what_to_do(

@@ -145,6 +145,13 @@ async def test_undo_shows_what_it_does_and_asks(client: RebaserClient, on_termin
     assert value.value == 1
 
 
+async def test_undo_in_a_closed_change_set_asks_nothing(client: RebaserClient, on_terminal: OnTerminal) -> None:
+    await client.close_change_set("ws", "cs")
+    code, shown = await on_terminal("undo", "ws", "cs", "--author", "ann", answer=b"y\n")
+    assert (code, "take it back" in shown) == (1, False)
+    assert "`rebaser reopen ws cs` opens it again" in shown
+
+
 @pytest.mark.parametrize(("verb", "done"), [("redrive", "redriven"), ("drop", "dropped")])
 async def test_dead_letters_are_kept_until_their_number_is_confirmed(
     client: RebaserClient, js: JetStream, subjects: Subjects, on_terminal: OnTerminal, verb: str, done: str

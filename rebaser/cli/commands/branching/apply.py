@@ -183,7 +183,7 @@ class _Apply:
                 show_refused_conflicts(self.info, self.target, self.refused.conflicts, self.json)
             raise refused(self.refused, self.info, self.target)
         assert self.response is not None  # noqa: S101 - `_apply` sets it if there is no error
-        show_success(self.info, self.target, self.response, self.json)
+        show_success(self.info, self.target, self.response, keep=self.keep, json=self.json)
         return 0
 
     async def _find(self, nats: str, prefix: str) -> None:

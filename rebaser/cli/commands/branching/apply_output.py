@@ -75,8 +75,10 @@ def show_errors(found: "NewErrors", json: bool) -> None:
         console.note(f"and {len(found.errors) - SHOWN:,} more")
 
 
-def show_success(info: "BranchInfo", target: str, response: "EnqueueUpdatesResponse", json: bool) -> None:
-    """Show the commit that applied the branch."""
+def show_success(
+    info: "BranchInfo", target: str, response: "EnqueueUpdatesResponse", *, keep: bool, json: bool
+) -> None:
+    """Show the commit that applied the branch. `keep`: the branch stays open."""
     from rebaser_core.response import Success
 
     status = response.status
@@ -98,6 +100,9 @@ def show_success(info: "BranchInfo", target: str, response: "EnqueueUpdatesRespo
         f"{target}: commit {status.commit}: {updates} from {info.change_set}@{info.sequence} (request {response.id})"
     )
     console.note(f"to take this back: rebaser revert {info.workspace} {target} {status.commit}")
+    if not keep:
+        reopen = f"rebaser reopen {info.workspace} {info.change_set}"
+        console.note(f"{info.change_set} is closed now, unless it was edited meanwhile; to edit it again: {reopen}")
 
 
 def refused(error: "RequestRejected", info: "BranchInfo", target: str) -> CommandFailed:

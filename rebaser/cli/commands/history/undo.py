@@ -120,12 +120,21 @@ class _TakeBack:
         from rebaser.cli.connect import connect_client
 
         async with connect_client(nats, prefix) as client:
+            await self._refuse_closed(client)
             find = client.undoable if self.verb == "undo" else client.redoable
             self.step = await find(self.key.workspace, self.key.change_set, author=self.author)
             if self.step is None:
                 raise CommandFailed(self._nothing())
             if not self.yes or console.is_terminal():
                 await self._show(client, self.step)
+
+    async def _refuse_closed(self, client: "RebaserClient") -> None:
+        """Fail before the user is asked for a confirmation that the server would have to refuse."""
+        info = await client.branch(self.key.workspace, self.key.change_set)
+        if info is not None and info.status not in ("open", "deleted"):
+            name = f"{self.key.workspace}/{self.key.change_set}"
+            reopen = f"`rebaser reopen {self.key.workspace} {self.key.change_set}` opens it again"
+            raise CommandFailed(f"nothing was taken back: {name} is closed; {reopen}")
 
     async def _take_back(self, nats: str, prefix: str) -> None:
         from rebaser.cli.commands.history.revert import refused
