@@ -141,7 +141,7 @@ async def load(url: str, drive: Callable[[Callable[[str], Awaitable[int]]], Awai
 
     async def one(key: str) -> int:
         reply, future = call.new()
-        await nc.publish(f"ft.{key}", b"1", acks, {"Nats-Msg-Id": f"{key}{call.count}", "R": reply})
+        await nc.publish(f"ft.{key}", b"1", acks, {"Nats-Msg-Id": reply, "R": reply})
         if key not in seen:
             seen.add(key)
             await nc.publish(f"fw.{key}")
