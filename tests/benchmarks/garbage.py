@@ -1,13 +1,13 @@
-"""Measures garbage collection: its time by the number of blobs, and its effect on others.
+"""What a garbage collection costs: its time by the number of blobs, and what others notice of it.
 
     python -m tests.benchmarks.garbage [--blobs 100000] [--change-sets 1000] [--garbage 1000] [--json]
 
-The blobs are small, and commits of the change sets name a hundred each. No message names the `--garbage` additional
-blobs. A run of `rebaser gc` is measured on an embedded Spark that is already up: `find` is the time until the garbage
-is known, `run` includes the deletions of the first step. Meanwhile, a writer appends to a log of its own, one commit
-after the other: the figures are p50 and p99 of its appends without and with the run.
+The blobs are small and named by commits of the change sets, a hundred by each commit; `--garbage` more are named by
+nothing. Then a run of `rebaser gc` on an embedded Spark that is up: `find` until garbage is known, `run` with the
+deletions of the first step. Meanwhile a writer, in a process of its own, appends to a log, one commit after the other:
+p50 and p99 of its appends without and with the run beside it.
 
-Aims: 60 s for 100,000 blobs of 1,000 change sets; a p99 of appends that is at most 1.2 times as long.
+Aims: 60 s for 100,000 blobs of 1,000 change sets; p99 of others at most 1.2 times as long.
 """
 
 import argparse
@@ -15,11 +15,13 @@ import asyncio
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import uvloop
@@ -41,41 +43,41 @@ from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions
 
 SUBJECTS = Subjects()
-NAMED = 100  # blobs that each commit names
+WRITER = "writer"
+NAMED = 100  # blobs that a commit names
 IN_FLIGHT = 64
 QUIET = 3.0  # seconds of appends without a run
 
 
-class Appends:
-    """A writer that appends during a run, and the seconds of its appends."""
+@asynccontextmanager
+async def writing(url: str, found: dict[str, float]) -> AsyncIterator[None]:
+    """Run a writer in a process of its own, so that it notices only what others would. `found` gets its figures."""
+    command = [sys.executable, "-m", "tests.benchmarks.garbage", WRITER, url]
+    async with await anyio.open_process(command, stderr=None) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        await child.stdout.receive()  # it is connected
+        yield
+        await child.stdin.aclose()
+        found |= json.loads(b"".join([chunk async for chunk in child.stdout]))
 
-    def __init__(self, js: JetStream) -> None:
-        self._js = js
-        self._last = 0
-        self.took: list[float] = []
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        self.took = []
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._run)
-            yield
-            group.cancel_scope.cancel()
-
-    async def _run(self) -> None:
-        subject = SUBJECTS.commits(ChangeSetKey("others", "writer"))
-        while True:
+async def write(url: str) -> dict[str, float]:
+    """Append to a log, one commit after the other, until stdin ends; return the 50th and 99th percentile in ms."""
+    took: list[float] = []
+    async with Connection.connect(url) as connection:
+        js, subject = JetStream(connection), SUBJECTS.commits(ChangeSetKey("others", new_id()))
+        print("connected", flush=True)
+        ended = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
+        last = 0
+        while not ended.done():
             began = time.perf_counter()
-            with anyio.CancelScope(shield=True):
-                headers, payload = encode_commit(commit(self._last, ()))
-                ack = await self._js.publish(subject, payload, headers, expected_last_subject_sequence=self._last)
-            self._last = ack.sequence
-            self.took.append(time.perf_counter() - began)
+            headers, payload = encode_commit(commit(last, ()))
+            last = (await js.publish(subject, payload, headers, expected_last_subject_sequence=last)).sequence
+            took.append(time.perf_counter() - began)
             await asyncio.sleep(0.001)
-
-    def percentiles(self) -> dict[str, float]:
-        cuts = statistics.quantiles(self.took, n=100)
-        return {"p50_ms": round(cuts[49] * 1000, 2), "p99_ms": round(cuts[98] * 1000, 2)}
+    cuts = statistics.quantiles(took, n=100)
+    return {"p50_ms": round(cuts[49] * 1000, 2), "p99_ms": round(cuts[98] * 1000, 2)}
 
 
 def commit(previous: int, blobs: tuple[str, ...]) -> Commit:
@@ -100,16 +102,15 @@ async def fill(js: JetStream, options: argparse.Namespace) -> None:
         last[name] = ack.sequence
 
 
-async def measure(options: argparse.Namespace) -> dict[str, object]:
+async def measure(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         async with embedded_nats(Path(folder)) as nats, Connection.connect(nats.url) as connection:
             js = JetStream(connection)
             await ensure_topology(js, SUBJECTS, TopologyOptions())
             began = time.perf_counter()
             await fill(js, options)
-            found: dict[str, object] = {"fill_s": round(time.perf_counter() - began, 1)}
+            found: dict[str, Any] = {"fill_s": round(time.perf_counter() - began, 1)}
             settings = Settings(nats_url=nats.url, scratch=Path(folder))
-            appends = Appends(js)
             async with own_spark(settings) as url:
                 tables = SparkTables(url, js, SUBJECTS, settings)
                 try:
@@ -117,16 +118,15 @@ async def measure(options: argparse.Namespace) -> dict[str, object]:
                     garbage = await find_garbage(tables)
                     found["find_s"] = round(time.perf_counter() - began, 1)
                     found |= {"blobs": garbage.blobs, "garbage": len(garbage.unneeded)}
-                    async with appends.running():
+                    found["alone"], found["beside"] = {}, {}
+                    async with writing(nats.url, found["alone"]):
                         await asyncio.sleep(QUIET)
-                    found["alone"] = appends.percentiles()
                     blobs = open_collectable(None, js, SUBJECTS.blobs_bucket)
                     collector = Collector(js, SUBJECTS, blobs, tables, owner="bench", new_id=new_id, grace=0.0)
                     began = time.perf_counter()
-                    async with appends.running():
+                    async with writing(nats.url, found["beside"]):
                         run = await collector.run()
                     found |= {"run_s": round(time.perf_counter() - began, 1), "trashed": run.trashed}
-                    found["beside"] = appends.percentiles()
                 finally:
                     await tables.close()
             return found
@@ -152,4 +152,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == [WRITER]:
+        print(json.dumps(uvloop.run(write(sys.argv[2]))))
+    else:
+        main()
