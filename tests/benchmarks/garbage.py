@@ -1,13 +1,13 @@
-"""What a garbage collection costs: its time by the number of blobs, and what others notice of it.
+"""Measures garbage collection: its time by the number of blobs, and its effect on others.
 
     python -m tests.benchmarks.garbage [--blobs 100000] [--change-sets 1000] [--garbage 1000] [--json]
 
-The blobs are small and named by commits of the change sets, a hundred by each commit; `--garbage` more are named by
-nothing. Then a run of `rebaser gc` on an embedded Spark that is up: `find` until garbage is known, `run` with the
-deletions of the first step. Meanwhile a writer, in a process of its own, appends to a log, one commit after the other:
-p50 and p99 of its appends without and with the run beside it.
+The blobs are small, and commits of the change sets name a hundred each. No message names the `--garbage` additional
+blobs. A run of `rebaser gc` is measured on an embedded Spark that is already up: `find` is the time until the garbage
+is known, `run` includes the deletions of the first step. Meanwhile, a writer in another process appends to a log,
+one commit after the other: the figures are p50 and p99 of its appends without and with the run.
 
-Aims: 60 s for 100,000 blobs of 1,000 change sets; p99 of others at most 1.2 times as long.
+Aims: 60 s for 100,000 blobs of 1,000 change sets; a p99 of appends that is at most 1.2 times as long.
 """
 
 import argparse

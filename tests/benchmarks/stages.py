@@ -42,6 +42,7 @@ from rebaser.change_set.owner import Owner
 from rebaser.change_set.readers.request_reader import RequestReader
 from rebaser.runtime.context import Context
 from rebaser.runtime.dead_letters import DeadLetterPublisher
+from rebaser.runtime.garbage import short_collections
 from rebaser.runtime.request_deleter import RequestDeleter
 from rebaser.runtime.shared_info import SharedStreamInfo
 from rebaser.settings import Settings
@@ -225,7 +226,8 @@ def measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
             stack.enter_context(mock.patch.object(nats_py, "SafeTransport", Transport))
             # The stand-in sends no heartbeats. With a tick this short, none counts as missed.
             stack.enter_context(mock.patch("rebaser_client.jetstream.ordered.consumer.TICK", 1e-9))
-            bare = uvloop.run(bursts(load, options, stopwatch))
+            with short_collections():  # as in a server
+                bare = uvloop.run(bursts(load, options, stopwatch))
             for stage in STAGES:
                 for where, name in stage.functions:
                     timed = stopwatch.timed(stage.name, getattr(where, name))
