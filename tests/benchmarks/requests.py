@@ -137,7 +137,7 @@ def process(*argv: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure both in turn, `--rounds` times."""
+    """Measure the floor and Rebaser in turn, `--rounds` times."""
     counts = Counter[str]()
     results: dict[str, list[Results]] = {"floor": [], "rebaser": []}
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Runs chaos tests for any time.
+"""Runs chaos tests for any length of time.
 
 python -m tests.chaos --seed 7 --minutes 60 [--nemesis kill,pause] [--cluster] [--keep DIR]
 

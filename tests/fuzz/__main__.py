@@ -1,4 +1,4 @@
-"""Runs fuzzing for any time.
+"""Runs fuzzing for any length of time.
 
 python -m tests.fuzz readers --seconds 3600 --seed 1       damaged inputs for each reader, in turn
 python -m tests.fuzz messages --count 1000000 --seed 1     damaged messages through a real server

@@ -1,4 +1,4 @@
-"""What a NATS server reports about pins and acknowledgements, as typed events."""
+"""Tests what a NATS server reports about pins and acknowledgements, as typed events."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a commit records of the definitions that it replaced: inline, in blobs, and with history switched off."""
+"""Tests what a commit records of the definitions that it replaced: inline, in blobs, and with history switched off."""
 
 from contextlib import nullcontext
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a branch inherits from its parent: values and their history, checkpoints, blobs, updates that are owed."""
+"""Tests what a branch inherits from its parent: values and their history, checkpoints, blobs, updates that are owed."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

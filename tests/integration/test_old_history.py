@@ -1,4 +1,4 @@
-"""What the sweeper purges of logs whose owners do not purge them, because nobody edits them any more."""
+"""Tests what the sweeper purges of logs whose owners do not purge them, because nobody edits them any more."""
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta

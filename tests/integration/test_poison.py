@@ -1,4 +1,4 @@
-"""What counts as a death against a request that was being tried when its owner ended, and what does not."""
+"""Tests what counts as a death against a request that was being tried when its owner ended, and what does not."""
 
 import time
 from collections.abc import Callable, Sequence

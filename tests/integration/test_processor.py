@@ -1,4 +1,4 @@
-"""Which requests share a commit, and when a dead request is answered."""
+"""Tests which requests share a commit, and when a dead request is answered."""
 
 import time
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""What `rebaser status` shows of streams: limits, message sizes, durability; and the acks of tasks."""
+"""Tests what `rebaser status` shows of streams: limits, message sizes, durability; and the acks of tasks."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

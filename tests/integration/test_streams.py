@@ -1,4 +1,4 @@
-"""How a server in this process reacts to streams and consumers that are deleted or were recreated."""
+"""Tests how a server in this process reacts to streams and consumers that are deleted or were recreated."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

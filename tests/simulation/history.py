@@ -72,10 +72,12 @@ class History:
     birth: int = 0  # the commit that created the change set
     statuses: list[tuple[int, BranchStatus]] = field(default_factory=list)  # commits that changed the status
     targets: list[tuple[int, tuple[str, int]]] = field(default_factory=list)  # commits that set the target and the base
-    own: int = 0  # the newest commit with edits of its own
+    own: int = 0  # newest commit with edits of the branch itself
     disputes: dict[str, Disputed] = field(default_factory=dict)  # conflicts with the target, by id
     disputed_at: dict[int, dict[str, Disputed]] = field(default_factory=dict)  # conflicts after each commit
-    patches: dict[int, tuple[set[str], set[str]]] = field(default_factory=dict)  # by position: ids changed, ids taken
+    patches: dict[int, tuple[set[str], set[str]]] = field(
+        default_factory=dict
+    )  # by position: ids that are changed there, ids that the target took
     replays: set[int] = field(default_factory=set)  # commits of rebases and pulls
     # All commits that the state follows from, those of its origins included.
     lineage: list[int] = field(default_factory=list)
@@ -86,7 +88,7 @@ class History:
     born_ms: int = 0  # when the change set was created (Unix ms)
     restored: int = 0  # the newest commit that restored the change set after a deletion
     deleted: "Deleted | None" = None  # the state before the deletion
-    follows: bool = False  # whether it follows its target
+    follows: bool = False  # whether the branch follows its target
     # By server: when it last loaded the change set, in virtual seconds.
     loaded: dict[str, float] = field(default_factory=dict)
     excused: float = 0.0  # when a server last reported that it cannot bring the branch up to date, in virtual seconds

@@ -13,7 +13,9 @@ from tests.simulation.history import History
 from tests.simulation.model.store import Stream
 from tests.simulation.rebases import left_behind
 
-DECIDED_WITHIN = 20.0  # seconds after it was stored; three change sets may share one slot, each with a slow update
+DECIDED_WITHIN = (
+    20.0  # seconds after a request was stored; three change sets may share one slot, each with a slow update
+)
 COVERED_WITHIN = 20.0  # seconds after a commit that needs an update; a slow update takes 3 s, and two may come first
 # Seconds after a decision, until the request is deleted and, if it is dead, copied to the dead letters.
 TIDY_WITHIN = 5.0

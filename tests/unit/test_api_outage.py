@@ -1,4 +1,4 @@
-"""When, and how often, a JetStream that does not answer is reported."""
+"""Tests when, and how often, a JetStream that does not answer is reported."""
 
 from rebaser_client.nats.api_outage import MIN_UNANSWERED, REPEAT_AFTER, ApiOutage
 from tests.conftest import Events

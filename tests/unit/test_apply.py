@@ -1,4 +1,4 @@
-"""Which branches can be applied to a target, and what a protected change set refuses."""
+"""Tests which branches can be applied to a target, and what a protected change set refuses."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which environment variables are reported because no setting reads them."""
+"""Tests which environment variables are reported because no setting reads them."""
 
 import pytest
 from typer.main import get_command

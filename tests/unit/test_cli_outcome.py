@@ -1,4 +1,4 @@
-"""What `rebaser enqueue` prints about values and formulas after an edit."""
+"""Tests what `rebaser enqueue` prints about values and formulas after an edit."""
 
 from rebaser.cli.sending.outcome import failure_lines, tally_text, unknown_input_warnings
 from rebaser_core.commit import Applied, Commit, Kind

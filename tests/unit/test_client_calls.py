@@ -1,4 +1,4 @@
-"""What a client puts into its requests: an id for each, and the arguments of the caller."""
+"""Tests what a client puts into its requests: an id for each, and the arguments of the caller."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""When compiled code is called, and where it is cached; `property/test_compiled.py` checks its results."""
+"""Tests when compiled code is called, and where it is cached; `property/test_compiled.py` checks its results."""
 
 import os
 import time

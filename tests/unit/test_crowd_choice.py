@@ -1,4 +1,4 @@
-"""Which owners yield if tasks wait and all slots are taken."""
+"""Tests which owners yield if tasks wait and all slots are taken."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field

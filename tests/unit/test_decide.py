@@ -1,4 +1,4 @@
-"""What becomes of queued requests: each is applied once, answered again, or dead, but never ignored."""
+"""Tests what becomes of queued requests: each is applied once, answered again, or dead, but never ignored."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which definitions are refused before they are sent."""
+"""Tests which definitions are refused before they are sent."""
 
 from functools import partial
 

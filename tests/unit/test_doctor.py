@@ -1,4 +1,4 @@
-"""What is reported about damaged commits, and the state that a log gives without them."""
+"""Tests what is reported about damaged commits, and the state that a log gives without them."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a starting nats-server logs is understood, however its output is cut into pieces."""
+"""The output of a starting nats-server is understood, however it is cut into pieces."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How the engine handles calls and failed jobs, without Spark."""
+"""Tests how the engine handles calls and failed jobs, without Spark."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""How long ago a blob was stored: the age is never too low, whichever clock is right."""
+"""The computed age of a blob is never too low, whichever clock is right."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What a run of garbage collection deletes."""
+"""Tests what a run of garbage collection deletes."""
 
 from hashlib import sha256
 

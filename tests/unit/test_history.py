@@ -1,4 +1,4 @@
-"""How much of a log is kept: the cut depends only on the checkpoints that the log has named."""
+"""Tests how much of a log is kept: the cut depends only on the checkpoints that the log has named."""
 
 from itertools import pairwise
 

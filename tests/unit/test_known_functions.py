@@ -1,4 +1,4 @@
-"""How many unknown functions the header of a commit names."""
+"""Tests how many unknown functions the header of a commit names."""
 
 from types import SimpleNamespace
 from typing import Any, cast

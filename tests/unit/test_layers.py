@@ -1,4 +1,4 @@
-"""Which module may import which: in one direction, without circles, and no I/O in the core."""
+"""Tests which module may import which: in one direction, without circles, and no I/O in the core."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where the next consumer begins: compared with a stream in memory whose deliveries are lost at random."""
+"""Tests where the next consumer begins: compared with a stream in memory whose deliveries are lost at random."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone

@@ -1,4 +1,5 @@
-"""How a puller handles the rest of a pull: credits come back, and messages that did not fit are pulled for again."""
+"""Tests how a puller handles the rest of a pull: credits come back, and messages that did not fit are pulled for
+again."""
 
 from rebaser_client.jetstream.pull.actions import (
     PullWarning,

@@ -1,4 +1,4 @@
-"""What the calls for rebases and resolutions send, and what they refuse without asking a server."""
+"""Tests what the calls for rebases and resolutions send, and what they refuse without asking a server."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace

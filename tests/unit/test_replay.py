@@ -1,4 +1,4 @@
-"""What a branch takes over from its target, and what is in conflict, for each combination of definitions."""
+"""Tests what a branch takes over from its target, and what is in conflict, for each combination of definitions."""
 
 from dataclasses import replace
 from itertools import product

@@ -1,4 +1,4 @@
-"""How long a request is held after others that were given up."""
+"""Tests how long a request is held after others that were given up."""
 
 import pytest
 

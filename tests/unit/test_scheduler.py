@@ -1,4 +1,4 @@
-"""Which calls share a job, and when a job may begin, without Spark and without a clock."""
+"""Tests which calls share a job, and when a job may begin, without Spark and without a clock."""
 
 import pytest
 

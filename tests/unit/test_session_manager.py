@@ -1,4 +1,4 @@
-"""When code is compiled beside a server, and what happens to sessions that cannot be used."""
+"""Tests when code is compiled beside a server, and what happens to sessions that cannot be used."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""How many change sets fit into the memory, and which owners yield when all slots are taken."""
+"""Tests how many change sets fit into the memory, and which owners yield when all slots are taken."""
 
 from collections import OrderedDict
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which copies of commits are kept, and which of them a later copy may continue."""
+"""Tests which copies of commits are kept, and which of them a later copy may continue."""
 
 import anyio
 import anyio.lowlevel

@@ -1,4 +1,5 @@
-"""How many values are in each state, and the reasons of those in error: counted from the columns and the overlay."""
+"""Tests how many values are in each state, and the reasons of those in error: counted from the columns and the
+overlay."""
 
 from rebaser_core.commit import Applied, Commit, Computed, Delta, Kind
 from rebaser_core.state.change_set import ChangeSetState

@@ -1,4 +1,4 @@
-"""What the durability setting means for a stream."""
+"""Tests what the durability setting means for a stream."""
 
 from typing import Any
 

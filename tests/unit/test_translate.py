@@ -1,4 +1,4 @@
-"""Which formulas become programs of compiled code, and which are left to Python."""
+"""Tests which formulas become programs of compiled code, and which are left to Python."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which requests an undo and a redo find in a branch that also reverts commits of its target."""
+"""Tests which requests an undo and a redo find in a branch that also reverts commits of its target."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Where an update does its work: a small update on the event loop, a larger one in threads."""
+"""Tests where an update does its work: a small update on the event loop, a larger one in threads."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress

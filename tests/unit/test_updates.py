@@ -1,4 +1,4 @@
-"""Which updates are valid, and what their errors say."""
+"""Tests which updates are valid, and what their errors say."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""When two values are identical, and which values can be stored."""
+"""Tests when two values are identical, and which values can be stored."""
 
 import math
 import struct
