@@ -85,7 +85,9 @@ IN_TIME = 0.8  # share of a test's timeout; the rest is for its fixtures
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="run the long form of soak, chaos and benchmark tests")
+    parser.addoption(
+        "--long", action="store_true", help="also run the tests marked as long, with more examples of each property"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)

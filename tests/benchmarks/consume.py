@@ -184,7 +184,7 @@ async def measure(
 def main(what: str | None, ways: Mapping[str, Way], ratios: Mapping[str, tuple[str, str]]) -> None:
     parser = argparse.ArgumentParser(description=what, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=100_000)
-    parser.add_argument("--sizes", default="128,1024", help="bytes of a payload; several: separated by commas")
+    parser.add_argument("--sizes", default="128,1024", help="bytes of a payload; several sizes are separated by commas")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

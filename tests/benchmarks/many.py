@@ -322,7 +322,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--change-sets", type=int, default=1000)
     out.add_argument("--rounds", type=int, default=3)
     out.add_argument("--singles", type=int, default=30)
-    out.add_argument("--large", type=int, default=100_000, help="values; 0 leaves it out")
+    out.add_argument("--large", type=int, default=100_000, help="values of the large change set; 0: no such change set")
     out.add_argument("--json", action="store_true")
     return out
 

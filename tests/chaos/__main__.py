@@ -20,14 +20,16 @@ from tests.chaos.run import Options, run
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="default: from the clock")
-    parser.add_argument("--minutes", type=float, default=2.0, help="of faults; checks come on top")
+    parser.add_argument(
+        "--seed", type=int, default=time.time_ns() % 1_000_000, help="seed of the run; default: taken from the clock"
+    )
+    parser.add_argument("--minutes", type=float, default=2.0, help="minutes of faults, without the time of the checks")
     parser.add_argument("--round", type=float, default=60.0, help="seconds of faults between two checks")
     parser.add_argument("--cluster", action="store_true", help="three nats-servers, and three copies of each stream")
-    parser.add_argument("--nemesis", default="", help="kinds of faults, by commas; default: all there are")
+    parser.add_argument("--nemesis", default="", help="kinds of faults, separated by commas; default: all")
     parser.add_argument("--servers", type=int, default=3)
     parser.add_argument("--clients", type=int, default=3)
-    parser.add_argument("--keep", type=Path, help="folder for data and histories; default: one that is removed")
+    parser.add_argument("--keep", type=Path, help="folder for data and histories; default: a folder that is removed")
     given = parser.parse_args()
     names = tuple(name for name in given.nemesis.split(",") if name)
     unknown = set(names) - set(kinds(given.cluster))

@@ -365,10 +365,12 @@ async def crew(client: RebaserClient, js: JetStream, rng: random.Random, count: 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.branches", description=__doc__)
-    parser.add_argument("--seed", type=int, default=int(time.time()) % 10_000_000, help="default: by the clock")
+    parser.add_argument(
+        "--seed", type=int, default=int(time.time()) % 10_000_000, help="seed of the run; default: taken from the clock"
+    )
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--authors", type=int, default=3)
-    parser.add_argument("--calm", action="store_true", help="no server dies")
+    parser.add_argument("--calm", action="store_true", help="let no server die")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory() as name:

@@ -25,10 +25,10 @@ STORIES = {one.__name__.lower(): one for one in (Story, Removals)}
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.driver", description=__doc__)
-    parser.add_argument("--seed", type=int, default=None, help="the first seed; default: by the clock")
+    parser.add_argument("--seed", type=int, default=None, help="the first seed; default: taken from the clock")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--story", choices=list(STORIES), default="story")
-    parser.add_argument("--go-on", action="store_true", help="after a violation, too")
+    parser.add_argument("--go-on", action="store_true", help="continue after a violation")
     given = parser.parse_args()
     structlog.configure(cache_logger_on_first_use=False)
     seed = int(time.time()) % 10_000_000 if given.seed is None else given.seed

@@ -29,7 +29,7 @@ def main() -> int:
     readers.add_argument("--seconds", type=float, default=60.0)
     through = commands.add_parser("messages", help="damaged messages through a real server")
     through.add_argument("--count", type=int, default=10_000)
-    through.add_argument("--seconds", type=float, default=math.inf, help="send no more after this")
+    through.add_argument("--seconds", type=float, default=math.inf, help="seconds after which nothing more is sent")
     for command in (readers, through):
         command.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     options = parser.parse_args()

@@ -37,14 +37,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     first = parser.add_mutually_exclusive_group()
     first.add_argument("--seed", type=int, default=1, help="the first seed")
-    first.add_argument("--fresh", action="store_true", help="draw the first seed, and tell it")
+    first.add_argument("--fresh", action="store_true", help="draw the first seed, and print it")
     parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--keep-going", action="store_true", help="go on after a violation, and list all at the end")
-    parser.add_argument("--mode", choices=[mode.value for mode in Mode], help="if not the one that the seed has")
-    parser.add_argument("--bug", choices=[bug.name for bug in BUGS], help="plant this one, see tests/simulation/bugs")
-    parser.add_argument("--digest", action="store_true", help="a line with the hash of its trace for each run")
-    parser.add_argument("--ways", action="store_true", help="count the ways that are taken; one that never is, fails")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
+    parser.add_argument(
+        "--keep-going", action="store_true", help="continue after a violation, and list all violations at the end"
+    )
+    parser.add_argument(
+        "--mode", choices=[mode.value for mode in Mode], help="mode of the run; default: the mode that the seed draws"
+    )
+    parser.add_argument("--bug", choices=[bug.name for bug in BUGS], help="plant this bug; see tests/simulation/bugs")
+    parser.add_argument("--digest", action="store_true", help="print the hash of the trace of each run")
+    parser.add_argument(
+        "--ways", action="store_true", help="count how often each way is taken, and fail if one never is"
+    )
     given = parser.parse_args()
     if given.bug is not None:
         bug = next(bug for bug in BUGS if bug.name == given.bug)

@@ -129,18 +129,26 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--edits", default=",".join(EDITS))
     parser.add_argument("--runs", type=int)
     up_to = {"type": int, "nargs": "?", "const": sys.maxsize, "metavar": "SIZE"}
-    parser.add_argument("--cutoff", **up_to, help="behind gates as well (of graphs up to SIZE)")  # type: ignore[arg-type]
-    parser.add_argument("--end-to-end", **up_to, help="through a server and a client as well (up to SIZE)")  # type: ignore[arg-type]
+    parser.add_argument("--cutoff", **up_to, help="also measure with gates (for graphs up to SIZE)")  # type: ignore[arg-type]
+    parser.add_argument("--end-to-end", **up_to, help="also measure through a server and a client (up to SIZE)")  # type: ignore[arg-type]
     parser.add_argument("--peers", metavar="NAMES", help=f"all, or some of {','.join(peers.PEERS)}")
     parser.add_argument("--peers-up-to", type=int, metavar="SIZE")
-    parser.add_argument("--peer-seconds", type=float, default=60.0, help="a peer is stopped after this, a step")
-    parser.add_argument("--curves", action="store_true", help="cost against the affected part, and against the size")
-    parser.add_argument("--judged", action="store_true", help="the tables that matter, in a quarter of an hour")
-    parser.add_argument("--everything", action="store_true", help="all of the above, in more than an hour")
-    parser.add_argument("--driver-memory", default="1g", help="of Spark")
-    parser.add_argument("--lines", type=Path, metavar="FILE", help="keep what is measured, and go on from there")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after this")
-    parser.add_argument("--report", action="store_true", help="Markdown on stdout, at the end")
+    parser.add_argument(
+        "--peer-seconds", type=float, default=60.0, help="seconds after which a step of a peer is stopped"
+    )
+    parser.add_argument(
+        "--curves", action="store_true", help="measure the cost against the affected part, and against the size"
+    )
+    parser.add_argument(
+        "--judged", action="store_true", help="measure the most important tables, in a quarter of an hour"
+    )
+    parser.add_argument("--everything", action="store_true", help="measure all of the above, in more than an hour")
+    parser.add_argument("--driver-memory", default="1g", help="memory of Spark")
+    parser.add_argument(
+        "--lines", type=Path, metavar="FILE", help="file in which results are kept, and from which a run continues"
+    )
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="minutes after which nothing new is begun")
+    parser.add_argument("--report", action="store_true", help="print Markdown at the end")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(given)
     if options.judged or options.everything:

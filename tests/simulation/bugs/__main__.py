@@ -10,8 +10,8 @@ from tests.simulation.bugs.finding import find
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.bugs", description=__doc__)
-    parser.add_argument("--part", default="1/1", help="2/3: the second third")
-    parser.add_argument("--only", default="", help="bugs that have this in their names")
+    parser.add_argument("--part", default="1/1", help="part of the bugs: 2/3 is the second third")
+    parser.add_argument("--only", default="", help="only bugs whose names contain this text")
     given = parser.parse_args()
     missed = 0
     part, parts = (int(number) for number in given.part.split("/"))
