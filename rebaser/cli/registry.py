@@ -99,7 +99,7 @@ def _get() -> Function:
     "Show the commits of a change set, newest first.",
     examples(
         "rebaser log shop draft",
-        "rebaser log shop draft@2h -n 5                      # the last five commits of two hours ago",
+        "rebaser log shop draft@2h -n 5                      # five commits, as of two hours ago",
         "rebaser log shop draft price                        # who changed price",
         "rebaser log shop draft --json | jq -r '.requests[].author'",
     ),
@@ -146,7 +146,7 @@ def _blame() -> Function:
         "rebaser branch shop draft --from main@2h            # as it was two hours ago",
         "rebaser branch shop v1 --from main --closed         # a name for this state, which accepts no edits",
         "rebaser branch shop retry --from draft --target main    # with all changes of draft",
-        "rebaser branch shop frozen --follow manual          # main comes in only with rebase and apply",
+        "rebaser branch shop frozen --follow manual          # only rebase and apply bring in main",
     ),
 )
 def _branch() -> Function:
@@ -157,7 +157,7 @@ def _branch() -> Function:
 
 @LazyGroup.command(
     "branches",
-    "List change sets, with what each branches from and how many values it changed.",
+    "List change sets, with their bases and the number of values that each changed.",
     examples(
         "rebaser branches shop",
         "rebaser branches shop --all",
@@ -206,8 +206,8 @@ def _apply() -> Function:
     "Bring into a branch what its target changed since the branch was created or last rebased.",
     examples(
         "rebaser rebase shop dearer",
-        "rebaser rebase shop dearer --strategy theirs        # where both edited a value, take that of the target",
-        "rebaser rebase shop retry --onto main               # if its target, draft, branches from main",
+        "rebaser rebase shop dearer --strategy theirs        # for conflicts, take the target's values",
+        "rebaser rebase shop retry --onto main               # if draft, its target, is a branch of main",
     ),
 )
 def _rebase() -> Function:
@@ -264,7 +264,7 @@ def _protect() -> Function:
     "Make a change set refuse all edits, until it is reopened.",
     examples(
         "rebaser close shop dearer",
-        "rebaser close shop dearer --applied -m 'landed by hand'",
+        "rebaser close shop dearer --applied -m 'applied by hand'",
     ),
 )
 def _close() -> Function:

@@ -9,7 +9,7 @@ from rebaser.cli.registry import FIRST
 
 @LazyGroup.command(
     "list",
-    "List workspaces, or the change sets of one.",
+    "List workspaces, or the change sets of one workspace.",
     examples(
         "rebaser list",
         "rebaser list shop",
@@ -43,7 +43,7 @@ def _tail() -> Function:
     "Show servers, change sets, tasks, streams and their durability.",
     examples(
         "rebaser status",
-        "rebaser status shop draft                           # its state, and how long its history is",
+        "rebaser status shop draft                           # its status, and the size of its history",
         "rebaser status --values --limit 20 --after shop/draft",
         "rebaser status --workspace shop --json | jq '.changeSets[] | select(.debt)'",
     ),
@@ -56,7 +56,7 @@ def _status() -> Function:
 
 @LazyGroup.command(
     "top",
-    "Show what servers and change sets do, again and again.",
+    "Show the activity of servers and change sets, and update the view regularly.",
     examples(
         "rebaser top                                         # keys: q, s, w, arrows, Enter",
         "rebaser top shop --interval 5",
@@ -72,7 +72,7 @@ def _top() -> Function:
 
 @LazyGroup.command(
     "explain",
-    "Tell why a change set waits, or why a value is stale or in error, and what to do.",
+    "Explain why a change set waits, or why a value is stale or in error, and what to do.",
     examples(
         "rebaser explain shop draft",
         "rebaser explain shop draft total                    # why it has this value, or none",

@@ -38,7 +38,7 @@ def test_no_socket_takes_the_place_of_a_closed_output() -> None:
 
 def test_a_closed_input_is_named() -> None:
     done = with_closed("<&-", "enqueue", "shop", "main", "--file", "-")
-    assert (done.returncode, done.stderr) == (1, "rebaser: standard input is closed\n")
+    assert (done.returncode, done.stderr) == (1, "rebaser: standard input is closed; redirect a file or a pipe to it\n")
 
 
 def test_who_needs_no_input_and_has_nobody_to_complain_to_works_without() -> None:

@@ -120,7 +120,7 @@ async def test_dead_letters_are_shown_and_dropped_and_many_only_on_purpose(
     assert refused.returncode == 2
     assert "3 dead letters match; add --yes" in refused.stderr
     other = await rebaser("dlq", "drop", "dlqmany", "--code", "blob_missing", "--yes", nats_url=fleet_url)
-    assert (other.returncode, other.stderr) == (1, "rebaser: no dead letter matches\n")
+    assert (other.returncode, other.stderr) == (1, "rebaser: no dead letter matches; `rebaser dlq list` shows all\n")
     assert len(await listed(fleet_url, key, 3)) == 3
     one = await rebaser("dlq", "drop", "dlqmany", "--id", str(first["requestId"]), nats_url=fleet_url)
     assert (one.returncode, one.stdout) == (0, "dropped 1\n")
@@ -133,7 +133,10 @@ async def test_dead_letters_are_shown_and_dropped_and_many_only_on_purpose(
     assert [entry["redrive"] for entry in later] == [1, 1]
     assert await rebaser_json("dlq", "drop", "dlqmany", "--yes", nats_url=fleet_url) == [{"dropped": 2, "matched": 2}]
     nothing = await rebaser("dlq", "redrive", "dlqmany", nats_url=fleet_url)
-    assert (nothing.returncode, nothing.stderr) == (1, "rebaser: no dead letter matches\n")
+    assert (nothing.returncode, nothing.stderr) == (
+        1,
+        "rebaser: no dead letter matches; `rebaser dlq list` shows all\n",
+    )
     commits = await commits_of(client, "dlqmany", "main")
     check_history(commits)
     good = [one.request_id for commit in commits for one in commit.requests if one.outcome == "success"]

@@ -73,7 +73,9 @@ async def test_values_follow_the_code_of_their_function_when_they_are_recomputed
             assert caught.value.code == "nothing_to_recompute"
             unknown = await rebaser("recompute", WS, "mian", nats_url=own_nats.url)
             assert (unknown.returncode, unknown.stdout) == (1, "")
-            assert unknown.stderr == "rebaser: there is no change set mian in workspace shop\n"
+            assert unknown.stderr == (
+                "rebaser: there is no change set mian in workspace shop; `rebaser list shop` shows all change sets\n"
+            )
 
             asked = ("recompute", WS, CS, "--wait", "derived", "--timeout", "150")
             done = await rebaser(*asked, "--function", "gross", nats_url=own_nats.url)

@@ -193,7 +193,7 @@ async def test_what_cannot_be_done_says_what_to_do_instead(
             (("resolve", "shop", "fix", "price"), 2, "--take"),
             (("resolve", "shop", "fix", "price", "--take", "ours"), 2, "must be main or fix"),
             (("resolve", "shop", "fix", "price", "--set", "ten"), 2, "if it is text, quote it: --set"),
-            (("resolve", "shop", "fix", "price", "--set", "1", "--remove"), 2, "say how"),
+            (("resolve", "shop", "fix", "price", "--set", "1", "--remove"), 2, "use exactly one"),
         ):
             (_, notes) = await told(place, *arguments, code=code)
             assert text in notes[-1]

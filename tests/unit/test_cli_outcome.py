@@ -42,6 +42,6 @@ def test_a_tally_for_people() -> None:
     assert failure_lines(found) == [
         "error a: failed: no",
         "and 1 more values with errors of their own",
-        "3 more failed because an input did",
+        "3 more failed because an input failed",
     ]
     assert tally_text(Tally(dict.fromkeys(State, 0), (), 0)) == "no values"

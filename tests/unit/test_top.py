@@ -189,7 +189,7 @@ def test_figures_for_people() -> None:
     assert change_set_row(ROWS[0], 1000.0) == ("ws/owned", "owned", "", "", "", "100s", "")
     assert change_set_row(ROWS[6], 1000.0)[-1] == "of a newer version"
     assert headline(VIEW) == [
-        "requests 812/s   commits 40/s   queue 904, oldest 60s   tasks 3 wait, 5 in hand   dead letters 2",
+        "requests 812/s   commits 40/s   queue 904, oldest 60s   tasks 3 wait, 5 in flight   dead letters 2",
         "7 of 9 change sets at work   2 wait, longest 60s   1 update due",
     ]
 

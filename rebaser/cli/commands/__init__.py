@@ -1,7 +1,7 @@
-"""The commands, one module each: their options, help and output.
+"""The commands of `rebaser`. Each module defines the options, the help and the output of one or two commands.
 
-`rebaser.cli.registry` and `rebaser.cli.registry_tools` register them; nothing else imports this package. They import
-all of its modules whenever `rebaser` starts, even for `--help` and completion. So the top-level imports of these
-modules must be quick; each command imports the rest when it runs. The subpackages are `branching`, `history` and
-`operation`; the commands that read and edit values are in this package itself.
+Only `rebaser.cli.registry` and `rebaser.cli.registry_tools` import this package. They import the module of a command
+when the command runs or its help is shown. The top-level imports of these modules must be quick, so that help appears
+at once; a command imports the rest when it runs. The subpackages are `branching`, `history` and `operation`; the
+commands that read and edit values are in this package itself.
 """

@@ -36,7 +36,7 @@ def enqueue(
         typer.Option(
             "--input",
             metavar="NAME=ID",
-            help="Define NAME for the formulas of --derive. ID may be a pattern with *. Repeat NAME to make it a list.",
+            help="Name ID for the formulas of --derive. ID may be a pattern with *. Repeat NAME to make it a list.",
             allow_from_autoenv=False,
         ),
     ] = None,

@@ -61,7 +61,7 @@ def _of_servers(nats: str, prefix: str, json: bool) -> int:
     if code:
         return code
     if not servers:
-        raise CommandFailed(f"no server answered within {ANSWER_TIMEOUT:g} s")
+        raise CommandFailed(f"no server answered within {ANSWER_TIMEOUT:g} s; `rebaser doctor` checks the installation")
     rows: list[tuple[str, Signature | None, list[str]]] = []
     for name in sorted({name for server in servers for name in server.functions}):
         for signature, group in _by_signature(servers, name).items():
@@ -90,8 +90,10 @@ def _of_servers(nats: str, prefix: str, json: bool) -> int:
 
 
 def _by_signature(servers: list["ServerInfo"], name: str) -> dict["Signature | None", list["ServerInfo"]]:
-    """Group the servers that have the function `name` by its signature; None for older servers, which do not report
-    signatures."""
+    """Group the servers that have the function `name` by its signature.
+
+    The group None contains older servers, which do not report signatures.
+    """
     groups: dict[Signature | None, list[ServerInfo]] = {}
     for server in servers:
         if name in server.functions:

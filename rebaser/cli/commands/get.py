@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rebaser_core.values import Fault, State
     from rebaser_core.values import Json as JsonValue
 
-MAX_ROWS = 500  # the most in a table on a terminal, because rich takes minutes for very long tables
+MAX_ROWS = 500  # maximum number of rows of a table on a terminal; rich takes minutes for very long tables
 
 
 def get(
@@ -98,7 +98,7 @@ async def _load(
 def _select(state: "ChangeSetState", requested: list[str]) -> tuple[list[str] | None, list[str]]:
     """Return the ids that `requested` selects (None: all), and the items of `requested` that select nothing.
 
-    Items are ids or patterns. If an item is the id of a value, it is not taken as a pattern.
+    An item is an id or a pattern. An item that is the id of a value is not treated as a pattern.
     """
     from rebaser_core.state.selection import select_ids
 
@@ -148,11 +148,11 @@ def _show_values(
     console.table(titles, rows)
     if console.is_terminal() and count > MAX_ROWS:
         sys.stdout.flush()
-        console.note(f"{MAX_ROWS} of {count:,} values; give ids, or use --json for all")
+        console.note(f"{MAX_ROWS} of {count:,} values are shown; give ids, or use --json for all")
 
 
 def _selected_rows(state: "ChangeSetState", ids: list[str]) -> "Iterator[Row]":
-    """Yield the rows of `ids`, in this order and in the form of `all_rows`. Ids that do not exist are left out."""
+    """Yield a row, as `all_rows` does, for each of `ids` that exists, in this order."""
     stale = state.stale()
     for id_ in ids:
         if (value := state.value(id_, stale)) is not None:
@@ -173,8 +173,8 @@ def _object_line(id_: str, value: "JsonValue", state: "State", fault: "Fault | N
 
 
 def _definition(state: "ChangeSetState", id_: str) -> dict[str, Any]:
-    """Return the function, inputs and parameters of a derived value, with the keys of an update; an empty object for
-    any other value."""
+    """Return the function, inputs and parameters of a derived value, under the keys that an update uses. Return an
+    empty object for any other value."""
     definition = state.cells[id_].definition
     if definition is None:
         return {}

@@ -1,4 +1,4 @@
-"""`rebaser list`: lists workspaces, or the change sets of one."""
+"""`rebaser list`: lists workspaces, or the change sets of one workspace."""
 
 from collections import Counter
 from functools import partial
@@ -25,7 +25,7 @@ def list_(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """List workspaces, or the change sets of one.
+    """List workspaces, or the change sets of one workspace.
 
     A change set exists from its first request on, until it is deleted. On a terminal, the command prints a table,
     elsewhere one name per line.
@@ -43,7 +43,7 @@ def list_(
         return code
     if workspace is not None:
         if not keys:
-            raise CommandFailed(f"there is no workspace {workspace}")
+            raise CommandFailed(f"there is no workspace {workspace}; `rebaser list` shows all workspaces")
         _show(("change set",), [(key.change_set,) for key in keys], [_object(key) for key in keys], json)
         return 0
     counts = Counter(key.workspace for key in keys)

@@ -17,7 +17,8 @@ def recompute(
     change_set: ChangeSet,
     *,
     function: Annotated[
-        str | None, typer.Option(metavar="F", help="Only values of this function. Default: all derived values.")
+        str | None,
+        typer.Option(metavar="F", help="Recompute only the values of this function. Default: all derived values."),
     ] = None,
     wait: Annotated[
         WaitUntil,

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from rebaser_client.log.positions import At
     from rebaser_core.ids import ChangeSetKey
 
-ATTEMPTS = 5  # if the target is edited between a rebase and the apply
+ATTEMPTS = 5  # maximum number of applies; one is refused if the target was edited after the rebase before it
 
 
 def apply(
@@ -97,7 +97,7 @@ def apply(
     applied branch back. With --at, the branch is applied as it was at a position, and is not rebased.
 
     With --check, nothing is applied if a value is an error in the branch, but not in the target. The check reads all
-    values of both change sets. With --strict, it is exact, because the target then becomes equal to the branch.
+    values of both change sets. Together with --strict, it is exact, because the target becomes equal to the branch.
     """
     if check and allow_stale:
         raise usage_error("needs derived values that are up to date: leave out --allow-stale", "--check")
@@ -164,7 +164,7 @@ class _Apply:
         if self.found is None or not self.found.changes:
             console.note(nothing_to_apply(self.info))
             return 0
-        # Ask while no event loop runs: in a thread next to a running loop, Ctrl-C would not end the question.
+        # Ask while no event loop runs: otherwise, the prompt would need a thread, where Ctrl-C does not end it.
         if not self.yes and not typer.confirm(f"apply this to {self.target}?", err=True):
             raise CommandFailed("not confirmed: nothing was applied")
         code = run_async(partial(self._apply, nats, prefix))
@@ -174,7 +174,7 @@ class _Apply:
             show_errors(self.errors, self.json)
             raise CommandFailed(
                 f"nothing was applied to {self.target}: {self.errors.message}; "
-                f"correct them in {self.key.change_set}, or apply without --check"
+                f"correct these values in {self.key.change_set}, or apply without --check"
             )
         if self.refused is not None:
             if self.at is None and self.refused.code in ("behind", "conflicts", "moved") and self.info.status == "open":
@@ -187,7 +187,7 @@ class _Apply:
         return 0
 
     async def _find(self, nats: str, prefix: str) -> None:
-        """Rebase the branch and find its changes. Show them if the user is asked to confirm them, or on a terminal."""
+        """Rebase the branch and load its changes. Show them if the user must confirm, or if stdout is a terminal."""
         from rebaser.cli.connect import connect_client
         from rebaser_client import RequestRejected
 
@@ -247,7 +247,7 @@ class _Apply:
                 self.errors = error
 
     def _in_conflict(self) -> str:
-        """Show the conflicts of the branch, and return why nothing was applied."""
+        """Show the conflicts of the branch, and return the message that says why nothing was applied."""
         show_found(self.info, self.open_conflicts, self.json)
         count = len(self.open_conflicts)
         return (

@@ -1,4 +1,4 @@
-"""The output of `rebaser apply`: the changes of a branch, the reasons against the apply, and advice."""
+"""Prints the output of `rebaser apply`: changes, conflicts, errors, and advice if nothing was applied."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rebaser_client import BranchChange, BranchDiff, BranchInfo, EnqueueUpdatesResponse, NewErrors, RequestRejected
     from rebaser_core.response import Conflict
 
-SHOWN = 20  # changes
+SHOWN = 20  # maximum number of changes, or of errors, that are shown
 STYLES = {1: "red", 2: "green"}
 
 
@@ -37,12 +37,12 @@ def show_changes(found: "BranchDiff", json: bool) -> None:
 
 def _mark(change: "BranchChange") -> str:
     if change.landed:
-        return "is there already"
+        return "already in the target"
     return "conflict" if change.moved else ""
 
 
 def nothing_to_apply(info: "BranchInfo") -> str:
-    """Return why there is nothing to apply."""
+    """Return a message that says why there is nothing to apply."""
     name, target = info.change_set, info.target
     if info.status == "applied":
         return f"nothing to apply: {name} was applied; {target}@{info.base} has all of its edits"
@@ -106,16 +106,16 @@ def show_success(
 
 
 def refused(error: "RequestRejected", info: "BranchInfo", target: str) -> CommandFailed:
-    """Return an error that says why nothing was applied, and what to do."""
+    """Return an error that says why nothing was applied to `target`, and what to do."""
     workspace, name = info.workspace, info.change_set
     again = f"create another branch from {target} (`rebaser branch {workspace} NAME --from {target}`)"
-    rebased = f"apply {name} again, without --at: that rebases it first"
+    rebased = f"apply {name} again without --at, which rebases it first"
     advice = {
         "behind": rebased,
         "closed": f"`rebaser reopen {workspace} {name}` opens it again; or {again}",
         "conflicts": rebased,
         "moved": rebased,
-        "stale": "wait, or use --allow-stale",
+        "stale": "wait until they are up to date, or use --allow-stale",
         "unresolved": f"`rebaser conflicts {workspace} {name}` shows them",
         "not_its_target": f"leave out --to; `rebaser branches {workspace}` shows the target of each branch",
         "too_large": "split the changes over several branches",

@@ -43,11 +43,15 @@ def branch(
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="CS", help="What the branch is compared with: the parent (default), or the parent's target."
+            metavar="CS",
+            help="Compare the branch with CS, and apply it to CS: the parent (default), or the parent's target.",
         ),
     ] = None,
     closed: Annotated[
-        bool, typer.Option("--closed", help="Accept no edits, so that NAME keeps one state of the parent.")
+        bool,
+        typer.Option(
+            "--closed", help="Close NAME at once: it refuses edits, and so preserves this state of the parent."
+        ),
     ] = False,
     follow: Annotated[
         str,
@@ -70,10 +74,10 @@ def branch(
 
     The time for this does not depend on the number of values. Without --from, the parent is main.
 
-    A branch follows its target: a server that has loaded the branch, or decided requests to it, also brings in the
-    edits that the target got meanwhile, as `rebaser rebase` does. If a value was edited on both sides, that is a
-    conflict. An unused branch stays as it is until its next request. With --follow manual, only `rebaser rebase` and
-    `rebaser apply` bring in the edits of the target.
+    A branch follows its target: a server that has loaded the branch, or decided requests to it, also rebases it, as
+    `rebaser rebase` does. This brings newer edits of the target into the branch. If a value was edited on both sides,
+    that is a conflict. An unused branch stays as it is until its next request. With --follow manual, only
+    `rebaser rebase` and `rebaser apply` bring in the edits of the target.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
@@ -116,11 +120,12 @@ def branch(
 
 
 def checked_follow(text: str) -> "Follow":
+    """Return `text` if it is a value of `--follow`; otherwise, raise a usage error."""
     from rebaser.cli.errors import usage_error
 
     if text not in ("auto", "manual"):
         raise usage_error(f"must be auto or manual, not {text[:40]!r}", "--follow")
-    return text  # type: ignore[return-value] # it is one of the two
+    return text  # type: ignore[return-value] # `text` is "auto" or "manual"
 
 
 def _show(info: "BranchInfo", json: bool) -> None:
@@ -137,7 +142,7 @@ def _refused(error: "RequestRejected", key: "ChangeSetKey", parent: str) -> Comm
     """Return an error that says why nothing was created, and what to do."""
     advice = {
         "exists": f"use another name, or --or-use if it was created from {parent}",
-        "no_such_change_set": f"name another parent with --from; `rebaser list {key.workspace}` shows those that exist",
+        "no_such_change_set": f"name another parent with --from; `rebaser list {key.workspace}` shows all change sets",
         "purged": f"`rebaser status {key.workspace} {parent.partition('@')[0]}` shows how far back its history reaches",
         "not_its_target": "leave out --target, or name the target of the parent, which `rebaser branches` shows",
         "self": "name the parent with --from",

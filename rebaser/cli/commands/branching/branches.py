@@ -23,7 +23,7 @@ def branches(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """List change sets, with what each branches from and how many values it changed.
+    """List change sets, with their bases and the number of values that each changed.
 
     The base is shown as TARGET@POSITION: the branch contains the edits of the target up to this position. A branch is
     behind if the target was edited after its base. A value that was edited back to its definition at the base may still

@@ -35,7 +35,8 @@ def close(
     change_set: ChangeSet,
     *,
     applied: Annotated[
-        bool, typer.Option("--applied", help="Close it as applied, not as abandoned: its changes are in its target.")
+        bool,
+        typer.Option("--applied", help="Mark it as applied, not as abandoned, because its target has its changes."),
     ] = False,
     author: Author = "",
     message: Message = "",
@@ -91,8 +92,8 @@ def send_mark(
     *,
     json: bool,
 ) -> int:
-    """Send the request that `mark` makes to NATS at `place` (URL and prefix), and print the new state of `key`:
-    `shown`, or `state` as JSON. Returns the exit code.
+    """Call `mark` with a client for NATS at `place` (URL and prefix), and print the new state of the change set `key`:
+    the text `shown`, or `state` as JSON. Return the exit code.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async

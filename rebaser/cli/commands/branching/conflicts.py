@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rebaser_client.log.changes import Definition
 
 STYLES = {1: "dim", 2: "red", 3: "green"}
-COMMANDS = 3  # conflicts for which a terminal shows the command that settles them
+COMMANDS = 3  # maximum number of conflicts for which the commands that settle them are shown
 
 
 def conflicts(
@@ -25,7 +25,8 @@ def conflicts(
     branch: Branch,
     *,
     at: Annotated[
-        str | None, typer.Option(metavar="P", help="As of this position: a log sequence, an age or a time.")
+        str | None,
+        typer.Option(metavar="P", help="Show the conflicts as of this position: a log sequence, an age or a time."),
     ] = None,
     no_pager: NoPager = False,
     json: Json = False,
@@ -68,7 +69,7 @@ def conflicts(
             f"`rebaser rebase {workspace} {branch}` shows whether these edits cause any"
         )
     else:
-        console.note(f"no conflicts: {info.change_set} has all edits of {info.target}@{info.base}")
+        console.note(f"no conflicts: {info.change_set} has all edits up to {info.target}@{info.base}")
     return 0
 
 
@@ -76,9 +77,9 @@ def show_found(
     info: "BranchInfo",
     found: "Sequence[BranchConflict]",
     json: bool,
-    pager: AbstractContextManager[None] = nullcontext(),  # noqa: B008 - it has no state
+    pager: AbstractContextManager[None] = nullcontext(),  # noqa: B008 - `nullcontext` has no state
 ) -> None:
-    """Show the conflicts of a branch within `pager`, and after them the commands that settle them."""
+    """Show the conflicts of a branch within `pager`, followed by commands that settle some of them."""
     if json:
         for one in found:
             named = {str(info.target): one.theirs, info.change_set: one.ours}
@@ -91,7 +92,7 @@ def show_found(
         console.note(f"to settle: {theirs}  (or --take {info.change_set}, or --set VALUE)")
     if len(found) > 1:
         command = f"rebaser resolve {info.workspace} {info.change_set} --all --take {info.target}"
-        console.note(f"all of them: {command}  (or --take {info.change_set})")
+        console.note(f"to settle all: {command}  (or --take {info.change_set})")
 
 
 def show_rows(info: "BranchInfo", rows: "Sequence[tuple[str, *tuple[Definition | None, ...]]]") -> None:
@@ -103,7 +104,7 @@ def show_rows(info: "BranchInfo", rows: "Sequence[tuple[str, *tuple[Definition |
 
 
 def conflict_json(id_: str, base: "Definition | None", sides: "Mapping[str, Definition | None]") -> dict[str, Any]:
-    """Return a conflict as an object, with the definitions of the sides by the names of the change sets."""
+    """Return a conflict as a JSON object. `sides` maps the name of each change set to its definition."""
     from rebaser.cli.output.change_format import definition_json
 
     named = {name: definition_json(definition) for name, definition in sides.items()}
@@ -111,6 +112,6 @@ def conflict_json(id_: str, base: "Definition | None", sides: "Mapping[str, Defi
 
 
 def resolve_commands(info: "BranchInfo", id_: str) -> list[str]:
-    """Return the commands that settle a conflict: one for each side."""
+    """Return the commands that settle a conflict: one takes the target's definition, the other the branch's."""
     command = f"rebaser resolve {info.workspace} {info.change_set} {shlex.quote(id_)} --take"
     return [f"{command} {info.target}", f"{command} {info.change_set}"]

@@ -42,12 +42,14 @@ def delete(
     """Delete a change set: it loses its values, and refuses all requests.
 
     Change sets that were created from it keep their values. As long as the history is kept, `rebaser reopen` brings the
-    change set back. A new change set can be created under its name.
+    change set back. Its name can be used for a new change set.
     """
     key = checked_key(workspace, change_set)
     if not yes:
         if not sys.stdin.isatty():
-            raise usage_error(f"this deletes {workspace}/{change_set}; add --yes to do so")
+            raise usage_error(
+                f"add --yes to delete {workspace}/{change_set} without confirmation, because stdin is not a terminal"
+            )
         if not typer.confirm(f"delete {workspace}/{change_set}?", err=True):
             raise CommandFailed("not confirmed: nothing was deleted")
 

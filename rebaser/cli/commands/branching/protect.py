@@ -36,7 +36,7 @@ def protect(
 ) -> int:
     """Make a change set refuse edits and reverts. It then changes only when a branch is applied to it.
 
-    This is no access control: everyone who may send requests can also end the protection.
+    This is not access control: everyone who may send requests can also end the protection.
     """
     key = checked_key(workspace, change_set)
 

@@ -38,7 +38,10 @@ def rebase(
         ),
     ] = "record",
     onto: Annotated[
-        str | None, typer.Option(metavar="CS", help="The new target: the target of the present target.")
+        str | None,
+        typer.Option(
+            metavar="CS", help="Make CS the target of the branch. CS must be the target of the present target."
+        ),
     ] = None,
     author: Author = "",
     message: Message = "",
@@ -93,17 +96,18 @@ def rebase(
 
 
 def checked_strategy(text: str) -> "StrategyName":
+    """Return `text` if it is a value of `--strategy`; otherwise, raise a usage error."""
     from rebaser.cli.errors import usage_error
 
     if text not in ("record", "ours", "theirs"):
         raise usage_error(f"must be record, ours or theirs, not {text[:40]!r}", "--strategy")
-    return text  # type: ignore[return-value] # it is one of the three
+    return text  # type: ignore[return-value] # `text` is one of the three names
 
 
 def rebase_refused(error: "RequestRejected", key: "ChangeSetKey") -> CommandFailed:
     """Return an error that says why nothing was rebased, and what to do."""
     branch = f"`rebaser branch {key.workspace} NAME`"
-    advice = {"moved": f"give it another target with --onto, or create a new branch: {branch}"}
+    advice = {"moved": f"give the branch another target with --onto, or create a new branch: {branch}"}
     return refusal("nothing was rebased", error, key, advice)
 
 
@@ -121,7 +125,7 @@ def _show(done: "Rebased", key: "ChangeSetKey", json: bool) -> None:
             }
         )
     elif done.commit is None:
-        console.write_line(f"{key.change_set}: nothing to do: it has all edits of {place}")
+        console.write_line(f"{key.change_set}: nothing to do: it has all edits up to {place}")
     else:
         taken = f"{done.updates:,} update{'' if done.updates == 1 else 's'}"
         console.write_line(f"{key.change_set}: rebased onto {place} (commit {done.commit}): {taken}")

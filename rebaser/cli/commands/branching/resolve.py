@@ -1,7 +1,7 @@
 """`rebaser resolve`: settles conflicts of a branch with its target.
 
-Invariant: the command settles only conflicts that it has read, and shown if stdout is a terminal. The request is
-refused if a value was edited, or came into conflict again, after that.
+Invariant: the command settles only conflicts that it has read. The request is refused if one of the values was edited,
+or came into conflict again, after that.
 """
 
 from dataclasses import dataclass
@@ -38,10 +38,10 @@ def resolve(
     branch: Branch,
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID]...", help="The values in conflict.", autocompletion=complete_conflict),
+        typer.Argument(metavar="[ID]...", help="Ids of the values in conflict.", autocompletion=complete_conflict),
     ] = None,
     *,
-    all_: Annotated[bool, typer.Option("--all", help="All values in conflict.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Settle all conflicts of the branch.")] = False,
     take: Annotated[
         str | None,
         typer.Option(
@@ -50,9 +50,7 @@ def resolve(
             autocompletion=complete_side,
         ),
     ] = None,
-    set_: Annotated[
-        str | None, typer.Option("--set", metavar="VALUE", help="Set each ID to this value, which is JSON.")
-    ] = None,
+    set_: Annotated[str | None, typer.Option("--set", metavar="VALUE", help="Set each ID to this JSON value.")] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove each ID.")] = False,
     author: Author = "",
     message: Message = "",
@@ -71,7 +69,7 @@ def resolve(
     if bool(ids) == all_:
         raise usage_error("name the values in conflict, or use --all")
     if sum((take is not None, set_ is not None, remove)) != 1:
-        raise usage_error("say how: --take with the name of a side, --set with a value, or --remove")
+        raise usage_error("use exactly one of --take SIDE, --set VALUE and --remove")
     return _Resolve(key, ids, take, set_, author, message, timeout, json).run(nats, prefix)
 
 

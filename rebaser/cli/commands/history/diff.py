@@ -32,7 +32,7 @@ def diff(
     ] = None,
     *,
     derived: Annotated[
-        bool, typer.Option("--derived", help="Also show other derived values that differ. This loads both states.")
+        bool, typer.Option("--derived", help="Also show derived values whose results differ. This loads both states.")
     ] = False,
     no_pager: NoPager = False,
     json: Json = False,

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from rebaser_client.log.positions import At
     from rebaser_core.ids import ChangeSetKey
 
-LINES = 20  # on a terminal
+LINES = 20  # default number of lines on a terminal
 
 
 def log(
     workspace: Workspace,
     change_set: Position,
     id_: Annotated[
-        str | None, typer.Argument(metavar="ID", help="Only commits that define or remove this value.")
+        str | None, typer.Argument(metavar="ID", help="Show only commits that define or remove this value.")
     ] = None,
     *,
     lines: Annotated[
@@ -78,7 +78,7 @@ def log(
 class _Row:
     """A line of output: the commit `entry`, or `count` commits without requests, of which `entry` is the newest.
 
-    `oldest` is the log sequence of the oldest of them. It is 0 for a single commit.
+    `oldest` is the log sequence of the oldest of these commits. It is 0 if the line is for a single commit.
     """
 
     entry: "LogEntry"
@@ -109,7 +109,7 @@ def _say_rest(key: "ChangeSetKey", query: "_Query", id_: str | None, all_: bool)
 
 @dataclass(slots=True)
 class _Query:
-    """Collects the lines. `rest`: if there are more commits, the position at which they begin."""
+    """Collects the rows of the output. `rest` is the position of the newest commit left out; None if there is none."""
 
     key: "ChangeSetKey"
     at: "At | None"

@@ -49,7 +49,7 @@ def revert(
         str | None, typer.Option(metavar="ID", help="Take back only the edits of this request in the commit P.")
     ] = None,
     of: Annotated[
-        str | None, typer.Option(metavar="CS", help="The commits are those of CS, the target of the branch.")
+        str | None, typer.Option(metavar="CS", help="Take back commits of CS, the target of the branch, in the branch.")
     ] = None,
     author: Author = "",
     message: Message = "",
@@ -61,8 +61,8 @@ def revert(
     """Take back the edits of commits: each edited value gets the definition that it had before them.
 
     A revert is an edit like any other, and can itself be reverted. If one of the values has been edited again since,
-    nothing is taken back. The command then shows the definition that the commits left (base), the current one (ours)
-    and the one that the revert would restore (theirs), and the exit code is 1.
+    nothing is taken back. The command then shows the definition after the commits (base), the current definition (ours)
+    and the definition that the revert would restore (theirs), and the exit code is 1.
 
     With --of, a branch takes back commits of its target that are not newer than its base. To correct the target, which
     may be protected, apply the branch afterwards.
@@ -75,11 +75,13 @@ def revert(
     first, last = _range(commits, to)
     back_to = _position(to, key.change_set)
     if request is not None and (to is not None or first != last):
-        raise usage_error("names a request of one commit: write `rebaser revert WS CS P --request ID`", "--request")
+        raise usage_error(
+            "requires the position of a single commit: write `rebaser revert WS CS P --request ID`", "--request"
+        )
     if of is not None:
         checked_key(workspace, of)
         if to is not None:
-            raise usage_error("takes back only what CS did after the position: leave out --of, or name commits", "--to")
+            raise usage_error("cannot be combined with --of; name the commits of the target instead", "--to")
     done: list[EnqueueUpdatesResponse | RequestConflicts] = []
     sources: list[Source | None] = []
     nothing = CommandFailed(f"there is no commit after {key.change_set}@{to}: nothing to take back")
@@ -149,7 +151,8 @@ def _position(to: str | None, name: str) -> "At | None":
 
 
 async def _behind(client: "RebaserClient", key: "ChangeSetKey", position: "At") -> tuple[int, int]:
-    """Return the log sequence after the newest commit at `position`, and the log sequence of the newest commit."""
+    """Return the range of the commits after `position`. It begins at the log sequence after the newest commit at
+    `position`, and ends at the log sequence of the newest commit."""
     ends = []
     for at in (position, None):
         async with aclosing(client.log(key.workspace, key.change_set, at=at)) as entries:
@@ -159,14 +162,14 @@ async def _behind(client: "RebaserClient", key: "ChangeSetKey", position: "At") 
 
 
 async def _source(client: "RebaserClient", key: "ChangeSetKey", commit: int) -> "Source | None":
-    """Return the branch that the commit applied; None if it applied none."""
+    """Return the branch that `commit` applied; None if the commit did not apply a branch."""
     async with aclosing(client.log(key.workspace, key.change_set, at=commit)) as entries:
         entry = await anext(aiter(entries), None)
     return entry.commit.source if entry is not None and entry.kind == "rebase" else None
 
 
 def show_success(response: "EnqueueUpdatesResponse", json: bool) -> None:
-    """Show the commit that took edits back."""
+    """Show the commit of a revert that succeeded."""
     from rebaser_core.response import Success
 
     status = response.status
@@ -179,8 +182,8 @@ def show_success(response: "EnqueueUpdatesResponse", json: bool) -> None:
 
 
 def show_way_on(key: "ChangeSetKey", source: "Source | None") -> None:
-    """After an apply was taken back, show how to continue with the changes of the branch. `source` is the branch that
-    was applied."""
+    """Show how to continue with the changes of `source`, the branch whose apply was taken back. Show nothing if
+    `source` is None."""
     if source is not None:
         branch, target = f"{source.change_set}@{source.sequence}", key.change_set
         command = f"rebaser branch {key.workspace} NAME --from {branch} --target {target}"
@@ -188,7 +191,7 @@ def show_way_on(key: "ChangeSetKey", source: "Source | None") -> None:
 
 
 def show_conflicts(error: "RequestConflicts", json: bool) -> None:
-    """Show the values that have been edited again, which is why nothing was taken back."""
+    """Show the values that have been edited again, so that nothing could be taken back."""
     from rebaser.cli.output.change_format import definition_json, definition_text
 
     sides = [(one.id, one.sides) for one in error.conflicts if one.sides is not None]

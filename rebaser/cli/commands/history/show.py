@@ -26,7 +26,7 @@ def show(
     """Show what a commit changed, by request: each value before and after.
 
     It shows the newest commit at or before the position; by default, the newest commit. For an update of derived
-    values, it shows the results. Unless it prints to a terminal, each line has the request, the id, and the definitions
+    values, it shows the results. If stdout is not a terminal, each line has the request, the id, and the definitions
     before and after, separated by tabs; - means that the value did not exist. With --json, it prints one object.
     """
     from rebaser.cli.runner import run_async

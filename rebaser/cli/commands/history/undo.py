@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rebaser_client.log.changes import Change
     from rebaser_core.ids import ChangeSetKey
 
-SHOWN = 20  # changes
+SHOWN = 20  # maximum number of changes that are shown
 STYLES = {1: "red", 2: "green"}
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.", allow_from_autoenv=False)]
@@ -99,7 +99,7 @@ class _TakeBack:
         if not self.yes and not sys.stdin.isatty():
             raise usage_error(f"add --yes to {self.verb} without confirmation, because stdin is not a terminal")
         code = run_async(partial(self._find, nats, prefix))
-        # Ask while no event loop runs: in a thread next to a running loop, Ctrl-C would not end the question.
+        # Ask while no event loop runs: otherwise, the prompt would need a thread, where Ctrl-C does not end it.
         if not code and not self.yes and not typer.confirm("take it back?", err=True):
             raise CommandFailed("not confirmed: nothing was taken back")
         code = code or run_async(partial(self._take_back, nats, prefix))
@@ -116,7 +116,7 @@ class _TakeBack:
         return 0
 
     async def _find(self, nats: str, prefix: str) -> None:
-        """Find the request. Show it if the user is asked for confirmation, or if stdout is a terminal."""
+        """Find the request to take back. Show it if the user must confirm it, or if stdout is a terminal."""
         from rebaser.cli.connect import connect_client
 
         async with connect_client(nats, prefix) as client:
@@ -163,7 +163,7 @@ class _TakeBack:
         return f"nothing to {self.verb} in {self.key.workspace}/{self.key.change_set}: no {what} {whose} is left"
 
     async def _show(self, client: "RebaserClient", step: "UndoStep") -> None:
-        """Show the request, and the changes that an undo makes if none of its values has been edited again."""
+        """Show the request of `step`, and the changes that take it back if no value has been edited again since."""
         from rebaser.cli.output.change_format import time_text
 
         shown = await client.show(self.key.workspace, self.key.change_set, step.entry.sequence)

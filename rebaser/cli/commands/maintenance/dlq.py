@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     Act: TypeAlias = Callable[[DeadLetterBox, DeadLetter], Awaitable[bool]]
 
-FULL_TRIES = 20  # how often a redrive waits for room in a full queue, each time for `retry_after` of the error
-PREVIEW = 2000  # characters of a payload
+FULL_TRIES = 20  # maximum number of times that a redrive waits for room in a full queue
+PREVIEW = 2000  # maximum number of characters of a payload that are shown
 
 dlq = typer.Typer(
     name="dlq",
@@ -36,10 +36,21 @@ dlq = typer.Typer(
     ),
 )
 
-Workspace = Annotated[str | None, typer.Argument(metavar="WS", help="Only this workspace.", show_default=False)]
-ChangeSet = Annotated[str | None, typer.Argument(metavar="CS", help="Only this change set.", show_default=False)]
-Code = Annotated[str | None, typer.Option(metavar="CODE", help="Only with this reason code.", allow_from_autoenv=False)]
-Id = Annotated[str | None, typer.Option("--id", metavar="ID", help="Only this request.", allow_from_autoenv=False)]
+Workspace = Annotated[
+    str | None, typer.Argument(metavar="WS", help="Only dead letters of this workspace.", show_default=False)
+]
+ChangeSet = Annotated[
+    str | None, typer.Argument(metavar="CS", help="Only dead letters of this change set.", show_default=False)
+]
+Code = Annotated[
+    str | None, typer.Option(metavar="CODE", help="Only dead letters with this reason code.", allow_from_autoenv=False)
+]
+Id = Annotated[
+    str | None,
+    typer.Option(
+        "--id", metavar="ID", help="Only the dead letter of the request with this id.", allow_from_autoenv=False
+    ),
+]
 All = Annotated[bool, typer.Option("--all", help="All dead letters.", allow_from_autoenv=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.", allow_from_autoenv=False)]
 
@@ -173,7 +184,7 @@ def show(
 
 def _require_matches(count: int) -> int:
     if not count:
-        raise CommandFailed("no dead letter matches")
+        raise CommandFailed("no dead letter matches; `rebaser dlq list` shows all")
     return 0
 
 
@@ -285,8 +296,8 @@ async def _drop(box: "DeadLetterBox", letter: "DeadLetter") -> bool:
 class BulkAction:
     """Performs an action on the dead letters of a selection, one after the other, until one fails."""
 
-    verb: str  # "drop"
-    done_verb: str  # "dropped"
+    verb: str  # such as "drop"
+    done_verb: str  # such as "dropped"
     selection: LetterSelection
     yes: bool
     json: bool
@@ -317,7 +328,8 @@ class BulkAction:
         self.letters = await self.selection.find(box)
 
     def _confirm(self) -> None:
-        """Ask while no event loop runs: in a thread next to a running loop, Ctrl-C would not end the question."""
+        """Ask for confirmation. No event loop may run: otherwise, the prompt would need a thread, where Ctrl-C does not
+        end it."""
         if not sys.stdin.isatty():
             raise usage_error(f"{self.matched:,} dead letters match; add --yes to {self.verb} all of them")
         if not typer.confirm(f"{self.verb} {self.matched:,} dead letters?", err=True):

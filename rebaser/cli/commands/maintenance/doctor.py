@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rebaser_core.commit import Decision
     from rebaser_core.ids import ChangeSetKey
 
-SHOWN = 20  # requests, or ids, of one finding; --json shows all
+SHOWN = 20  # maximum number of requests, or of values, that are shown for a finding; --json shows all
 
 
 def doctor(
@@ -85,8 +85,8 @@ def doctor(
 class DoctorRun:
     """One run of the command on one change set.
 
-    `blobs` is the URL of the blob store, None for NATS. `saved` are the files written. `repaired` is the log sequence
-    of the repair commit, 0 if there is none.
+    `blobs` is the URL of the blob store, None for NATS. `saved` contains the paths of the files that were written.
+    `repaired` is the log sequence of the repair commit, 0 if there is none.
     """
 
     key: "ChangeSetKey"
@@ -125,7 +125,7 @@ class DoctorRun:
         return self._examination
 
     def end(self) -> int:
-        """Return the exit code. Raises `CommandFailed` if the log is damaged, or only a newer version can read it."""
+        """Return the exit code. Raise `CommandFailed` if the log is damaged, or if only a newer version can read it."""
         examination, name = self.examination, f"{self.key.workspace} {self.key.change_set}"
         if examination.newer:
             raise CommandFailed(
@@ -213,7 +213,7 @@ class DoctorRun:
 
 
 def _write_messages(examination: "Examination", folder: Path) -> list[Path]:
-    """Write the unreadable messages to `folder`; returns the paths of the files."""
+    """Write the unreadable messages to `folder`, and return the paths of the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for message in examination.unreadable:
@@ -226,8 +226,8 @@ def _write_messages(examination: "Examination", folder: Path) -> list[Path]:
 
 _COSTS = {
     "nothing": "nothing is lost",
-    "edits": "LOST: the edits it made",
-    "unknown": "POSSIBLY LOST: edits, if it made any",
+    "edits": "LOST: the edits of this commit",
+    "unknown": "POSSIBLY LOST: the edits of this commit, if it had any",
 }
 
 

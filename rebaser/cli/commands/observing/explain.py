@@ -1,4 +1,4 @@
-"""`rebaser explain`: tells why a change set waits, or why a value is stale or in error."""
+"""`rebaser explain`: explains why a change set waits, or why a value is stale or in error."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,28 +16,29 @@ if TYPE_CHECKING:
     from rebaser_core.ids import ChangeSetKey
     from rebaser_core.values import Value
 
-MAX_CELL = 200  # characters of a value in a table
+MAX_CELL = 200  # maximum number of characters of a value in a table
 
 
 def explain(
     workspace: Workspace,
     change_set: ChangeSet,
     id_: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="Explain this value instead.", show_default=False)
+        str | None,
+        typer.Argument(metavar="[ID]", help="Explain this value instead of the change set.", show_default=False),
     ] = None,
     *,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Tell why a change set waits, or why a value is stale or in error, and what to do.
+    """Explain why a change set waits, or why a value is stale or in error, and what to do.
 
-    The most likely reason comes first. If nothing waits, the command says so. It also reports problems that keep
-    nothing waiting, such as dead letters, conflicts or a slow disk. It loads no values and changes nothing.
+    The most likely reason comes first. If nothing waits, the command says so. It also reports problems for which
+    nothing has to wait, such as dead letters, conflicts or a slow disk. It loads no values and changes nothing.
 
     With an ID, the command loads the change set. It shows the definition of the value and its author, the inputs with
     their values, and the values that depend on it. If the value is stale or in error, it also shows the path to the
-    value where the trouble began. The exit code is 1 if there is no such value.
+    value that caused this. The exit code is 1 if there is no such value.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async

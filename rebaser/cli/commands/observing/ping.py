@@ -35,7 +35,7 @@ def ping(
         return code
     if not servers:
         silent = "no server answered" if server is None else f"server {server} did not answer"
-        raise CommandFailed(f"{silent} within {timeout:g} s")
+        raise CommandFailed(f"{silent} within {timeout:g} s; `rebaser doctor` checks the installation")
     if json:
         for info in servers:
             console.write_json(server_object(info))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rebaser_client.admin.stream_usage import DurabilityStatus, StreamStatus, TasksStatus
     from rebaser_core.state.tally import Tally
 
-DEFAULT_LIMIT = 100  # change sets in a table
+DEFAULT_LIMIT = 100  # default maximum number of change sets in a table
 NEARLY_FULL = 90.0  # percent of a stream's limit; `status` warns once a stream uses this much
 
 
@@ -32,7 +32,7 @@ def status(
     cs: Annotated[
         str | None, typer.Argument(metavar="CS", help="Show only this change set.", show_default=False)
     ] = None,
-    workspace: Annotated[str | None, typer.Option(metavar="WS", help="The same as the argument WS.")] = None,
+    workspace: Annotated[str | None, typer.Option(metavar="WS", help="Same as the argument WS.")] = None,
     acks: Annotated[
         float | None,
         typer.Option(
@@ -62,9 +62,9 @@ def status(
 ) -> int:
     """Show servers, change sets, tasks, streams and their durability.
 
-    With a workspace and a change set, show only that change set: its history (the number of commits in its log, the
-    size of the log, the oldest readable position, and the size of the newest checkpoint), whether it is open or
-    protected, its target, whether it is behind, its conflicts, and the branches that were applied to it.
+    With a workspace and a change set, show only that change set: the size of its log, its oldest readable position, and
+    its newest checkpoint; whether it is open or protected; its target, whether it is behind, and its conflicts; and the
+    branches that were applied to it.
 
     Sizes of streams are for one copy. The size of a message includes its payload, headers and subject, and the overhead
     of the store.
@@ -99,7 +99,7 @@ def status(
 
 @dataclass(frozen=True, slots=True)
 class ChangeSetPage:
-    """The change sets to show: those after `after` (`WS/CS`), at most `limit`."""
+    """Selects the change sets to show: at most `limit`, whose names come after `after` (`WS/CS`)."""
 
     after: str
     limit: int | None
@@ -113,7 +113,7 @@ class ChangeSetPage:
 class StatusQuery:
     """Collects the data that `status` shows.
 
-    `total` is the number of change sets, shown or not. `values` has the tally of each change set that is shown."""
+    `total` is the number of all change sets, including those not shown. `values` has a tally for each one shown."""
 
     page: ChangeSetPage
     count_values: bool
@@ -303,7 +303,7 @@ def _newest(stream: "StreamStatus") -> str:
 
 
 def _show_limits(streams: list["StreamStatus"]) -> None:
-    """Show the limits, under their names in NATS. An empty cell means no limit."""
+    """Show the limits of streams, as NATS names them. An empty cell means no limit."""
     console.table(
         ("stream", "retention", "discard", "max age", "limit", "per subject", "max message", "duplicate window"),
         [

@@ -1,4 +1,4 @@
-"""`rebaser status WS CS`: shows a change set as a branch, and its history: its size, and how far back it reaches."""
+"""`rebaser status WS CS`: shows the history of a change set, its status, its target, and branches applied to it."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rebaser_core.ids import ChangeSetKey
 
 
-MAX_TAKEN = 10  # applied branches that are shown
+MAX_TAKEN = 10  # maximum number of applied branches that are shown
 
 
 def show_history(key: "ChangeSetKey", json: bool, nats: str, prefix: str) -> int:

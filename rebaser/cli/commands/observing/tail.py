@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
 
 def tail(
-    workspace: Annotated[str | None, typer.Argument(metavar="WS", help="Only this workspace.")] = None,
-    change_set: Annotated[str | None, typer.Argument(metavar="CS", help="Only this change set.")] = None,
+    workspace: Annotated[str | None, typer.Argument(metavar="WS", help="Show only messages of this workspace.")] = None,
+    change_set: Annotated[
+        str | None, typer.Argument(metavar="CS", help="Show only messages of this change set.")
+    ] = None,
     *,
     requests: Annotated[bool, typer.Option("--requests", help="Show requests that wait in the queue.")] = False,
-    commits: Annotated[bool, typer.Option("--commits", help="Show commits. The default.")] = False,
+    commits: Annotated[bool, typer.Option("--commits", help="Show commits (the default).")] = False,
     dlq: Annotated[
         bool, typer.Option("--dlq", help="Show dead letters: requests that could not be processed.")
     ] = False,
@@ -86,7 +88,7 @@ def tail(
     code = run_async(
         partial(_tail, nats, prefix, read, show_progress, at_once=follow or replay == "original", json=json)
     )
-    return DONE if code == INTERRUPTED else code  # Ctrl-C is the normal way to stop
+    return DONE if code == INTERRUPTED else code  # Ctrl-C is the normal end of this command
 
 
 def _start(lines: int, *, all_: bool, last: bool, new: bool, since: str | None, from_seq: int | None) -> "EntryStart":

@@ -17,43 +17,42 @@ if TYPE_CHECKING:
     from rebaser_client import RebaserClient
     from rebaser_client.admin.fleet import ActiveChangeSet, FleetView
 
-DEFAULT_LIMIT = 100  # change sets in a table that is not on a terminal
+DEFAULT_LIMIT = 100  # default maximum number of change sets if stdout is not a terminal
 
 
 def top(
     workspace: Annotated[
-        str | None, typer.Argument(metavar="WS", help="Only change sets of this workspace.", show_default=False)
+        str | None, typer.Argument(metavar="WS", help="Show only change sets of this workspace.", show_default=False)
     ] = None,
     *,
     interval: Annotated[float, typer.Option(metavar="SECONDS", min=1.0, help="Seconds between two updates.")] = 2.0,
     once: Annotated[
-        bool, typer.Option("--once", help="Show it once, after one interval, and end.", allow_from_autoenv=False)
+        bool, typer.Option("--once", help="Show the view once, after one interval, and end.", allow_from_autoenv=False)
     ] = False,
     limit: Annotated[
         int | None,
         typer.Option(
             metavar="N",
             min=1,
-            help="Maximum number of change sets, the most urgent ones. Default: 100; with --json, all; what fits on a "
-            "terminal.",
+            help="Show only the N most urgent change sets. Default: 100; with --json, all; on a terminal, a screenful.",
         ),
     ] = None,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Show what servers and change sets do, again and again.
+    """Show the activity of servers and change sets, and update the view regularly.
 
     It shows servers, and the change sets with something to do, every two seconds until q or Ctrl-C. A change set is
     shown if requests wait in its queue, if commits arrive, if an update of its derived values is due or runs, or if it
     has a task. The states, from the most urgent to the least: unreadable (its log cannot be read), waiting (requests,
-    and no commit since the last look), updating (a long update runs), due (an update has to run), busy (commits
+    and no commit since the last update), updating (a long update runs), due (an update has to run), busy (commits
     arrive), owned (a server keeps it loaded). No values are loaded, and nothing is changed.
 
     Keys: q quits, s changes the order (urgency, queue, rate, name), w shows only change sets that wait or are due,
     arrows select a change set, Enter explains why it waits, Escape goes back.
 
-    With --json, each look is one object on a line. If stdout is not a terminal, each look is two tables.
+    With --json, each view is one object on a line. If stdout is not a terminal, each view is two tables.
     """
     from rebaser.cli.runner import run_async
 
@@ -75,7 +74,7 @@ def top(
                 await LiveTop(client, workspace, interval, nats).run()
 
     code = run_async(run)
-    return DONE if code == INTERRUPTED and not once else code  # Ctrl-C is the normal way to stop
+    return DONE if code == INTERRUPTED and not once else code  # Ctrl-C is the normal end of this command
 
 
 async def _print(
@@ -84,7 +83,7 @@ async def _print(
     import anyio
 
     async with client.fleet(workspace) as fleet:
-        await fleet.look()  # the first look has no rates, because a rate needs two looks
+        await fleet.look()  # the first view has no rates, because a rate needs two views
         write = partial(_write_json, limit) if json else partial(_write_tables, limit or DEFAULT_LIMIT)
         while True:
             await anyio.sleep(interval)
@@ -123,7 +122,7 @@ def _write_tables(limit: int, view: "FleetView") -> None:
 
 
 def view_object(view: "FleetView", limit: int | None) -> dict[str, Any]:
-    """Return a view as JSON. The change sets come in the order of their urgency."""
+    """Return a view as JSON. Its change sets are sorted by urgency."""
     from rebaser.cli.commands.observing.status import server_object
     from rebaser.cli.output.change_format import time_json
     from rebaser.cli.output.top_view import TopScreen

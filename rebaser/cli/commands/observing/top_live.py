@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 class LiveTop:
-    """A screen that is drawn after each look, after each key, and when the terminal gets another size."""
+    """A screen that is redrawn when there is a new view, after each key, and when the terminal is resized."""
 
     def __init__(self, client: "RebaserClient", workspace: str | None, interval: float, nats: str) -> None:
         self._client = client
         self._workspace = workspace
         self._interval = interval
-        where = nats.rpartition("@")[2]  # without a password
+        where = nats.rpartition("@")[2]  # without a user name and password
         self._title = f"rebaser top  {where}{'' if workspace is None else f'  {workspace}'}"
         self._screen = TopScreen()
         self._view: FleetView | None = None
@@ -45,9 +45,9 @@ class LiveTop:
         self._live: Live
 
     async def run(self) -> None:
-        """Show the screen until the user quits. Raises `RebaserError` if the first look fails."""
+        """Show the screen until the user quits. Raises `RebaserError` if the first view cannot be read."""
         async with self._client.fleet(self._workspace) as fleet:
-            self._view = await fleet.look()  # look before the screen opens, so that an error stays visible
+            self._view = await fleet.look()  # before the screen opens, so that an error stays visible
             with ExitStack() as stack:
                 descriptor = stack.enter_context(keyboard())
                 self._live = stack.enter_context(
@@ -57,7 +57,7 @@ class LiveTop:
                     group.start_soon(self._resized)
                     if descriptor is not None:
                         group.start_soon(self._keys, descriptor, group)
-                    pause = min(1.0, self._interval)  # the first rates come soon
+                    pause = min(1.0, self._interval)  # show the first rates soon: they need a second view
                     while True:
                         self._draw()
                         self._soon = anyio.Event()

@@ -60,7 +60,7 @@ def bench(
     else:
         _show(report)
     if report.wrong:
-        raise CommandFailed(f"a check failed: {report.wrong[0]}" + _more(len(report.wrong)))
+        raise CommandFailed(f"a check of the results failed: {report.wrong[0]}" + _more(len(report.wrong)))
     return 0
 
 
@@ -77,7 +77,7 @@ def _show(report: "LoadReport") -> None:
         console.write_line(f"stopped after {plan.seconds:g} s, before all requests were sent")
     if not report.wrong:
         console.write_line(
-            f"exact: {report.checked:,} requests were applied once and in order, and all values are right"
+            f"exact: {report.checked:,} requests were applied once and in order, and all values are correct"
         )
 
 

@@ -29,7 +29,12 @@ REPLY_TIMEOUT = 60.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """The load to generate. `requests` and `derived` are totals over all change sets; `in_flight` is per change set."""
+    """The load to generate, in two phases.
+
+    `requests` and `derived` are the numbers of requests in the first and the second phase, over all change sets.
+    `in_flight` is the number of concurrent requests to each change set in the first phase; in the second phase, it is
+    1. No request is sent after `seconds`.
+    """
 
     workspace: str
     change_sets: int
@@ -52,7 +57,7 @@ class LoadPhase:
 
     @property
     def rate(self) -> float:
-        """Requests per second."""
+        """Return the number of requests per second."""
         return self.count / self.elapsed if self.elapsed else 0.0
 
     def percentile(self, share: float) -> float:
@@ -69,7 +74,8 @@ class LoadPhase:
 
 @dataclass(slots=True)
 class LoadReport:
-    """The result of carrying out a plan. `wrong` is a line for each check that failed."""
+    """The result of a load plan. `checked` is the number of requests found in the logs. `wrong` has a line for each
+    check that failed."""
 
     plan: LoadPlan
     names: str
@@ -97,9 +103,9 @@ class LoadReport:
 class LoadedChangeSet:
     """One change set under load.
 
-    `counters` and `sent`: by worker, the value of its counter and the ids of its requests. `decided`: request ids in
-    the order of the log, complete up to log sequence `read`. `complete` is set when `read` reaches `last_commit`, once
-    no more requests are sent (`closing`).
+    `counters` and `sent` map each worker to the value of its counter and to the ids of its requests. `decided` contains
+    the ids of the requests in the log up to the log sequence `read`, in the order of the log. `closing` is set after
+    the last request. Then `complete` is set as soon as `read` reaches `last_commit`.
     """
 
     name: str
@@ -124,7 +130,7 @@ async def run_load(nats: str, prefix: str, plan: LoadPlan, reports: list[LoadRep
 
 
 class LoadRun:
-    """Carries out a plan once."""
+    """Carries out a load plan once."""
 
     def __init__(self, client: "RebaserClient", plan: LoadPlan) -> None:
         self._client = client
@@ -200,7 +206,7 @@ class LoadRun:
     # -- exactness -----------------------------------------------------------------------------------------------------
 
     async def _follow(self, change_set: LoadedChangeSet, after: int) -> None:
-        """Read the log while it grows, because messages before a checkpoint may be purged later."""
+        """Read the log while it grows. Afterwards, messages before a checkpoint may have been purged."""
         async for commit in self._client.watch(self._plan.workspace, change_set.name, after=after):
             change_set.decided.extend(decision.request_id for decision in commit.requests)
             change_set.record_read(commit.sequence)

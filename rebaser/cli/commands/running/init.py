@@ -61,12 +61,15 @@ def init(
             console.write_line(_line(part, check=check))
     to_do = [part for part in parts if not part.exists or part.differences]
     if check and to_do:
-        raise CommandFailed(f"{len(to_do)} of {len(parts)} streams and consumers are not as they should be")
+        raise CommandFailed(
+            f"{len(to_do)} of {len(parts)} streams and consumers are missing or differ from the settings; "
+            "run `rebaser init` without --check"
+        )
     return 0
 
 
 async def _init(settings: "Settings", *, check: bool) -> "list[Part]":
-    """Return all streams and consumers as they were before."""
+    """Create or update all streams and consumers, unless `check` is true. Return their state before."""
     import time
 
     from rebaser_client.admin.provisioning import ensure_topology, examine_topology

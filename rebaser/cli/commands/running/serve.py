@@ -124,13 +124,15 @@ SweepInterval = Annotated[
     typer.Option(
         envvar="REBASER_SWEEP_INTERVAL",
         metavar="SECONDS",
-        help="How often to look for change sets that have work but no server.",
+        help="Interval of the search for change sets that have work but no server.",
         show_default="10",
     ),
 ]
 Replicas = Annotated[
     int | None,
-    typer.Option(envvar="REBASER_REPLICAS", help="Copies of each stream.", show_default="as durability needs"),
+    typer.Option(
+        envvar="REBASER_REPLICAS", help="Number of copies of each stream.", show_default="as durability needs"
+    ),
 ]
 Durability = Annotated[
     Literal["memory", "fast", "safe"] | None,
@@ -288,9 +290,9 @@ def dev(
 
 
 def _check_port(port: int) -> None:
-    """Raise `CommandFailed` with advice if the port is in use; nats-server would give no advice."""
+    """Raise `CommandFailed` with advice if the port is in use. The error of nats-server would contain no advice."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT counts as free
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
