@@ -1,10 +1,10 @@
 """The command line, `rebaser` or `python -m rebaser`, for users and operators.
 
 `app` is the root of the command line, and `registry` lists its commands. `commands` has a module for each command,
-`sending` reads and sends edits, and `demo` is the tour of `rebaser demo`. The other modules are shared: options,
-output, errors, signals, connections. This package may import all others; no other package imports it.
+`sending` reads and sends edits, and `demo` runs the tour of `rebaser demo`. The other modules are shared by commands:
+options, output, errors, signals and connections. This package may import every other package; none imports it.
 
-Invariant: importing this package imports nothing that a command needs for its work, so that `--help` and shell
+Invariant: importing this package does not import the modules that commands need while they run. So `--help` and shell
 completion answer at once.
 """
 
@@ -17,13 +17,16 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line and end the process: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    """Run the command line and end the process with its exit code.
+
+    The exit code is 0 for success, 1 for a failure, 2 for wrong usage, and 130 if the command was interrupted.
+    """
     # While modules are imported and after the command has ended, Ctrl-C may end the process at once. Code that has to
     # clean up handles the signal itself (`runner`, `spark_prestart`). If the signal is ignored (`nohup`), it stays
     # ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit_at_once)
-    gc.disable()  # off until `runner` starts: imports create many objects, but no garbage
+    gc.disable()  # imports create many objects but no garbage; `runner` enables the collector again
     from rebaser.cli import lazy_modules
 
     lazy_modules.install()
@@ -32,7 +35,7 @@ def main() -> None:
     code = run(sys.argv[1:])
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit_at_once)
-    gc.freeze()  # otherwise, the interpreter searches all imported objects for garbage before it ends
+    gc.freeze()  # without this call, the interpreter searches all imported objects for garbage at exit
     sys.exit(code)
 
 

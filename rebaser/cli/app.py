@@ -1,4 +1,4 @@
-"""The command line: its root, and the exit code of every command.
+"""The root of the command line. `run` turns the result of a command, or its error, into an exit code.
 
 Invariant: this module and the modules it imports at the top are quick to import.
 """
@@ -49,7 +49,7 @@ def _root(
 ) -> None:
     """Keep branches of a large graph of values correct while many people and programs edit them.
 
-    Options can also be set by the environment variables that their help names.
+    Most options can also be set with an environment variable, which the help of the option names.
     """
     arguments: list[str] = context.obj or []
     if any(option in arguments for option in context.help_option_names):
@@ -59,7 +59,7 @@ def _root(
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line and return its exit code. Unexpected exceptions are raised, with their traceback."""
+    """Run one command line and return its exit code. Unexpected exceptions are not caught."""
     console.prepare_streams()
     try:
         arguments = arguments or ["--help"]
@@ -79,6 +79,6 @@ def run(arguments: list[str]) -> int:
         line, code = explained
         console.note(f"rebaser: {line}")
         if isinstance(error, OSError):
-            silence_output()  # otherwise, the interpreter would try to write the rest again at its exit
+            silence_output()  # otherwise, the interpreter would write the remaining output again at exit, and fail
         return code
     return code if isinstance(code, int) else DONE

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rebaser_client import RebaserClient
 
 SECONDS = 2.0  # without an answer within this time, a completion offers nothing
-OFFERED = 100  # names
+OFFERED = 100  # maximum number of names that are offered
 
 
 def complete_workspace(context: typer.Context, incomplete: str) -> list[str]:
@@ -108,7 +108,7 @@ def _client(context: typer.Context) -> "AbstractAsyncContextManager[RebaserClien
 
 
 def _given(context: typer.Context, name: str) -> str:
-    """Return the value of a parameter given before the completed word; empty if it is not given."""
+    """Return the value of a parameter given before the completed word; empty if the parameter is not given."""
     value = context.params.get(name)
     if value is None and context.args:  # after an option without a value, the parser leaves all arguments unparsed
         names = [param.name for param in context.command.params if param.param_type_name == "argument"]

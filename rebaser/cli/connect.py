@@ -1,4 +1,4 @@
-"""Connects a command to an installation: a client, the stores, or a ping of its servers."""
+"""Connects commands to an installation, and pings its servers."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -16,7 +16,7 @@ def connect_client(
 ) -> AbstractAsyncContextManager["RebaserClient"]:
     """Return a client of the installation at `nats`.
 
-    Settings without an option (the blob store) come from the environment.
+    Settings that have no option, such as the blob store, come from the environment.
 
     Raises `NotConnectedError` if NATS cannot be reached, `ConfigError` if a setting is invalid.
     """
@@ -39,7 +39,7 @@ def client_for(
         inbox_prefix=settings.inbox_prefix,
         limits=settings.limits,
         content_type=content_type,
-        check_formulas=False,  # commands check formulas where they parse them
+        check_formulas=False,  # commands check formulas when they parse them
         **settings.access(),
     )
 
@@ -64,10 +64,10 @@ async def open_stores(settings: "Settings") -> AsyncIterator["Stores"]:
 
 
 async def ping_servers(nats: str, prefix: str, server: str | None, timeout: float) -> list["ServerInfo"]:  # noqa: ASYNC109 - no answer within `timeout` is a result
-    """Return the servers that answer a ping. Waits for the first answer or, if `server` is given, for the answer of
+    """Return the servers that answer a ping. Wait for the first answer or, if `server` is given, for the answer of
     that server.
 
-    Returns an empty list if there is no answer within `timeout` seconds.
+    Return an empty list if there is no such answer within `timeout` seconds.
     """
     from rebaser.cli.options import ACCESS_VALUES
     from rebaser.settings import load_settings

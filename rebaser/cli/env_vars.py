@@ -12,7 +12,7 @@ _OURS = frozenset(
 )
 _KUBERNETES = re.compile(
     r"REBASER_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\w+)?)"
-)  # set for services named rebaser
+)  # Kubernetes sets these for services named rebaser
 
 
 def unknown_variables(environment: Iterable[str], root: Any) -> list[str]:
@@ -22,12 +22,12 @@ def unknown_variables(environment: Iterable[str], root: Any) -> list[str]:
         return []
     settings = _settings()
     if candidates <= settings:
-        return []  # usually there is nothing to check, so the modules of the commands are not imported
+        return []  # this usual case needs no options, so the modules of the commands are not imported
     known = settings.union(_of_options(root, "REBASER"))
     lines = []
     for name in sorted(candidates - known):
         if name.startswith("REBASER_LIMITS__") or _KUBERNETES.fullmatch(name):
-            continue  # loading the settings fails for an unknown limit
+            continue  # loading the settings reports unknown limits
         close = get_close_matches(name, known, 1, cutoff=0.75)
         lines.append(f"{name} is not a setting and is ignored" + (f"; did you mean {close[0]}?" if close else ""))
     return lines

@@ -1,7 +1,7 @@
 """Turns expected failures of commands into one line on stderr and an exit code.
 
-Invariant: only this module does so. The line says what is wrong and what to do. An unexpected exception keeps its
-traceback, because it is a bug.
+Invariant: no other module does this. The line says what is wrong and what to do. An unexpected exception is a bug, and
+keeps its traceback.
 """
 
 import errno
@@ -23,7 +23,7 @@ HINTS = {
     " REBASER_NATS_CREDS, REBASER_NATS_NKEY, REBASER_NATS_USER and REBASER_NATS_PASSWORD, and REBASER_NATS_TOKEN",
     "not_secure": "check --nats-tls-ca, --nats-tls-cert, --nats-tls-key and --nats-tls-hostname",
 }
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EBADF)  # errors of a stdout that cannot be written
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EBADF)  # errors of a write to stdout
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 # Packages that the base installation does not contain, and the extra that installs each of them.
@@ -35,11 +35,11 @@ EXTRAS = {
     "pyspark": "spark",
 }
 
-# Advice for a rejected request, by error code. `name`: the change set that the request concerns.
+# Advice for a rejected request, by error code. `{workspace}` and `{name}` stand for the change set of the request.
 _ADVICE = {
     "closed": "`rebaser reopen {workspace} {name}` opens it again",
     "deleted": "`rebaser branches {workspace} --all` lists deleted change sets",
-    "no_such_change_set": "`rebaser list {workspace}` shows those that exist",
+    "no_such_change_set": "`rebaser list {workspace}` shows all change sets",
     "not_its_target": "`rebaser branches {workspace}` shows the target of each branch",
     "protected": "`rebaser protect {workspace} {name} --off` ends the protection",
     "purged": "`rebaser status {workspace} {name}` shows how far back its history reaches",
@@ -56,7 +56,7 @@ class CommandFailed(Exception):  # noqa: N818 - reads as a sentence where it is 
 
 
 def refusal(outcome: str, error: "RequestRejected", key: "ChangeSetKey", advice: Mapping[str, str]) -> CommandFailed:
-    """Return the failure of a command whose request was rejected: why, and what to do.
+    """Return an error that says why a request was rejected, and what to do.
 
     `outcome` is the action that did not happen ("nothing was rebased"). `key` is the change set that rejected the
     request, or that the request concerns. `advice` contains, by error code, the advice that replaces the entry of
@@ -68,7 +68,7 @@ def refusal(outcome: str, error: "RequestRejected", key: "ChangeSetKey", advice:
 
 
 def with_advice(line: str, error: RebaserError) -> str:
-    """Return `line`, which tells of `error`, with what to do about it if a request was rejected."""
+    """Return `line`, the message of `error`. If `error` is a rejected request, append advice on what to do."""
     response = getattr(error, "response", None)
     if response is None or error.code not in _ADVICE:
         return line

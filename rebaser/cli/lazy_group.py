@@ -13,7 +13,7 @@ Command: TypeAlias = Any  # typer does not export the class
 
 
 class LazyCommands(MutableMapping[str, Command]):
-    """Commands by name. A value is a command, or a function that creates the command when the value is read."""
+    """A mapping of names to commands. A command is created when it is first read."""
 
     def __init__(self, makers: dict[str, Callable[[], Command]]) -> None:
         self._makers = dict(makers)
@@ -52,7 +52,7 @@ class LazyGroup(TyperGroup):
     def __init__(self, *, commands: dict[str, Command], **attributes: Any) -> None:
         lazy = LazyCommands(self.makers)
         lazy.update(commands)
-        super().__init__(commands=lazy, **attributes)  # type: ignore[arg-type] # the class takes any mapping
+        super().__init__(commands=lazy, **attributes)  # type: ignore[arg-type] # the base class accepts any mapping
         listed: dict[str, Command] = {
             name: TyperCommand(name, short_help=text) for name, text in self.summaries.items()
         }

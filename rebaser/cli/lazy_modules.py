@@ -30,5 +30,5 @@ class LazyFinder:
 
 
 def install() -> None:
-    """Delay the imports of this process."""
+    """Make this process import the modules in `LAZY` only when they are first used."""
     sys.meta_path.insert(0, LazyFinder)

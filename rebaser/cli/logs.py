@@ -13,7 +13,7 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 
 def configure(level: str, format_: str, *, counted: bool = False) -> None:
-    """Configure structlog. `format_`: `console`, `json`, or `auto`: `console` on a terminal, `json` elsewhere.
+    """Configure structlog. `format_` is `console`, `json` or `auto`, which means `console` on a terminal, else `json`.
 
     With `counted`, events of level info and above are counted for metrics, even those below `level`.
     """
@@ -59,7 +59,7 @@ def show_errors() -> None:
 
 
 class _FirstError(logging.Handler):
-    """Configures structlog, and passes the event to it. Later events go to structlog directly."""
+    """Configures structlog for the first error, and logs this error. Later events go to structlog directly."""
 
     def emit(self, record: logging.LogRecord) -> None:
         import structlog

@@ -45,12 +45,15 @@ Prefix = Annotated[
     str, typer.Option("--prefix", envvar="REBASER_PREFIX", help="Prefix of all stream and subject names.")
 ]
 Author = Annotated[
-    str, typer.Option("--author", metavar="NAME", envvar="REBASER_AUTHOR", help="Author of the edits, for the log.")
+    str,
+    typer.Option(
+        "--author", metavar="NAME", envvar="REBASER_AUTHOR", help="Author of the edits, which the log records."
+    ),
 ]
 Message = Annotated[
     str,
     typer.Option(
-        "--message", "-m", metavar="TEXT", help="Reason for the edits, for the log.", allow_from_autoenv=False
+        "--message", "-m", metavar="TEXT", help="Reason for the edits, which the log records.", allow_from_autoenv=False
     ),
 ]
 AnswerTimeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the answer.")]
@@ -99,7 +102,7 @@ ACCESS_OPTIONS = [
     _option("nats_domain", str | None, "JetStream domain, if this account imports JetStream from another.", "NAME"),
 ]
 ACCESS_VALUES: ContextVar[dict[str, object]] = ContextVar("ACCESS_VALUES", default={})  # noqa: B039 - never mutated
-"""The values of `ACCESS_OPTIONS` for the command that runs, by setting."""
+"""The values of `ACCESS_OPTIONS` for the command that runs, by the name of the setting."""
 
 
 def with_access(command: Callable[..., int]) -> Callable[..., int]:
@@ -133,7 +136,7 @@ def examples(*lines: str) -> str:
 def checked_key(workspace: str, change_set: str, *, reserved: bool = False) -> ChangeSetKey:
     """Return the change set that the arguments name. Raises a usage error if a name is invalid.
 
-    If `reserved` is true, the workspace may be the reserved one.
+    If `reserved` is true, the reserved workspace is also valid.
     """
     try:
         return (ChangeSetKey.of_any if reserved else ChangeSetKey.of)(workspace, change_set)

@@ -1,4 +1,4 @@
-"""Starts the embedded Spark while the server's modules are imported. Both take seconds, and each uses its own CPU.
+"""Starts the embedded Spark while the server's modules are imported. Both take seconds, and run on different CPUs.
 
 Invariant: Spark is stopped when `prestarted_spark` exits, and when a signal ends the process while `rebaser.cli.runner`
 does not handle signals. Errors, such as missing Java, are not reported here: the server gets them when it needs Spark.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def prestarted_spark(settings: "Settings") -> Iterator["Jvm | None"]:
-    """Start the embedded Spark of `settings`, and yield it. Yields None if Spark is external or not installed."""
+    """Start the embedded Spark of `settings`, and yield its JVM. Yield None if Spark is external or not installed."""
     if not settings.spark.startswith("local") or find_spec("pyspark") is None:
         yield None
         return
@@ -48,6 +48,6 @@ def prestarted_spark(settings: "Settings") -> Iterator["Jvm | None"]:
     try:
         yield jvm
     finally:
-        handle(dict.fromkeys(before, leave))  # once more, because the runner handled signals meanwhile
+        handle(dict.fromkeys(before, leave))  # again, because the runner has replaced these handlers
         jvm.stop()
         handle(before)

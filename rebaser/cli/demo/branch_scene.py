@@ -14,20 +14,20 @@ from rebaser.cli.errors import CommandFailed
 from rebaser_client import BranchConflict, RebaserClient, Set
 from rebaser_core.messages import EnqueueUpdatesResponse, Success
 
-IN_BRANCH, MEANWHILE = 100_000_000, 50_000_000  # bytes that the distribution grows by, on each side
+IN_BRANCH, MEANWHILE = 100_000_000, 50_000_000  # bytes that the branch and its target add to a size
 
 Check = Callable[[str, str, Environment], Awaitable[dict[str, str]]]
 """Compares all values of a change set with independently computed values, and returns texts of some of them, by id.
 
-Its arguments are a description of the change set for messages, the name of the change set, and the environment that its
-values should show.
+Its arguments are a description of the change set for messages, the name of the change set, and the environment from
+which the expected values are computed.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class BranchScene:
-    """The scene in `change_set`, about the distribution `name` of `environment`. `timeout` is the number of seconds for
-    each step."""
+    """Plays the scene in `change_set`, with the distribution `name` of `environment`. `timeout` is the maximum number
+    of seconds for each step."""
 
     client: RebaserClient
     workspace: str

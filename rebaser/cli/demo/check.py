@@ -121,7 +121,7 @@ def _derived(facts: Facts, name: str, at: str) -> Iterator[tuple[str, Expected]]
 
 
 def _error_codes(facts: Facts, name: str, reach: set[str]) -> frozenset[str]:
-    """Return the error codes that values computed from the requirements of `name` may have; empty for no error."""
+    """Return the error codes that a value computed from the requirements of `name` may have. Empty means no error."""
     if name in reach:
         return frozenset({CYCLE})
     codes: set[str] = set()
@@ -151,7 +151,7 @@ def _largest(out: Mapping[str, Expected], facts: Facts, what: str) -> Expected:
 
 
 def differences(values: Mapping[str, Value], facts: Facts) -> list[str]:
-    """Return a line for each id whose value is not the expected one."""
+    """Return a line for each id whose value differs from the expected value."""
     all_expected = expected_values(facts)
     lines = [f"{id_}: exists, but should not" for id_ in sorted(values.keys() - all_expected.keys())]
     for id_, expected in all_expected.items():
@@ -166,7 +166,7 @@ def differences(values: Mapping[str, Value], facts: Facts) -> list[str]:
 
 
 def _unnamed_members(values: Mapping[str, Value], facts: Facts) -> list[str]:
-    """Return a line for each cycle error that does not name the members of its cycle (at most the first ten)."""
+    """Return a line for each cycle error that does not name each of the first ten members of its cycle."""
     lines: list[str] = []
     for name in facts.sizes:
         reach = facts.reachable(name)

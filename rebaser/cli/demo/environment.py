@@ -15,15 +15,15 @@ from packaging.utils import canonicalize_name
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """`size` is the number of bytes of its files on disk. `requires`: sorted names, of installed and missing
-    distributions."""
+    """An installed distribution. `size` is the number of bytes of its files on disk. `requires` contains the sorted
+    names of the distributions that it requires, whether they are installed or not."""
 
     name: str
     size: int
     requires: tuple[str, ...]
 
     def requiring(self, *names: str) -> "Distribution":
-        """Return a copy with these requirements."""
+        """Return a copy that requires the distributions `names` and no others."""
         return replace(self, requires=tuple(sorted(set(names))))
 
 

@@ -1,4 +1,4 @@
-"""Turns the environment into updates. The values of each distribution `d`:
+"""Turns the environment into updates. Each distribution `d` has these values:
 
     dist/d/size      set      bytes on disk
     dist/d/requires  set      names
@@ -9,7 +9,7 @@
     dist/d/below     max      depth of its deepest requirement, null if it has none
     dist/d/depth     cel      levels of requirements below it
 
-and of all distributions together: `env/count`, `env/size`, `env/largest` (total) and `env/deepest` (depth).
+All distributions together have `env/count`, `env/size`, `env/largest` (total) and `env/deepest` (depth).
 """
 
 from collections.abc import Iterator

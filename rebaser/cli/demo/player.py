@@ -44,7 +44,7 @@ class Player:
         self._differences: list[str] = []
 
     async def play(self) -> bool:
-        """Play all steps. Return whether every value was right."""
+        """Play all steps. Return whether every value was correct."""
         was_warm = self._warm.is_set()
         environment = self._base
         before = await self._do(model.all_updates(self._base))
@@ -61,7 +61,7 @@ class Player:
         return not self._differences
 
     async def _branch(self, number: int, environment: Environment, name: str) -> None:
-        """Play the scene on a branch, about the distribution `name`."""
+        """Play the scene on a branch, with the distribution `name`."""
 
         async def check(title: str, change_set: str, wanted: Environment) -> dict[str, str]:
             values = await self._client.values(WORKSPACE, change_set)
@@ -83,13 +83,14 @@ class Player:
         return StepResult(len(updates), await client.values(*key), applied, derived)
 
     async def _compare(self, title: str, values: Mapping[str, Value], environment: Environment) -> None:
-        """Compare with independently read facts. Only the edits of the story are taken from `environment`."""
+        """Compare `values` with facts that were read independently. Only the edits of the demo are taken from
+        `environment`."""
         changed = {name: dist for name, dist in environment.items() if dist != self._base[name]}
         facts = self._facts.edited(
             {name: dist.size for name, dist in changed.items()},
             {name: set(dist.requires) for name, dist in changed.items()},
         )
         self._checked += len(values)
-        # This runs in a thread, because the server runs on this event loop.
+        # Compute in a thread, because the server runs on this event loop.
         lines = await to_thread.run_sync(differences, values, facts)
         self._differences += [f"{title}: {line}" for line in lines]

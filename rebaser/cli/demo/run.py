@@ -45,13 +45,15 @@ async def play(data: Path, settings: Settings, jvm: Jvm | None, screen: Screen) 
                 all_right = await player.play()
                 group.cancel_scope.cancel()
     except TimeoutError:
-        raise CommandFailed(f"the demo did not end within {TIME_LIMIT:.0f} s") from None
+        raise CommandFailed(
+            f"the demo did not end within {TIME_LIMIT:.0f} s; try again when this machine is less busy"
+        ) from None
     screen.closing(data, WORKSPACE, player.change_set, next(iter(environment)), time.perf_counter() - started)
     return 0 if all_right else 1
 
 
 async def read_inputs() -> tuple[dict[str, Distribution], Facts]:
-    """Return the installed distributions twice: as the demo sends them, and read independently for the check.
+    """Read the installed distributions twice. Return them as the demo sends them, and as the check reads them.
 
     Each read opens thousands of files, and runs in a thread, because a server runs on this event loop.
     """

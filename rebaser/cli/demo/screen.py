@@ -17,17 +17,17 @@ from rebaser_core.values import State, Value
 if TYPE_CHECKING:
     from rich.status import Status
 
-TOP = 3  # distributions shown
-SHOWN_DIFFERENCES = 10
-MAX_TEXT = 240  # characters of one value
+TOP = 3  # maximum number of distributions that are shown
+SHOWN_DIFFERENCES = 10  # maximum number of differences that are shown
+MAX_TEXT = 240  # maximum number of characters of a value
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """The result of one request.
 
-    `updates`: their number. `values`: all values after it. `applied` and `derived`: seconds until the request was
-    applied and until the derived values were up to date.
+    `updates` is the number of its updates. `values` contains all values after the request. `applied` and `derived` are
+    the seconds until the request was applied, and until the derived values were up to date.
     """
 
     updates: int
@@ -38,11 +38,11 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class BranchFacts:
-    """The results of the scene on a branch, about the distribution `name`.
+    """The results of the scene on a branch, which edits the distribution `name`.
 
-    `change_set` and `branch`: their names. `follows`: derived values that the edit of the branch changed there.
-    `conflict`: the sizes at the base, in the change set and in the branch. `before` to `after_undo`: texts of some
-    values, by id, in the change set and in the branch.
+    `change_set` and `branch` are names. `follows` is the number of derived values that the edit in the branch changed.
+    `conflict` contains the sizes at the base, in the change set and in the branch. `before`, `after_apply` and
+    `after_undo` contain texts of some values of the change set, by id, and `in_branch` those of the branch.
     """
 
     name: str
@@ -108,7 +108,7 @@ class Screen:
         self._wait("editing")
 
     def branch(self, number: int, facts: BranchFacts) -> None:
-        """Print the scene of a branch, each step with the command that does the same."""
+        """Print each step of the scene on a branch, with the command that does the same."""
         head, branch, name = facts.change_set, facts.branch, facts.name
         base, theirs, ours = (console.size_text(size) for size in facts.conflict)
         size = "env/size"
@@ -122,9 +122,9 @@ class Screen:
         self._fact("rebaser get", f"in {head}, nothing has changed: {size} {facts.before[size]}")
         self._fact("rebaser rebase", f"there, {name} has grown to {theirs} meanwhile: a conflict")
         self._fact("rebaser conflicts", f"dist/{name}/size: base {base}, {head} {theirs}, {branch} {ours}")
-        self._fact("rebaser resolve", f"the branch is right: {ours}")
+        self._fact("rebaser resolve", f"take the size of the branch: {ours}")
         self._fact("rebaser apply", f"all of the branch in one commit of {head}: {size} {facts.after_apply[size]}")
-        self._fact("rebaser undo", f"and back: {size} {facts.after_undo[size]}")
+        self._fact("rebaser undo", f"the apply is taken back: {size} {facts.after_undo[size]}")
         self._wait("checking")
 
     def verdict(self, checked: int, differences: Sequence[str]) -> None:

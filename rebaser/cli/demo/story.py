@@ -9,7 +9,7 @@ from rebaser.cli.demo.environment import Distribution, Environment
 from rebaser_core.updates import Update
 
 GROWTH = 25_000_000  # bytes
-LONGEST_CYCLE = 6  # members
+LONGEST_CYCLE = 6  # maximum number of members of the cycle, if a cycle this short is possible
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def _cycle(out: list[Edit], environment: Environment, low: str, high: str) -> No
     broken = _with(environment, bent)
     watch = (f"dist/{low}/closure", f"dist/{low}/total", "env/largest")
     made = Edit(
-        f"{low} requires {high}, which needs it: a cycle", tuple(model.requirement_updates(bent)), broken, watch
+        f"{low} requires {high}, which requires {low}: a cycle", tuple(model.requirement_updates(bent)), broken, watch
     )
     mended = Edit(
         f"{low} no longer requires {high}: the cycle is gone",

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from rebaser_client.log.changes import Change, Definition, LogEntry
     from rebaser_core.commit import Authorship, Commit, Decision, Marking, Reverts, Source
 
-MAX_CELL = 200  # characters of a definition in a table
+MAX_CELL = 200  # maximum number of characters of a definition in a table
 NOTHING, UNKNOWN = "-", "(unknown)"
 
 
 def time_text(time: datetime) -> str:
-    """Return a time in UTC, to the second."""
+    """Return a time as text, in UTC and to the second."""
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
@@ -41,7 +41,7 @@ def definition_text(definition: "Definition | None", known: bool = True) -> str:
 
 
 def definition_json(definition: "Definition | None") -> dict[str, Any] | None:
-    """Return a definition as an update without its id, None if there is none."""
+    """Return a definition as a JSON object: an update without its id. Return None if `definition` is None."""
     if definition is None:
         return None
     return {name: value for name, value in definition.to_wire().items() if name != "id"}
@@ -63,7 +63,10 @@ def change_row(change: "Change") -> tuple[str, str, str]:
 
 
 def branch_change_row(change: "BranchChange") -> tuple[str, str, str, str]:
-    """Return the definitions of a value at the base of a branch, in the branch, and in its target if changed there."""
+    """Return the cells for a value: its id, and its definitions at the base, in the branch, and in the target.
+
+    The last cell is empty if the target has not changed the value since the base.
+    """
     theirs = definition_text(change.theirs) if change.moved else ""
     theirs += " (landed)" if change.landed else ""
     return change.id, definition_text(change.base), definition_text(change.ours), theirs

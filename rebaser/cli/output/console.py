@@ -17,25 +17,24 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-LAID_OUT = 100  # rows of a table that rich lays out
+LAID_OUT = 100  # number of rows of a table that rich formats
 TERMINAL_VARIABLES = frozenset({"FORCE_COLOR", "TTY_COMPATIBLE"})  # make rich treat a pipe as a terminal
 
 
 @cache
 def out() -> "Console":
-    """Return standard output. rich uses no colours if it is not a terminal, or if NO_COLOR is set."""
+    """Return the rich console for stdout. It uses no colours if stdout is not a terminal, or if NO_COLOR is set."""
     return _console()(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
 @cache
 def err() -> "Console":
-    """Return standard error."""
+    """Return the rich console for stderr."""
     return _console()(stderr=True, highlight=False, soft_wrap=True)
 
 
 def is_terminal() -> bool:
-    """Return whether stdout is a terminal, or the environment says that it is. rich is imported only if it may be a
-    terminal."""
+    """Return whether stdout is a terminal, or the environment says that it is. This imports rich only if necessary."""
     return (sys.stdout.isatty() or not TERMINAL_VARIABLES.isdisjoint(os.environ)) and out().is_terminal
 
 
@@ -112,7 +111,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 
 def json_text(value: Any) -> str:
     """Return `value` as compact JSON (RFC 8259)."""
-    kind = type(value)  # for these kinds, the encoder would return the same text at ten times the cost
+    kind = type(value)  # for these types, the encoder returns the same text, but takes ten times as long
     if kind is str:
         return encode_basestring(value)
     if kind is int or (kind is float and isfinite(value)):
@@ -121,7 +120,7 @@ def json_text(value: Any) -> str:
 
 
 def write_json(value: Any) -> None:
-    """Write one JSON text on one line of stdout."""
+    """Write `value` to stdout as one line of JSON."""
     sys.stdout.write(json_text(value) + "\n")
 
 
@@ -132,13 +131,13 @@ def write_line(text: str = "") -> None:
 
 
 def note(text: str) -> None:
-    """Write one line for people to stderr, with control characters escaped."""
+    """Write a message for people to stderr, as one line with control characters escaped."""
     sys.stderr.write(safe(text) + "\n")
     sys.stderr.flush()
 
 
 def write_row(*cells: str) -> None:
-    """Write a row of a table for programs: one line, cells separated by tabs, control characters escaped."""
+    """Write a row of a table for programs, as one line. Tabs separate the cells; control characters are escaped."""
     sys.stdout.write("\t".join(map(safe, cells)) + "\n")
 
 
@@ -195,8 +194,8 @@ def table(
 class _QuickRows:
     """Formats the rows of a long table as rich would, at a hundredth of the cost: rich takes 0.2 ms for each row.
 
-    `fits`: whether this is possible: each row is one line that is no wider than the terminal. `widths` are the widths
-    of the columns.
+    `fits` tells whether this is possible, which requires that each row is one line and fits the terminal. `widths` are
+    the widths of the columns.
     """
 
     def __init__(
@@ -217,10 +216,10 @@ class _QuickRows:
             self._columns.append((width, position in right, before, after))
 
     def text(self, line: tuple[str, ...]) -> str:
-        """Return the row with the cells `line`."""
+        """Return the text of a row with the cells `line`."""
         cells = []
         for cell, (width, right, before, after) in zip(line, self._columns, strict=True):
-            cell = cell.rstrip() if right else cell  # noqa: PLW2901 - as rich does
+            cell = cell.rstrip() if right else cell  # noqa: PLW2901 - rich does the same
             space = " " * (width - self._length(cell))
             cells.append(f"{before}{space}{cell}{after}" if right else f"{before}{cell}{space}{after}")
         return f" {'   '.join(cells)} "

@@ -25,9 +25,9 @@ from rebaser_core.commit import DVU_ATTEMPT, PULL_ATTEMPT, Authorship, Commit, D
 from rebaser_core.messages import DvuProgress, EnqueueUpdatesRequest
 from rebaser_core.updates import Recompute, Update
 
-MAX_TEXT = 200  # characters of one text
-MAX_IDS = 5  # in a line
-MAX_LISTED = 1000  # requests or updates in an object
+MAX_TEXT = 200  # maximum number of characters of a text
+MAX_IDS = 5  # maximum number of ids in a line
+MAX_LISTED = 1000  # maximum number of requests, or of updates, in an object
 
 DEAD_LETTER_HEADERS = {
     "requestId": "X-Request-Id",
@@ -77,7 +77,7 @@ def entry_line(entry: Entry, columns: bool) -> str:
 def progress_object(progress: DvuProgress, time_ns: int) -> dict[str, Any]:
     """Return a progress report, received at `time_ns`, as an object. No stream stores it, so it has no sequence.
 
-    `covers` is the field of the commit that the update will append.
+    `covers` has the meaning of that field in the commit that the update will append.
     """
     return {
         "sequence": None,
@@ -137,8 +137,8 @@ def _commit(commit: Commit) -> dict[str, Any]:
 
 
 def _authorship(who: Authorship) -> dict[str, str]:
-    """Return who sent a request, and why. The key is not `message`, because a decision also has the message of its
-    error."""
+    """Return who sent a request, and why. The second key is not `message`, which is the key of a decision's error
+    message."""
     return {"author": _short(who.author), "authorMessage": _short(who.message)}
 
 
@@ -220,8 +220,8 @@ def _create(create: Create) -> dict[str, Any]:
 
 
 def _action(action: Action | None) -> dict[str, Any]:
-    """Return the action of a request, as an object under the name of the action; null under the names of all other
-    actions."""
+    """Return an object that contains the action of a request under the name of its kind. The keys `revert`, `create`,
+    `apply` and `mark` are null for other actions."""
     out: dict[str, Any] = dict.fromkeys(("revert", "create", "apply", "mark"))
     match action:
         case Reverts():

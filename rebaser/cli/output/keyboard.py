@@ -1,7 +1,7 @@
 """Reads single keys from a terminal.
 
-Invariant: when `keyboard` is left, the terminal is as it was before. Suspending (Ctrl-Z) is disabled meanwhile, because
-the shell would get a terminal without echo.
+Invariant: when the context `keyboard` ends, the terminal has its previous settings. Suspending (Ctrl-Z) is disabled
+within the context, because the shell would get a terminal without echo.
 """
 
 import os

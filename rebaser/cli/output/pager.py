@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 
 from rebaser.cli.output import console
 
-# The same as in git: show colours, end at once if the output fits on the screen, and leave it there.
+# The options that git uses: show colours, and if the output fits on the screen, end at once and leave it there.
 LESS = "FRX"
 
 
@@ -63,7 +63,7 @@ def _command() -> list[str]:
 
 
 def _show(command: list[str], text: bytes) -> bool:
-    """Show `text` in the pager `command`. Returns whether the pager could be started."""
+    """Show `text` in the pager `command`. Return whether the pager could be started."""
     environment = {"LESS": LESS, "LESSCHARSET": "utf-8", "LV": "-c"} | os.environ
     try:
         pager = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)  # noqa: S603 - the user's pager

@@ -30,12 +30,12 @@ WAITS = ("unreadable", "waiting", "updating", "due")
 STYLES = {"unreadable": "bold red", "waiting": "bold yellow", "updating": "cyan", "due": "yellow", "owned": "dim"}
 TITLES = ("CHANGE SET", "STATE", "QUEUE", "WAITS", "COMMITS/S", "LAST COMMIT", "DVU")
 RIGHT = (2, 3, 4, 5)
-FLEXIBLE = {0: 3, 6: 2}  # columns that share the room that is left, and their shares
+FLEXIBLE = {0: 3, 6: 2}  # columns that share the remaining width, and their shares
 SERVER_TITLES = ("SERVER", "VERSION", "OWNED", "SLOTS", "SPARK", "TROUBLE")
 SERVER_RIGHT = (2, 3)
 SERVER_FLEXIBLE = {4: 1, 5: 1}
 NO_SERVER = "no server answers; requests wait until one runs (`rebaser serve`)"
-MAX_SERVERS = 8  # servers on a screen; they also take at most about a third of its lines
+MAX_SERVERS = 8  # maximum number of servers on a screen; they take at most about a third of its lines
 HELP = "q quit   s sort: {sort}   w {waiting}   ↑↓ select   ⏎ explain"
 
 
@@ -49,8 +49,10 @@ class TopScreen:
     _shown: list[ChangeSetKey] = field(default_factory=list)
 
     def press(self, key: str) -> Literal["quit", "explain", "draw", "nothing"]:
-        """Handle a key: `up`, `down`, `pageup`, `pagedown`, `enter`, `escape` or a character. Returns the action of the
-        caller."""
+        """Handle a key, and return the action that the caller has to take.
+
+        The keys are `up`, `down`, `pageup`, `pagedown`, `enter`, `escape` and characters.
+        """
         if key in ("q", "Q"):
             return "quit"
         if key in ("s", "S"):
@@ -80,7 +82,7 @@ class TopScreen:
             self.selected = self._shown[0]
 
     def choose(self, view: FleetView, limit: int) -> list[ActiveChangeSet]:
-        """Return at most `limit` change sets, in order. The selected one is among them, if it has something to do."""
+        """Return the first `limit` change sets in the chosen order. They include the selected one if it is active."""
         rows = [row for row in view.change_sets if not self.waiting_only or row.activity in WAITS]
         order = SORTS[self.sort]
         best = heapq.nsmallest(limit, rows, key=order)
@@ -91,7 +93,7 @@ class TopScreen:
 
 
 def headline(view: FleetView) -> list[str]:
-    """Return the lines about the installation as a whole."""
+    """Return the lines that describe the whole installation."""
     waiting = [row.waiting for row in view.change_sets if row.activity == "waiting"]
     due = sum(1 for row in view.change_sets if row.debt)
     first = [
@@ -100,7 +102,7 @@ def headline(view: FleetView) -> list[str]:
         f"queue {view.requests:,}" + (f", oldest {age_text(view.oldest_request)}" if view.requests else ""),
     ]
     if view.tasks is not None:
-        first.append(f"tasks {view.tasks.pending:,} wait, {view.tasks.in_flight:,} in hand")
+        first.append(f"tasks {view.tasks.pending:,} wait, {view.tasks.in_flight:,} in flight")
     if view.dead_letters:
         first.append(f"dead letters {view.dead_letters:,}")
     second = [f"{len(view.change_sets):,} of {view.total:,} change sets at work", f"{len(waiting):,} wait"]
@@ -111,7 +113,7 @@ def headline(view: FleetView) -> list[str]:
 
 
 def change_set_row(row: ActiveChangeSet, now: float) -> tuple[str, ...]:
-    """Return the cells under `TITLES`."""
+    """Return the cells of a change set, in the order of `TITLES`."""
     update, due = row.update, "due" if row.debt else ""
     return (
         f"{row.workspace}/{row.change_set}",
@@ -125,7 +127,7 @@ def change_set_row(row: ActiveChangeSet, now: float) -> tuple[str, ...]:
 
 
 def server_row(server: ServerInfo) -> tuple[str, ...]:
-    """Return the cells under `SERVER_TITLES`. A star marks the sweeper."""
+    """Return the cells of a server, in the order of `SERVER_TITLES`. A star marks the sweeper."""
     return (
         server.id + (" *" if server.sweeper else ""),
         server.version,
@@ -151,7 +153,7 @@ def age_text(seconds: float) -> str:
 
 
 def about_line(servers: Sequence[ServerInfo], key: ChangeSetKey) -> str:
-    """Return a text about the server that has the selected change set, and its activity."""
+    """Return a line that names the server that owns the change set `key`, and says what it does."""
     name = f"{key.workspace}/{key.change_set}"
     for server in servers:
         about = server.about
@@ -170,8 +172,8 @@ def about_line(servers: Sequence[ServerInfo], key: ChangeSetKey) -> str:
 
 
 def render(view: FleetView, screen: TopScreen, title: str, problem: str, height: int) -> "RenderableType":
-    """Return a screen of `height` lines. `problem` is the reason why there is no newer view. It is empty without such a
-    reason."""
+    """Return a screen of `height` lines. `problem` says why `view` could not be updated. It is empty if `view` is
+    current."""
     from rich.console import Group
     from rich.text import Text
 
@@ -185,7 +187,7 @@ def render(view: FleetView, screen: TopScreen, title: str, problem: str, height:
         parts.append(_line(NO_SERVER, "bold red"))
     if len(servers) < len(view.servers):
         parts.append(_line(f"and {len(view.servers) - len(servers):,} more servers", "dim"))
-    used = len(parts) + len(servers) + 4  # an empty line, the titles, the line about the selected one, the help
+    used = len(parts) + len(servers) + 4  # 4: an empty line, titles, the selected change set, the help
     rows = screen.choose(view, max(height - used, 1))
     grid = _grid(TITLES, [change_set_row(row, view.at) for row in rows], RIGHT, FLEXIBLE)
     for place, row in enumerate(rows):

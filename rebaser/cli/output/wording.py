@@ -11,5 +11,5 @@ def progress_text(done: int, total: int | None, seconds: float) -> str:
 
 
 def recompute_text(function: str | None) -> str:
-    """Return the values to which a recompute applies, for people: those of `function`, or all derived values."""
+    """Return a text for the values to which a recompute applies: those of `function`, or all if it is None."""
     return "all derived values" if function is None else f"values of {console.safe(function)}"

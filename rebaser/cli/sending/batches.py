@@ -1,4 +1,4 @@
-"""Batches: the updates of consecutive lines, each sent as one request.
+"""Collects the updates of consecutive lines into batches. Each batch is sent as one request.
 
 Invariant: memory is bounded by one batch and `SPOOL_MEMORY`, even for a large input.
 """
@@ -27,7 +27,7 @@ class UpdateBatch:
     size: int = 0
 
     def has_room(self, line: UpdateLine) -> bool:
-        """Return whether `line` fits."""
+        """Return whether `line` fits into the batch."""
         return not self.updates or (len(self.updates) < self.max_count and self.size + line.size <= self.max_bytes)
 
     def add(self, line: UpdateLine) -> None:
@@ -47,7 +47,7 @@ class UpdateBatch:
 
 
 class EncodedBatch(NamedTuple):
-    """A batch ready to be sent, its lines, and its size in the input, in bytes."""
+    """A batch that is ready to be sent. `size` is the number of bytes of its lines in the input."""
 
     updates: EncodedUpdates
     first_line: int
@@ -56,14 +56,14 @@ class EncodedBatch(NamedTuple):
 
 
 class BatchBuilder:
-    """Turns chunks of bytes into batches. `lines` parses them; the other arguments are the limits of a batch."""
+    """Turns chunks of bytes into batches. `lines` parses the chunks; the other arguments are the limits of a batch."""
 
     def __init__(self, lines: JsonLinesParser, max_count: int, max_bytes: int) -> None:
         self._lines = lines
         self._batch = UpdateBatch(max_count, max_bytes)
 
     def feed(self, chunk: bytes) -> Iterator[EncodedBatch]:
-        """Return the batches that `chunk` completes. Raises `UnprocessableError` for a bad line."""
+        """Return the batches that `chunk` completes. Raises `UnprocessableError` for an invalid line."""
         yield from self._add(self._lines.feed(chunk))
 
     def finish(self) -> Iterator[EncodedBatch]:
@@ -81,10 +81,9 @@ class BatchBuilder:
 
 
 class BatchSpool:
-    """Keeps batches after a file was checked and until it is sent: in memory, and in a temporary file if there are
-    many.
+    """Keeps the batches of a checked file until they are sent: in memory, or in a temporary file if they are large.
 
-    Use it as a context manager.
+    This is a context manager, which deletes the batches at its end.
     """
 
     def __init__(self) -> None:

@@ -85,7 +85,7 @@ def _derives(texts: Sequence[str], inputs: Sequence[str], free_names: FreeNames)
     used = {name for derive in derives for name in derive.inputs}
     for name in named_inputs:
         if name not in used:
-            raise usage_error(f"no formula of --derive uses {name!r}", "--input")
+            raise usage_error(f"no formula of --derive uses {name!r}; use it, or leave out this input", "--input")
     return derives
 
 

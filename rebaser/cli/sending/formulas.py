@@ -1,4 +1,4 @@
-"""Parses formulas of `--derive`: ids in backticks, and names that `--input` defines.
+"""Parses the formulas of `--derive`, with their ids in backticks and the names that `--input` defines.
 
 Invariant: text constants and comments of a formula are left unchanged.
 """
@@ -39,7 +39,7 @@ def parse_named_inputs(texts: Sequence[str]) -> NamedInputs:
             )
         if _WORD.fullmatch(name) is None:
             raise usage_error(
-                f"{name!r} cannot be used in a formula: a name has letters, digits and _, and begins with no digit",
+                f"{name!r} is not a name for a formula: use letters, digits and _, and do not begin with a digit",
                 "--input",
             )
         inputs.setdefault(name, []).append(_input(id_))
@@ -75,7 +75,7 @@ class TypedFormula:
         return cls(expression, {name: _input(id_) for id_, name in names.items()})
 
     def derive(self, id_: str, free_names: FreeNames, named_inputs: NamedInputs) -> Derive:
-        """Return the update. Any name that is neither from backticks nor from `named_inputs` is the id of a value."""
+        """Return the update that derives `id_`. A name that is neither in `quoted` nor in `named_inputs` is an id."""
         try:
             names = free_names(self.expression)
         except UnprocessableError as error:

@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-# `loads` refuses numbers of more than 1100 characters. This limit is lower by one, so that `loads` decides about such
-# numbers.
+# `loads` refuses numbers of more than 1100 characters. All numbers of at least 1100 characters are left to `loads`.
 _LONG = 1100
 _LONG_NUMBER = re.compile(rb"[-+.0-9Ee]{%d}" % _LONG)
 
@@ -21,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def loads_each(texts: Sequence[bytes]) -> list[Any] | None:
-    """Decode each of `texts`; None if `loads` has to decode them."""
+    """Return the decoded `texts`; None if the caller has to decode them with `loads`."""
     try:
         values = [_decode(text) for text in texts]
         encoded = _encode(values)

@@ -1,8 +1,8 @@
 """Parses updates from JSON Lines (one object a line, as `rebaser get --updates` writes them) and from CSV.
 
 Invariant: memory is bounded by one line and one chunk, even for a large input. Every line, except blank lines and the
-header of CSV, becomes an update or causes an error with its line number. No update after a bad line is returned. This
-module does no I/O: callers pass bytes to `feed`.
+header of CSV, becomes an update or causes an error with its line number. No update after an invalid line is returned.
+This module does no I/O: callers pass bytes to `feed`.
 """
 
 import csv
@@ -29,10 +29,10 @@ class UpdateLine(NamedTuple):
 
 
 class JsonLinesParser:
-    """Parses chunks of bytes into updates. Raises `UnprocessableError` with the line number for a bad line."""
+    """Parses chunks of bytes into updates. Raises `UnprocessableError` with the line number for an invalid line."""
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS, check: Check | None = None) -> None:
-        """Prepare to read lines. `check` is called with each update; it may also raise `UnprocessableError`."""
+        """Prepare to parse lines. `check`, if given, is called with each update, and may raise `UnprocessableError`."""
         self._limits = limits
         self._check = check
         self._parts: list[bytes] = []  # the parts of the incomplete line
@@ -43,7 +43,7 @@ class JsonLinesParser:
         """Return the updates whose lines `chunk` completes."""
         start = 0
         end = chunk.rfind(b"\n")
-        if end >= 0 and self._buffered + end <= self._limits.max_request_bytes:  # so short that no line can be too long
+        if end >= 0 and self._buffered + end <= self._limits.max_request_bytes:  # no line can be too long
             block = b"".join([*self._parts, chunk[:end]])
             lines = self._read_block(block)
             if lines is not None:
@@ -90,14 +90,13 @@ class JsonLinesParser:
             yield UpdateLine(self._number, size, update)
 
     def _read(self, raw: bytes) -> Update | None:
-        """Return the update of a line; None if the line has none."""
+        """Return the update of a line; None if the line contains no update."""
         return parse_update(loads(ContentType.JSON, raw, self._limits), self._limits)
 
     def _read_block(self, block: bytes) -> list[UpdateLine] | None:
-        """Return the updates of complete lines, read all at once; None if they have to be read one by one.
+        """Return the updates of complete lines, which are parsed all at once; None if a line is blank or invalid.
 
-        That is necessary if a line is blank or bad; in that case, each line is read separately, which finds the
-        error.
+        The caller then parses each line separately, which finds the error.
         """
         texts = block.split(b"\n")
         raws = loads_each(texts)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rebaser_core.state.change_set import ChangeSetState
     from rebaser_core.state.tally import Tally
 
-SHOWN = 3  # errors, warnings, or names in one warning
+SHOWN = 3  # maximum number of warnings, and of names in a warning
 
 
 def tally_text(tally: "Tally") -> str:
@@ -28,7 +28,7 @@ def failure_lines(tally: "Tally") -> list[str]:
         lines.append(f"and {more:,} more values with errors of their own")
     dependents = tally.errors - tally.failing
     if dependents:
-        lines.append(f"{dependents:,} more failed because an input did")
+        lines.append(f"{dependents:,} more failed because an input failed")
     return lines
 
 

@@ -3,7 +3,7 @@
 Invariant: requests are sent strictly one after the other, each only after the previous one was accepted. If a request
 fails, the message names its lines and the lines that were sent before, and no later line is sent.
 
-If the queue is full while a file is sent, the next batch waits for room, for as long as `--timeout` allows.
+If the queue is full while a file is sent, the next batch waits for room for at most `--timeout` seconds.
 """
 
 import time
@@ -45,9 +45,9 @@ class EditSender:
     """Sends the edits of one command and records the result.
 
     `timeout` is the number of seconds to wait for each answer. `batch` is the maximum number of updates of a file in
-    one request. `recompute` are the values to recompute, instead of edits. `request_id` is the id of the only request.
-    It is None for a new id. `fail_on_error`: fail if any value of the change set is an error. `author`, `message`: the
-    author and the message of all requests.
+    one request. `recompute` is a request to recompute values, which is sent instead of edits. `request_id` is the id of
+    the only request; None means a new id for each request. With `fail_on_error`, the command fails if any value of the
+    change set is an error. `author` and `message` are those of all requests.
     """
 
     key: ChangeSetKey
@@ -60,18 +60,18 @@ class EditSender:
     fail_on_error: bool = False
     author: str = ""
     message: str = ""
-    requests: int = 0  # accepted
-    updates: int = 0  # accepted
-    performed: int = 0  # updates that were applied
+    requests: int = 0  # number of accepted requests
+    updates: int = 0  # number of updates in these requests
+    performed: int = 0  # number of updates that were applied
     commit: int | None = None  # log sequence of the commit that decided the last request
     last_request: str | None = None  # id of the last request
     waited: float = 0.0  # seconds spent waiting for room in a full queue
-    applied_after: float = 0.0  # seconds
-    derived_after: float | None = None  # seconds
+    applied_after: float = 0.0  # seconds until all requests were applied
+    derived_after: float | None = None  # seconds until the derived values were up to date
     error: RebaserError | None = None
     tally: "Tally | None" = None  # counts the values of the change set, once they are derived
     warnings: list[str] = field(default_factory=list)
-    _location: str = ""  # where in the input an error occurred, as a prefix of its message
+    _location: str = ""  # the place of an error in the input, as the beginning of the error message
     _last_line: int = 0  # the last accepted line of the file
     _in_flight: str = ""  # the lines of the file that were sent but not yet accepted
     _started: float = field(default_factory=time.perf_counter)
@@ -97,7 +97,7 @@ class EditSender:
                     await self._wait_derived(client, self.commit)
                     await self._count_values(await self._load_state(client, edits))
                 elif self.wait is WaitUntil.APPLIED and any(isinstance(edit, Derive) for edit in edits):
-                    with suppress(RebaserError):  # the edits are applied anyway; only the warnings are missing
+                    with suppress(RebaserError):  # the edits are applied; a failure of this read only omits warnings
                         await self._load_state(client, edits)
             except RebaserError as error:
                 self.error = error
@@ -105,7 +105,10 @@ class EditSender:
 
     async def _check_exists(self, client: "RebaserClient") -> None:
         if not await client.exists(self.key.workspace, self.key.change_set):
-            raise UnprocessableError(f"there is no change set {self.key.change_set} in workspace {self.key.workspace}")
+            raise UnprocessableError(
+                f"there is no change set {self.key.change_set} in workspace {self.key.workspace}; "
+                f"`rebaser list {self.key.workspace}` shows all change sets"
+            )
 
     async def _missing_ids(self, client: "RebaserClient", edits: list[Update]) -> list[str]:
         """Return a warning for each id to be unset or removed that does not exist."""
@@ -223,7 +226,7 @@ class EditSender:
         return "sent" if self.wait is WaitUntil.NONE else "applied"
 
     def show_result(self, *, json: bool) -> None:
-        """Print the result. Raises `CommandFailed` for a failure."""
+        """Print the result. Raises `CommandFailed` if the command failed."""
         if json:
             console.write_json(self.to_object())
         if self.error is not None:
@@ -240,7 +243,7 @@ class EditSender:
             raise CommandFailed(f"{count:,} value{' is an error' if count == 1 else 's are errors'}")
 
     def error_line(self) -> str:
-        """Return the error, its place in the input, and the lines that were sent before it."""
+        """Return a message with the error, its place in the input, and the lines that were sent before it."""
         assert self.error is not None  # noqa: S101 - called only after a failure
         line = self._location + self.error.message
         if self._last_line:
@@ -250,8 +253,8 @@ class EditSender:
         return with_advice(f"{line}; nothing after that was sent" if self._location else line, self.error)
 
     def interrupted_line(self) -> str:
-        """Return the lines of a file that were sent, or may have been sent, before the interruption; empty if there are
-        none."""
+        """Return a message with the lines of the file that were sent, or may have been sent, before the interruption.
+        Return an empty text if no lines were sent."""
         parts = [f"lines 1 to {self._last_line} were {self._verb}"] if self._last_line else []
         if self._in_flight:
             parts.append(f"{self._in_flight} may have been {self._verb}")

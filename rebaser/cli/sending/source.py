@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from rebaser.cli.sending.batches import BatchBuilder, BatchSpool, EncodedBatch
 
 CHUNK = 256 * 1024
-BATCH_BYTES = 4 * 1024 * 1024  # bytes of lines in one request; CBOR may take twice as many bytes for the same numbers
+BATCH_BYTES = 4 * 1024 * 1024  # maximum bytes of lines in one request; CBOR may need twice as many bytes
 
 
 @dataclass(slots=True)
 class UpdateSource:
-    """The input of lines. `size` (bytes) is None for a pipe or terminal.
+    """The input that `--file` names. `size` is its number of bytes; None for a pipe or terminal.
 
     `checked` tells whether formulas are also checked.
     """
@@ -40,10 +40,10 @@ class UpdateSource:
     _resources: ExitStack = field(default_factory=ExitStack)
 
     def check(self, max_updates: int) -> None:
-        """Read a regular file to its end, to find a bad line before anything is sent. A pipe is not checked.
+        """Read a regular file to its end, to find an invalid line before anything is sent. A pipe is not checked.
 
-        `batches` then returns the batches that this call has read. Raises `CommandFailed` with the number of the bad
-        line.
+        `batches` then returns the batches that this call has read. Raises `CommandFailed` with the number of the
+        invalid line.
         """
         if self.size is None:
             return
@@ -65,7 +65,7 @@ class UpdateSource:
             raise CommandFailed(f"{self.name}, {error.message}{hint}; nothing was sent") from None
 
     async def batches(self, max_updates: int) -> AsyncGenerator["EncodedBatch", None]:
-        """Yield all updates, in order. Raises `UnprocessableError` for a bad line that `check` did not read."""
+        """Yield all updates, in order. Raises `UnprocessableError` for an invalid line that `check` did not read."""
         if self._spool is not None:
             for batch in self._spool:
                 yield batch
@@ -120,7 +120,7 @@ def open_source(file: str | None, *, checked: bool = True) -> Iterator[UpdateSou
         try:
             os.read(sys.stdin.fileno(), 0)
         except OSError:
-            raise CommandFailed("standard input is closed") from None
+            raise CommandFailed("standard input is closed; redirect a file or a pipe to it") from None
         with closing(_source("standard input", sys.stdin.fileno(), checked)) as source:
             yield source
     else:
