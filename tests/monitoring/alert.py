@@ -1,7 +1,7 @@
-"""An alert, and the pieces of PromQL that several alerts have in common.
+"""Defines what an alert is, and the parts of PromQL that several alerts share.
 
-All expressions aggregate by `job`: one installation is one scrape job. An alert is about a cause. If a symptom has a
-cause that another alert names, the symptom's expression leaves this case out.
+All expressions aggregate by `job`, because each installation is one scrape job. A fault fires one alert: the alert for
+a symptom does not fire if another alert names the cause.
 """
 
 from dataclasses import dataclass
@@ -14,8 +14,9 @@ Severity = Literal["page", "ticket"]
 class Alert:
     """An alert with its runbook.
 
-    `hold`: for how long the expression has to hold (seconds). `summary`: one line, which may name labels as
-    `{job}`. `means`: what is so, and who notices. `look`: what to look at, in this order. `act`: what to do.
+    `summary` is one line, which may contain labels in braces, such as `{job}`. `means` describes the problem and its
+    effects. `look` lists what to look at, in this order. `act` lists what to do. The alert fires when the expression
+    has been true for `hold` seconds.
     """
 
     name: str
@@ -29,7 +30,7 @@ class Alert:
 
 
 def event(*names: str, by: str = "job", window: str = "15m") -> str:
-    """The number of log events with one of these names in the window."""
+    """Return a query for the number of log events with one of `names` in the window."""
     match = f'="{names[0]}"' if len(names) == 1 else f'=~"{"|".join(names)}"'
     return f"sum by ({by}) (increase(rebaser_log_events_total{{event{match}}}[{window}]))"
 
@@ -42,9 +43,9 @@ LOG_FULL = 'max by (job) (rebaser_stream_full_ratio{stream=~"commits|blobs"}) > 
 
 
 def burn(long: str, short: str, factor: float) -> str:
-    """The share of slow requests burns the error budget `factor` times too fast, in a long and in a short window.
+    """Return a condition for requests that are slow `factor` times as often as allowed, in a long and a short window.
 
-    At least ten requests have to be slow, so that one slow request on a quiet day is no alert.
+    At least ten requests have to be slow, so that one slow request on a quiet day fires no alert.
     """
 
     def slow(window: str) -> str:

@@ -1,4 +1,4 @@
-"""Makes the dashboard for Grafana: panels by question, and a row of all other metrics of the catalogue."""
+"""Generates the Grafana dashboard: rows of panels by topic, and a row with all other metrics of the catalogue."""
 
 import json
 import re
@@ -18,7 +18,7 @@ BAD = ', level=~"warning|error"'
 
 @dataclass(frozen=True)
 class Panel:
-    """A graph over time. `queries`: each query with its legend. `unit`: as Grafana calls it."""
+    """A graph over time. `queries` contains each query with its legend. `unit` is the name of a unit in Grafana."""
 
     title: str
     unit: str
@@ -26,25 +26,25 @@ class Panel:
 
 
 def shown(metric: str, more: str = "") -> str:
-    """The series of a metric, of one installation."""
+    """Return a selector for the series of a metric in the chosen installation."""
     return f"{PREFIX}{metric}{{{SELECTOR}{more}}}"
 
 
 def rate(metric: str, *by: str) -> str:
-    """Events a second, by these labels."""
+    """Return a query for the events per second, by these labels."""
     grouped = f" by ({', '.join(by)})" if by else ""
     return f"sum{grouped} (rate({shown(metric)}[{WINDOW}]))"
 
 
 def quantiles(metric: str, *by: str) -> tuple[tuple[str, str], ...]:
-    """The median and the 99th percentile of a histogram, by these labels."""
+    """Return queries, with legends, for the median and the 99th percentile of a histogram, by these labels."""
     legend = "".join(f" {{{{{label}}}}}" for label in by)
     inner = rate(f"{metric}_bucket", "le", *by)
     return tuple((f"histogram_quantile({share}, {inner})", f"p{share * 100:g}{legend}") for share in (0.5, 0.99))
 
 
 def worst(metric: str, *by: str) -> str:
-    """The highest value among the servers: for what describes the installation, or for the worst of them."""
+    """Return a query for the highest value among the servers."""
     grouped = f" by ({', '.join(by)})" if by else ""
     return f"max{grouped} ({shown(metric)})"
 
@@ -102,7 +102,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Slots",
             "short",
             (
-                (f"sum ({shown('slots_used')})", "taken"),
+                (f"sum ({shown('slots_used')})", "in use"),
                 (f"sum ({shown('slots')})", "all"),
             ),
         ),
@@ -114,7 +114,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Tasks",
             "short",
-            ((worst("tasks_waiting"), "no server has it"), (worst("tasks_in_hand"), "a server has it")),
+            ((worst("tasks_waiting"), "waiting"), (worst("tasks_in_hand"), "in flight")),
         ),
         Panel("Owners fenced", "ops", ((rate("owners_fenced_total", "where"), "{{where}}"),)),
         Panel(
@@ -133,7 +133,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Duration of appends", "s", quantiles("append_seconds", "kind")),
         Panel("Round trip", "s", (each("nats_rtt_seconds"),)),
         Panel("Connected", "bool_yes_no", (each("nats_connected"),)),
-        Panel("Clock ahead of that of NATS", "s", (each("clock_ahead_seconds"),)),
+        Panel("Clock: seconds ahead of NATS", "s", (each("clock_ahead_seconds"),)),
         Panel(
             "Streams: used share of the limit", "percentunit", ((worst("stream_full_ratio", "stream"), "{{stream}}"),)
         ),
@@ -169,7 +169,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
 
 
 def rows() -> dict[str, tuple[Panel, ...]]:
-    """All rows; the last one holds the metrics of the catalogue that no other row shows."""
+    """Return all rows. The last row contains the metrics of the catalogue that no other row shows."""
     drawn = {
         name for panels in ROWS.values() for panel in panels for query, _ in panel.queries for name in asked(query)
     }
@@ -179,18 +179,18 @@ def rows() -> dict[str, tuple[Panel, ...]]:
 
 
 def of_metric(row: Counter | Histogram | Gauge) -> Panel:
-    """The panel of a metric for which nobody has drawn one."""
+    """Return the default panel of a metric."""
     legend = " ".join(f"{{{{{label}}}}}" for label in row.labels) or row.name
     unit = "s" if "_seconds" in row.name else "bytes" if "_bytes" in row.name else "short"
     if isinstance(row, Histogram):
         return Panel(row.meaning, unit, quantiles(row.name, *row.labels))
     if isinstance(row, Counter):
-        return Panel(f"{row.meaning.removesuffix('.')}, a second.", unit, ((rate(row.name, *row.labels), legend),))
+        return Panel(f"{row.meaning.removesuffix('.')}, per second.", unit, ((rate(row.name, *row.labels), legend),))
     return Panel(row.meaning, unit, ((worst(row.name, *row.labels), legend),))
 
 
 def dashboard() -> str:
-    """The dashboard as JSON that Grafana imports."""
+    """Return the dashboard as JSON that Grafana can import."""
     source = {"type": "prometheus", "uid": "${datasource}"}
     content = {
         "uid": "rebaser",

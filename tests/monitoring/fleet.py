@@ -1,4 +1,7 @@
-"""A fleet of two servers as promtool reads it: all series that alerts ask for, quiet, with a fault from minute 5 on."""
+"""Generates the series of a fleet of two servers for promtool: all series that alerts query.
+
+The fleet is healthy for five minutes; then a fault begins.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,16 +14,16 @@ from rebaser.telemetry.instruments import Sample
 from tests.monitoring.render import ALERTS
 
 STEP = 15  # seconds between scrapes
-BEGINS = 20  # steps until the fault begins
+BEGINS = 20  # number of steps before the fault begins
 STEPS = 64
 FAULT_AT = BEGINS * STEP
 JOB, A, B = "rebaser", "a:8421", "b:8421"
-TRAFFIC = 60  # observations and events in a step
+TRAFFIC = 60  # observations of a histogram, or events of a counter, in each step
 
 _WELL = {"slots": 100, "slots_used": 40, "spark": "ready", "nats_rtt": 0.001, "progress_silent": 1.0}
 _STREAMS = {kind: StreamUsage(100, 10_000, 1.0 if kind == "sweep" else 0.3) for kind in STREAMS}
 _QUEUE = {"oldest_request_age": 0.5, "tasks_waiting": 2, "tasks_in_hand": 80}
-_BUSY = {  # the series of counters and histograms that grow while all is well; of a histogram, within its third bucket
+_BUSY = {  # counters and histograms that grow in a healthy fleet; all observations are in the third bucket
     ("rebaser_requests_decided_total", ("success",)),
     ("rebaser_request_seconds", ()),
     ("rebaser_request_queue_seconds", ()),
@@ -32,7 +35,11 @@ _BUSY = {  # the series of counters and histograms that grow while all is well; 
 
 @dataclass
 class Series:
-    """A series, from `start` on growing by `growth` a step."""
+    """A series that begins at `start` and grows by `growth` in each step.
+
+    `counts` is true for the series of counters and histograms, which begin at 0 when their server restarts. `fault`
+    contains the values from the fault on, as in `Fault`.
+    """
 
     name: str
     labels: dict[str, str]
@@ -56,7 +63,11 @@ class Series:
 
 @dataclass(frozen=True)
 class Fault:
-    """What becomes of the series `name` with these labels: values in the notation of promtool, or `restarts`."""
+    """A change of the series `name` with these labels; an empty name selects all series.
+
+    `values` contains the values from the fault on, in the notation of promtool. `restarts` means that the server
+    restarts.
+    """
 
     name: str
     values: str
@@ -64,19 +75,19 @@ class Fault:
 
 
 def fault(name: str, values: float | str, **labels: str) -> Fault:
-    """A number stays from the fault on; `+2` grows by 2 a step from the last value; other texts are as in `Fault`."""
+    """Return a fault of the series `name`. If `values` is a number, the series has this value from the fault on."""
     if isinstance(values, str):
         return Fault(name, values, labels)
     return Fault(name, f"{values:g}x{STEPS - BEGINS}", labels)
 
 
 def event(name: str, times: int = 1, **labels: str) -> Fault:
-    """A log event `times` times at the moment of the fault."""
+    """Return a fault: at its beginning, servers log the event `name` `times` times."""
     return fault("rebaser_log_events_total", times, event=name, **labels)
 
 
 def gone(instance: str) -> tuple[Fault, ...]:
-    """A server does not answer scrapes any more."""
+    """Return the faults of a server that no longer answers scrapes."""
     return Fault("", "stale", {"instance": instance}), fault("up", 0, instance=instance)
 
 
@@ -89,7 +100,7 @@ def restarting(instance: str) -> tuple[Fault, ...]:
 
 
 def series(faults: Sequence[Fault] = ()) -> list[dict[str, str]]:
-    """All series of the fleet, as `input_series` of a test of rules."""
+    """Return all series of the fleet, as the `input_series` of a promtool test."""
     found = [*_server(A, sweeper=True), *_server(B, sweeper=False)]
     for one in faults:
         hit = [each for each in found if one.name in ("", each.name) and one.labels.items() <= each.labels.items()]
@@ -122,7 +133,10 @@ def _server(instance: str, *, sweeper: bool) -> list[Series]:
 
 
 def _rows(family: Family, sample: Sample) -> list[tuple[str, dict[str, str], float, float, bool]]:
-    """The series of a sample. Whatever other tests counted in this process, they begin with 0."""
+    """Return the series of a sample: name, labels, start, growth, and whether it counts.
+
+    Series that count begin with 0, even if other tests in this process have counted something.
+    """
     labels = dict(zip(family.label_names, sample.labels, strict=True))
     growth = TRAFFIC if (family.name, sample.labels) in _BUSY else 0
     if family.kind == "gauge":

@@ -1,4 +1,4 @@
-"""Alerts that call somebody: users notice now, or data is in danger."""
+"""Alerts that page somebody, because users are affected or data is in danger."""
 
 from tests.monitoring.alert import CONNECTED, LOG_FULL, NO_SPARK, NOT_CONNECTED, READY, Alert, burn, event
 
@@ -14,12 +14,12 @@ or absent_over_time(rebaser_ready[1d])""",
         "no server is ready",
         "No server pulls tasks. Requests are stored and wait; clients get no answers. Nothing is lost.",
         (
-            "`rebaser ping` and `rebaser status`: whether servers answer, and why they are not ready.",
-            "The last events of the servers' logs. A server that ends at once prints one line with the reason.",
+            "`rebaser ping` and `rebaser status` show whether servers answer, and why they are not ready.",
+            "The last events in the logs of the servers. A server that ends at once prints one line with the reason.",
         ),
         (
             "Start servers. If they do not start, `rebaser doctor` checks the installation.",
-            "If servers run and this alert fires, Prometheus does not reach their port (`REBASER_HTTP`).",
+            "If this alert fires although servers run, Prometheus cannot reach their port (`REBASER_HTTP`).",
         ),
         hold=60,
     ),
@@ -28,13 +28,14 @@ or absent_over_time(rebaser_ready[1d])""",
         "page",
         NOT_CONNECTED,
         "no server is connected to NATS",
-        "No server can reach NATS, so nothing works. Clients cannot send, either, unless only the servers are cut off.",
+        "No server can reach NATS, so no request is applied. Unless only the servers are cut off, clients cannot "
+        "send requests, either.",
         (
-            "`rebaser doctor`: whether NATS answers from another machine.",
-            "The log events `nats_disconnected` and `nats_reconnect_failed` of the servers, which have the reason.",
+            "`rebaser doctor`, run on another machine, shows whether NATS answers there.",
+            "The log events `nats_disconnected` and `nats_reconnect_failed` of the servers contain the reason.",
         ),
         (
-            "Bring NATS back. Servers reconnect by themselves; a restart of servers does not help.",
+            "Restore NATS. Servers reconnect by themselves; a restart of servers does not help.",
             "If NATS refuses the servers, their credentials or certificates are wrong or have expired.",
         ),
         hold=30,
@@ -48,16 +49,16 @@ or absent_over_time(rebaser_ready[1d])""",
   and on (job, instance) rebaser_nats_connected == 1
 ) > 0""",
         "streams are missing, or JetStream does not answer",
-        "A server is connected to NATS, but cannot read or create the streams. It is not ready, and `/readyz` says"
-        " why.",
+        "A server is connected to NATS, but cannot read or create the streams. It is not ready, and `/readyz` "
+        "says why.",
         (
-            "`rebaser status`: which stream has a problem; the log event `server_unready` has the reason.",
-            "`nats stream report`: whether each stream has a leader, and a majority of its copies.",
+            "`rebaser status` shows which stream has a problem. The log event `server_unready` contains the reason.",
+            "`nats stream report` shows whether each stream has a leader, and a majority of its copies.",
         ),
         (
             "If a stream or consumer is missing and servers may not create it, run `rebaser init`.",
-            "If a stream has no leader, bring the NATS servers back that hold its copies.",
-            "If JetStream is silent, look at the disks and the log of the NATS servers.",
+            "If a stream has no leader, restore the NATS servers that hold its copies.",
+            "If JetStream does not answer, check the disks and the logs of the NATS servers.",
         ),
         hold=30,
     ),
@@ -66,16 +67,17 @@ or absent_over_time(rebaser_ready[1d])""",
         "page",
         f"{event('stream_lost', 'change_set_lost')} > 0",
         "a stream was lost with its contents",
-        "A stream was deleted, or its storage was wiped, and servers created it again, empty. Data may be lost.",
+        "A stream was deleted, or its storage was wiped, and servers created it again without its contents. Data "
+        "may be lost.",
         (
-            "`rebaser status`: what was lost, for as long as the servers run.",
-            "The log events `stream_lost` and `change_set_lost`: the last sequences, and each change set.",
+            "`rebaser status` shows what was lost, until the servers restart.",
+            "The log events `stream_lost` and `change_set_lost` contain the last sequences, and each change set.",
         ),
         (
             "Before anything else, find out who deleted the stream, and keep the volumes of NATS as they are.",
             (
-                "If `REBASER_COMMITS` was lost, stop the servers and restore a backup: see"
-                " [backup and restore](running.md#backup-and-restore)."
+                "If `REBASER_COMMITS` was lost, stop the servers and restore a backup: see [backup and "
+                "restore](running.md#backup-and-restore)."
             ),
             "If only tasks or sweeps were lost, nothing is missing: servers replace them.",
         ),
@@ -88,14 +90,15 @@ and on (job) {CONNECTED}
 and on (job) {READY}
 unless on (job) {LOG_FULL}""",
         "a request has waited for more than a minute",
-        "At least one change set decides no requests. The others may be well. Whoever sent the request has no answer.",
+        "The requests of at least one change set are not decided, and their senders get no answers. Other change "
+        "sets may be unaffected.",
         (
-            "`rebaser status`: which change sets have waiting requests, and the newest trouble of each server.",
-            "`rebaser explain WS CS` for such a change set: the first reason is the place to begin.",
+            "`rebaser status` shows which change sets have waiting requests, and the newest problem of each server.",
+            "`rebaser explain WS CS`, for such a change set, shows the most likely reason first.",
         ),
         (
-            "Do what the reason says.",
-            "If the reason is `owner_stuck`, restart that server: another takes over, and nothing is lost.",
+            "Follow the advice that is shown with the reason.",
+            "If the reason is `owner_stuck`, restart that server. Another server takes over, and nothing is lost.",
         ),
         hold=30,
     ),
@@ -104,19 +107,22 @@ unless on (job) {LOG_FULL}""",
         "page",
         f"{burn('1h', '5m', 14.4)}\nor {burn('6h', '30m', 6)}",
         "too many requests take longer than a second",
-        "More requests are slow than an objective of 99.9 % within 1 s allows: 14 times as many for an hour, or 6"
-        " times"
-        " as many for six hours. Users feel it.",
+        "The objective is to answer 99.9 % of requests within 1 s. The share of slow requests was 14 times the "
+        "allowed share for an hour, or 6 times for six hours. Users notice this.",
         (
             (
-                "`rebaser_request_queue_seconds`: if requests wait before an owner takes them, the fleet is too small,"
-                " or owners load or move. If they do not, `rebaser_append_seconds` shows whether NATS is slow."
+                "`rebaser_request_queue_seconds`: if requests wait before an owner takes them, the fleet is too "
+                "small, or owners are loading or moving. If they do not wait, `rebaser_append_seconds` shows "
+                "whether NATS is slow."
             ),
             "The other alerts of this installation, above all SlowStorage, SlowNetwork, FleetFull and OwnersMove.",
         ),
         (
-            "Remove the cause that these show. After a short outage, the alert ends by itself within the hour.",
-            "If your objective is another one, change the 1 s (one of the buckets) or the 99.9 % in the rule.",
+            (
+                "Remove the cause that these metrics or alerts show. After a short outage, the alert ends by itself "
+                "within the hour."
+            ),
+            "If your objective is different, change the 1 s (the bound of a bucket) or the 99.9 % in the rule.",
         ),
     ),
     Alert(
@@ -124,15 +130,15 @@ unless on (job) {LOG_FULL}""",
         "page",
         f"max by (job) (rebaser_debt_age_seconds_max) > 1800 unless on (job) {NO_SPARK}",
         "derived values have been stale for half an hour",
-        "An update of derived values has been due for 30 minutes. Requests are applied; readers see old derived"
-        " values.",
+        "An update of derived values has been due for 30 minutes. Requests are applied; readers see old derived "
+        "values.",
         (
-            "`rebaser status`: which change sets need an update, and how far a running one is.",
-            "`rebaser explain WS CS`: whether the update runs, waits, fails or is put off, and why.",
+            "`rebaser status` shows which change sets need an update, and the progress of updates that run.",
+            "`rebaser explain WS CS` shows whether the update runs, waits, fails or is postponed, and why.",
         ),
         (
-            "A function that hangs: mend the plug-in. `REBASER_DVU_TIMEOUT` ends each attempt.",
-            "An update that is too large for Spark: give Spark more memory or task slots.",
+            "If a function hangs, fix the plug-in. `REBASER_DVU_TIMEOUT` limits each attempt.",
+            "If an update is too large for Spark, give Spark more memory or task slots.",
         ),
     ),
     Alert(
@@ -140,11 +146,11 @@ unless on (job) {LOG_FULL}""",
         "page",
         f"{event('requests_skipped')} > 0",
         "requests were skipped",
-        "A server found requests behind its position in the queue whose outcome nobody recorded. This should never"
-        " happen: a request may have been neither applied nor answered.",
+        "A server found requests that are older than its position in the queue, but have no recorded outcome. "
+        "This should never happen. The requests may have been neither applied nor answered.",
         (
-            "The log event `requests_skipped`: its change set, commit and count.",
-            "`rebaser dlq list WS CS`: the requests are there, with the code `skipped`.",
+            "The log event `requests_skipped` contains the change set, the commit and the number of requests.",
+            "`rebaser dlq list WS CS` lists the requests, with the code `skipped`.",
         ),
         (
             "Keep the logs, and find out whether a stream was restored, or its messages were deleted by hand.",
@@ -155,17 +161,17 @@ unless on (job) {LOG_FULL}""",
         "ForeignMessage",
         "page",
         f"{event('log_foreign_message')} > 0",
-        "somebody else wrote to a log",
-        "The log of a change set holds a message that no server wrote. It changes no value, but it fences the owner."
-        " It is a mistake with a tool, or an attack.",
+        "a log contains a message that no server wrote",
+        "The log of a change set contains a message that no server wrote. The message changes no value, but it "
+        "fences the owner. It was sent by mistake, or by an attacker.",
         (
-            "The log event `log_foreign_message`: the change set and the sequence of the message.",
-            "`nats stream get REBASER_COMMITS SEQUENCE`: what was written.",
+            "The log event `log_foreign_message` contains the change set and the sequence of the message.",
+            "`nats stream get REBASER_COMMITS SEQUENCE` shows the message.",
         ),
         (
             (
-                "Find out which user may publish to `rebaser.commits.>`. Only servers and operators need this right:"
-                " [accounts](accounts.md)."
+                "Find out which user may publish to `rebaser.commits.>`. Only servers and operators need this "
+                "permission: [accounts](accounts.md)."
             ),
             "Nothing has to be repaired: readers skip the message.",
         ),
@@ -175,22 +181,21 @@ unless on (job) {LOG_FULL}""",
         "page",
         'max by (job, stream) (rebaser_stream_full_ratio{stream!="sweep"}) > 0.95',
         "the stream of {stream} is full",
-        "A stream has reached 95 % of its limit, and refuses messages when it is full. `requests`: clients get"
-        " `QueueFull`. `commits` and `blobs`: nothing can be decided, or nothing large. `tasks`: servers do not"
-        " learn of"
-        " work at once. `dlq`: dead requests stay in their queues.",
+        "A stream has reached 95 % of its limit, and refuses messages when it is full. `requests`: clients get "
+        "`QueueFull`. `commits` and `blobs`: nothing can be decided, or nothing large. `tasks`: servers learn of "
+        "new work late. `dlq`: dead requests stay in their queues.",
         (
-            "`rebaser status`: contents and limits of all streams.",
-            "`rebaser_stream_bytes` and `rebaser_stream_messages`: whether it grew slowly or in a burst.",
+            "`rebaser status` shows the contents and the limits of all streams.",
+            "`rebaser_stream_bytes` and `rebaser_stream_messages` show whether the stream grew slowly or in a burst.",
         ),
         (
             (
-                "Raise the limit (`nats stream edit`, or `rebaser init` with the setting), if the disks of NATS have"
-                " room."
+                "Raise the limit (`nats stream edit`, or `rebaser init` with the setting), if the disks of NATS "
+                "have room."
             ),
             (
-                "`requests`: add servers, or let senders wait. `dlq`: work off the dead letters. `commits`: shorten"
-                " `REBASER_HISTORY_FOR`. `blobs`: `rebaser gc`."
+                "`requests`: add servers, or let senders wait. `dlq`: redrive or drop the dead letters. "
+                "`commits`: shorten `REBASER_HISTORY_FOR`. `blobs`: `rebaser gc`."
             ),
         ),
         hold=30,
@@ -200,15 +205,16 @@ unless on (job) {LOG_FULL}""",
         "page",
         f"{NO_SPARK} and on (job) {CONNECTED} and on (job) {READY}",
         "no server has Spark",
-        "No server can compute. Requests are applied and answered; derived values stay as they are.",
+        "No server can compute derived values, so they become stale. Requests are applied and answered.",
         (
-            "`rebaser status`: why Spark is down, as each server sees it.",
-            "The log events `spark_down` and `spark_workers_lack`: what is missing on which host.",
+            "`rebaser status` shows the state of Spark on each server, with the reason.",
+            "The log events `spark_down` and `spark_workers_lack` say what is missing on which host.",
         ),
         (
             (
-                "Restart the Spark Connect server, or install what the event names:"
-                " [Spark clusters](operating.md#spark-clusters). Servers connect by themselves, and updates follow."
+                "Restart the Spark Connect server, or install what the event names: [Spark "
+                "clusters](operating.md#spark-clusters). Servers connect by themselves, and then run the updates "
+                "that are due."
             ),
         ),
         hold=120,
@@ -218,17 +224,19 @@ unless on (job) {LOG_FULL}""",
         "page",
         f"{event('checkpoint_incomplete')} > 0",
         "a part of a checkpoint is missing in the blob store",
-        "Blobs disappear that are still needed. The server stored this checkpoint again, whole; but large commits and"
-        " requests may have lost blobs, too.",
+        "Blobs that are still needed disappear. The server has stored this checkpoint again completely, but blobs "
+        "of large commits and requests may also be missing.",
         (
-            "The log event `checkpoint_incomplete`: which change set.",
-            "`rebaser doctor WS CS`, for this change set and for other large ones: whether their logs can be read.",
+            "The log event `checkpoint_incomplete` names the change set.",
+            (
+                "`rebaser doctor WS CS`, for this change set and for other large ones, shows whether their logs can "
+                "be read."
+            ),
         ),
         (
             (
-                "Find out what deletes blobs: a rule of the bucket that expires objects, another installation that uses"
-                " the"
-                " same store, or a restore that was older than the logs."
+                "Find out what deletes blobs: an expiry rule of the bucket, another installation that uses the "
+                "same store, or a restored backup that is older than the logs."
             ),
             "Restore the blobs from a backup; if there is none, [repair the log](operating.md#repairing-a-log).",
         ),
@@ -238,17 +246,17 @@ unless on (job) {LOG_FULL}""",
         "page",
         f"{event('commit_unreadable')} > 0",
         "a commit was not stored, because it could not be read back",
-        "A server checks each commit before it stores it, and this one could not be read. Nothing is damaged, but the"
-        " requests or the update that it was made of cannot go on.",
+        "A server checks each commit before it stores it, and this one could not be read. Nothing is damaged, but "
+        "the requests or the update in this commit cannot be completed.",
         (
-            "The log event `commit_unreadable`: the change set, the kind of commit and the reason.",
-            "`rebaser explain WS CS`: which request is the first.",
+            "The log event `commit_unreadable` contains the change set, the kind of commit and the reason.",
+            "`rebaser explain WS CS` shows the first request in the queue.",
         ),
         (
             "Report it as a bug, with the event.",
             (
-                "A request that fails this way goes to the dead letters after `REBASER_MAX_ATTEMPTS`, and the others go"
-                " on."
+                "A request that fails this way goes to the dead letters after `REBASER_MAX_ATTEMPTS` attempts. "
+                "Later requests are then decided."
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Checks that a query asks only for what servers show: metrics of the catalogue, with labels and values that exist."""
+"""Checks that a query uses only metrics that servers export, with labels and label values that exist."""
 
 import re
 
@@ -15,7 +15,7 @@ _GROUPING = re.compile(r"\b(?:by|on|ignoring|without|group_left|group_right)\s*\
 
 
 def metrics() -> dict[str, dict[str, set[str]]]:
-    """Each series name that a scrape can hold, with its labels and all their values."""
+    """Return each series name that a scrape can contain, with its labels and all their values."""
     found: dict[str, dict[str, set[str]]] = {name: {} for name in FOREIGN}
     for row in (*INSTRUMENTS, *GAUGES):
         labels = {name: set(values) for name, values in row.labels.items()}
@@ -34,11 +34,12 @@ KNOWN = metrics()
 
 
 def asked(query: str) -> set[str]:
-    """The names of the series that a query asks for."""
+    """Return the names of the series that a query uses."""
     return {name for name, _ in _SELECTOR.findall(_GROUPING.sub("", query))}
 
 
 def check_query(query: str) -> None:
+    """Fail if a query uses an unknown metric, label or label value."""
     labels = set(TARGET)
     assert asked(query), query
     for name, matchers in _SELECTOR.findall(_GROUPING.sub("", query)):

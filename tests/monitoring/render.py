@@ -18,7 +18,7 @@ def title(alert: Alert) -> str:
 
 
 def annotations(alert: Alert) -> dict[str, str]:
-    """What a notification shows; labels are still templates of Prometheus."""
+    """Return the annotations of an alert, in which labels are templates of Prometheus."""
     summary = re.sub(r"\{(\w+)\}", r"{{ $labels.\1 }}", alert.summary)
     return {
         "summary": "{{ $labels.job }}: " + summary,
@@ -28,7 +28,7 @@ def annotations(alert: Alert) -> dict[str, str]:
 
 
 def rules(head: str) -> str:
-    """The file of rules, which begins with the comment `head`."""
+    """Return the file of alerting rules, which begins with the comment `head`."""
     groups = [
         {
             "name": "rebaser",
@@ -49,7 +49,7 @@ def rules(head: str) -> str:
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """Writes texts of several lines as blocks."""
+    """Writes multi-line texts as YAML blocks."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
@@ -60,15 +60,15 @@ _Dumper.add_representer(str, _text)
 
 
 def runbooks(head: str) -> str:
-    """The page of runbooks: each alert under a heading of its name."""
+    """Return the page of runbooks, with a section for each alert."""
     lines = [
         head,
         "# Runbooks",
         "",
-        "One section for each alert of `deploy/monitoring/alerts.yaml`; [operating](operating.md#metrics) says how to",
-        "load this file. One scrape job is one installation, and the label `job` names it. An alert of severity `page`",
-        "is worth waking somebody; a `ticket` can wait until the morning. An alert on a log event lasts until 15 min",
-        "after the last event; all others end when their cause does.",
+        "This page has a section for each alert of `deploy/monitoring/alerts.yaml`; [operating](operating.md#metrics)",
+        "says how to load this file. Each installation is one scrape job, which the label `job` names. An alert of",
+        "severity `page` needs attention at once; a `ticket` can wait until the morning. An alert on a log event lasts",
+        "until 15 min after the last event; all others end when their cause does.",
         "",
         'Begin with `rebaser top`, which shows what all servers and change sets do now. The commands under "Look at"',
         "change nothing; [accounts](accounts.md#which-commands-each-user-can-run) says which user may run which.",

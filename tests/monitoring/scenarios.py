@@ -1,4 +1,4 @@
-"""For each alert, series that stand for its fault with all that the fault brings along, and series that come close."""
+"""Defines two scenarios for each alert: a fault with all its effects, and a similar case in which no alert fires."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ REST = STEPS - BEGINS
 
 @dataclass(frozen=True)
 class Scenario:
-    """`fault` fires the alert, with these labels besides `job`, and no other alert. `quiet` fires none.
+    """The scenarios of an alert. `fault` fires only this alert, with `labels` and `job`. `quiet` fires no alert.
 
-    `after`: the alert fires at the latest this many seconds after the fault and the alert's hold.
+    The alert fires at most `after` seconds after the fault has lasted for the `hold` of the alert.
     """
 
     fault: Sequence[Fault]
@@ -22,7 +22,7 @@ class Scenario:
 
 
 def briefly(name: str, bad: float, good: float, steps: int, **labels: str) -> Fault:
-    """A gauge is `bad` for so many scrapes, and `good` again."""
+    """Return a fault in which a gauge is `bad` for `steps` scrapes, and then `good`."""
     return fault(name, f"{bad:g}x{steps - 1} {good:g}x{REST}", **labels)
 
 

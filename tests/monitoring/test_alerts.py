@@ -1,4 +1,4 @@
-"""Each alert fires on series that stand for its fault, soon and alone; and on series that come close, none fires."""
+"""Tests that each fault fires its alert soon and no other alert, and that similar harmless cases fire none."""
 
 import re
 import shutil
@@ -32,7 +32,7 @@ def promtool(*arguments: str) -> str:
 
 
 def checked(faults: Sequence[Fault], *moments: tuple[int, str | None, dict[str, str]]) -> dict[str, Any]:
-    """A test of promtool: at each moment (seconds), this alert fires with these labels, or none; all others do not."""
+    """Return a promtool test. At each of `moments` (seconds, alert, labels), only this alert fires, or none."""
     expected = []
     for seconds, fires, labels in moments:
         for alert in ALERTS:
@@ -45,7 +45,7 @@ def checked(faults: Sequence[Fault], *moments: tuple[int, str | None, dict[str, 
 
 
 def filled(text: str, labels: Mapping[str, str]) -> str:
-    """A template of an annotation, with its labels."""
+    """Return the template of an annotation with the labels inserted."""
     return re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: labels[found[1]], text)
 
 

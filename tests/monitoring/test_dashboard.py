@@ -1,4 +1,4 @@
-"""The dashboard asks only for what servers show, shows all of it, and Prometheus can read its queries."""
+"""Tests that the dashboard shows all metrics of servers and no others, with queries that Prometheus accepts."""
 
 import json
 import re
@@ -21,7 +21,7 @@ QUERIES = [target["expr"] for _, target in TARGETS]
 
 
 def filled(query: str) -> str:
-    """A query as Grafana sends it."""
+    """Return a query with the variables replaced, as Grafana sends it."""
     return query.replace("$__rate_interval", "1m").replace("$job", "rebaser")
 
 

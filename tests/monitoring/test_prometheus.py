@@ -34,7 +34,7 @@ COUNTERS = '{__name__=~"rebaser_.*_(total|count|sum|bucket)"}'
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports on loopback where nobody listens."""
+    """Return ports on loopback on which no process listens."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(number)]
         for probe in probes:
@@ -65,14 +65,14 @@ class Prometheus:
                 try:
                     if await self.query(query):
                         return
-                except OSError:  # it starts
+                except OSError:  # Prometheus is starting
                     pass
                 await anyio.sleep(0.2)
 
 
 @asynccontextmanager
 async def prometheus(folder: Path, port: int, targets: list[int]) -> AsyncIterator[Prometheus]:
-    """Scrapes the targets, and evaluates the rules, several times a second."""
+    """Run a Prometheus that scrapes the targets twice a second, and evaluates the rules every second."""
     config = folder / "prometheus.yaml"
     scraped = {"job_name": "rebaser", "static_configs": [{"targets": [f"127.0.0.1:{target}" for target in targets]}]}
     every = {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "1s"}
@@ -94,7 +94,7 @@ async def prometheus(folder: Path, port: int, targets: list[int]) -> AsyncIterat
 
 
 def server(url: str, port: int) -> Any:
-    """A server that computes in its own process, so that it has Spark at once."""
+    """Start a server that computes derived values in its own process, so that it need not wait for Spark."""
     return launched(
         url, f"on-{port}", module="tests.support.sparkless_server", http=str(port), log_level="warning", ack_wait=3
     )
@@ -102,7 +102,7 @@ def server(url: str, port: int) -> Any:
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(8, marks=pytest.mark.long)])
 async def test_a_rolling_restart_leaves_no_gap(rounds: int, tmp_path: Path) -> None:
-    """A server is ready at all times; counters go back only when their server starts anew; no query is empty."""
+    """At each time, a server is ready. Counters decrease only when their server restarts. Every query has a result."""
     port, *targets = free_ports(3)
     async with AsyncExitStack() as stack:
         nats = await stack.enter_async_context(embedded_nats(tmp_path / "nats"))
@@ -135,9 +135,9 @@ async def test_a_rolling_restart_leaves_no_gap(rounds: int, tmp_path: Path) -> N
 
 
 async def check_no_gap(scraper: Prometheus, restarts: dict[int, list[tuple[float, float]]]) -> None:
-    """Outside of a server's restarts, it answers each scrape, and is ready; no two servers restart at once.
+    """Check that a server answers each scrape and is ready, except while it restarts, and that restarts do not overlap.
 
-    A scrape that times out on a busy machine is no gap: a server that is down refuses it at once.
+    A scrape that times out on a busy machine is ignored: a server that is down refuses connections at once.
     """
     every = sorted(one for listed in restarts.values() for one in listed)
     assert all(ended <= began for (_, ended), (began, _) in pairwise(every))
@@ -157,7 +157,7 @@ async def check_no_gap(scraper: Prometheus, restarts: dict[int, list[tuple[float
 
 
 async def check_counters(scraper: Prometheus) -> None:
-    """Where a sample is lower than the one before, the start time of the process is another one."""
+    """Check that where a counter decreases, its process has another start time."""
     starts = {
         one["metric"]["instance"]: dict(one["values"]) for one in await scraper.query("process_start_time_seconds[1h]")
     }
