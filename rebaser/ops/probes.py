@@ -1,4 +1,4 @@
-"""Decides the answers of `/livez`, `/readyz` and `/scale`, as pure functions of a snapshot.
+"""Computes the answers of `/livez`, `/readyz` and `/scale` from a snapshot, without I/O.
 
 Liveness means that a restart would not help; readiness means that a rollout may continue. So a problem that a restart
 does not fix never makes the liveness probe fail: otherwise, the whole fleet would restart at once when NATS is lost.
@@ -20,7 +20,8 @@ SPARK_READY = "ready"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One aspect of a server. `text` describes it. A check that is not `live` or not `ready` fails that probe."""
+    """The state of one aspect of a server, which `text` describes. `/livez` fails if `live` is false, and `/readyz`
+    fails if `ready` is false."""
 
     name: str
     text: str
@@ -56,15 +57,16 @@ class Answer:
 
 
 def judge(probe: Probe, snapshot: Snapshot, *, require: Collection[str] = (), exclude: Collection[str] = ()) -> Answer:
-    """Judge `snapshot`. `require` contains `spark` if a server without Spark counts as not ready. `exclude`: names of
-    `CHECKS` to leave out."""
+    """Return the answer to `probe` for `snapshot`. `require` contains `spark` if a server without Spark counts as not
+    ready. `exclude` contains the names of `CHECKS` to leave out."""
     checks = (
         _stage(snapshot),
         _nats(snapshot),
         _progress(snapshot),
         Check("streams", snapshot.missing or "all exist", ready=not snapshot.missing),
         Check("spark", snapshot.spark, ready="spark" not in require or snapshot.spark == SPARK_READY),
-        Check("trouble", snapshot.trouble or "none"),  # only reported, because other change sets still make progress
+        # A trouble never fails a probe, because other change sets still make progress.
+        Check("trouble", snapshot.trouble or "none"),
     )
     return Answer(probe, tuple(check for check in checks if check.name not in exclude))
 
@@ -93,9 +95,11 @@ def _nats(snapshot: Snapshot) -> Check:
 
 
 def _progress(snapshot: Snapshot) -> Check:
-    """Return whether the loop that sends progress acks for tasks runs. The loop ends when the server drains."""
+    """Check that the loop that sends progress acks for tasks runs. The loop ends when the server drains."""
     silent = snapshot.progress_silent
     if snapshot.stage != "serving" or silent <= max(SILENT_WAITS * snapshot.ack_wait, SILENT_MIN):
-        return Check("progress", "tasks are kept" if snapshot.stage == "serving" else "no tasks to keep")
-    text = f"no progress ack was attempted for {silent:.0f} s: the server holds change sets that it cannot keep"
+        return Check(
+            "progress", "progress acks are sent" if snapshot.stage == "serving" else "not serving, so no acks are due"
+        )
+    text = f"no progress ack was attempted for {silent:.0f} s, so other servers take over the change sets"
     return Check("progress", text, live=False, ready=False)

@@ -23,7 +23,7 @@ from rebaser.telemetry.catalogue import read_all
 log = structlog.get_logger(__name__)
 
 MAX_CONNECTIONS = 64
-MAX_REQUEST = 8 * 1024  # bytes that a connection may send in all
+MAX_REQUEST = 8 * 1024  # maximum number of bytes that a connection may send in total
 LIFETIME = 10.0  # maximum seconds from the start of a connection to its end
 CLOSING = 2  # seconds for sending the remaining answers when the port is closed
 
@@ -83,7 +83,7 @@ def _application(state: Observed) -> Any:
             require, exclude = (_names(query.getlist(name)) for name in ("require", "exclude"))
             for name, known, given in (("require", REQUIRABLE, require), ("exclude", CHECKS, exclude)):
                 if not given <= set(known):
-                    return PlainTextResponse(f"{name}= takes {', '.join(known)}\n", 400)
+                    return PlainTextResponse(f"unknown name in {name}=; use {', '.join(known)}\n", 400)
             answer = judge(probe, state.snapshot(), require=require, exclude=exclude)
             status = 200 if answer.passes else 503
             if "verbose" in query:

@@ -1,7 +1,7 @@
 """Metrics: their catalogue, the instruments behind them, and the calls that feed them.
 
 Three rules avoid duplicate instrumentation. A rare occurrence is only a log event, and log events are counted. A stage
-that takes time feeds its histogram and its debug event with one call. A state is read when a scrape or a ping asks for
-it; no counter follows it. Labels are from closed sets: never a workspace, a change set, an id, or text that a user
+that takes time feeds its histogram and its debug event with one call. A state has no counter; it is read when a scrape
+or a ping requests it. Labels are from closed sets: never a workspace, a change set, an id, or text that a user
 sent. The instruments belong to the process, because a scrape describes a process.
 """

@@ -1,4 +1,4 @@
-"""All metrics: the name, the meaning and the labels of each; for a gauge, also how its state is read.
+"""Defines all metrics, each with its name, meaning and labels. A gauge also has a function that reads its state.
 
 Times are in seconds, sizes in bytes. The code that feeds counters and histograms is in `feeds` and `log_events`.
 """
@@ -39,7 +39,7 @@ COUNTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A state. `read` returns its value, or the values of its series by label; a missing series is 0."""
+    """A metric for a state. `read` returns its value, or the values of its series by labels. A missing series is 0."""
 
     name: str
     meaning: str
@@ -56,23 +56,27 @@ class Gauge:
 # -- counters and histograms -------------------------------------------------------------------------------------------
 
 REQUESTS_DECIDED = Counter(
-    "requests_decided_total", "Requests that were decided, in a commit.", outcome=[outcome.value for outcome in Outcome]
+    "requests_decided_total", "Requests that were decided in a commit.", outcome=[outcome.value for outcome in Outcome]
 )
 REQUESTS_REPEATED = Counter(
     "requests_repeated_total", "Requests that had been decided before, and were answered again."
 )
 REQUESTS_DEAD = Counter("requests_dead_total", "Requests that were copied to the dead letters.", code=CODES)
-REQUESTS_HELD = Counter("requests_held_total", "Attempts at a request that could not be decided yet.", code=CODES)
+REQUESTS_HELD = Counter("requests_held_total", "Attempts to decide a request that failed and are repeated.", code=CODES)
 QUEUE_SECONDS = Histogram(
-    "request_queue_seconds", "Time from storing a request in NATS until an owner takes it, by two clocks.", FAST
+    "request_queue_seconds",
+    "Time from storing a request in NATS (clock of NATS) until an owner takes it (clock of the server).",
+    FAST,
 )
 REQUEST_SECONDS = Histogram(
-    "request_seconds", "Time from storing a request in NATS until its answer is sent, by two clocks.", FAST
+    "request_seconds",
+    "Time from storing a request in NATS (clock of NATS) until its answer is sent (clock of the server).",
+    FAST,
 )
 BATCH_REQUESTS = Histogram("batch_requests", "Requests decided in one commit.", COUNTS)
 APPEND_SECONDS = Histogram(
     "append_seconds",
-    "Duration of the append of a commit to its log, with all attempts.",
+    "Time to append a commit to its log, including repeated attempts.",
     FAST[:13],
     kind=APPENDED,
 )
@@ -94,11 +98,11 @@ REPLIES_LOST = Counter(
 LOAD_SECONDS = Histogram("load_seconds", "Time that an owner took to load a log.", FAST)
 TASKS_REDELIVERED = Counter(
     "tasks_redelivered_total",
-    "Owners that loaded a log for a redelivered task: an earlier owner gave it back, or stopped responding.",
+    "Owners that loaded a log for a redelivered task, which an earlier owner returned or failed to renew.",
 )
 OWNERSHIP_ENDED = Counter(
     "ownership_ended_total",
-    "Owners that ended: because nothing was left to do (quiet), for a reason, or by a failure of Rebaser (broken).",
+    "Owners that ended, by cause: nothing was left to do (quiet), a defect of Rebaser (broken), or other causes.",
     how=ENDS,
 )
 OWNERS_FENCED = Counter(
@@ -111,7 +115,7 @@ DVU_SECONDS = Histogram(
 )
 DVU_STAGE_SECONDS = Histogram(
     "dvu_stage_seconds",
-    "Duration of a stage of an update; each wave of packets has its own. The wait for a Spark job counts as spark.",
+    "Duration of a stage of an update, for each wave of packets. The wait for a Spark job counts as spark.",
     SLOW,
     stage=("plan", "spark", "absorb"),
 )
@@ -146,13 +150,13 @@ BLOB_BYTES = Counter("blob_bytes_total", "Size of the blobs that were written or
 BLOB_ERRORS = Counter("blob_errors_total", "Operations on the blob store that failed.", op=("put", "get", "has"))
 API_SECONDS = Histogram(
     "nats_api_seconds",
-    "Duration of a call of the API of JetStream, by whether it succeeded; appends and deletes are not such calls.",
+    "Duration of a call of the JetStream API, by result. Appends and deletes are not included.",
     FAST[:13],
     result=("done", "failed"),
 )
 CONSUMER_RESETS = Counter(
     "consumer_resets_total",
-    "Restarts of readers of logs and queues: they missed messages, were full, got no heartbeats, or lost NATS.",
+    "Restarts of readers of logs and queues that missed messages, were full, got no heartbeats, or lost NATS.",
     why=RESETS,
 )
 SWEEP_SECONDS = Histogram("sweep_seconds", "Duration of a sweep.", SLOW)
@@ -191,17 +195,17 @@ def _gauge(
 GAUGES = (
     _gauge(
         "build_info",
-        "Always 1.",
+        "Always 1. The labels are the versions of Rebaser and Python.",
         lambda _, __: dict.fromkeys(combinations(_BUILD), 1.0),
         **(_BUILD := {"version": (__version__,), "python": (platform.python_version(),)}),
     ),
     _gauge("ready", "Whether the server pulls tasks.", lambda seen, _: seen.stage == "serving"),
     _gauge("draining", "Whether the server is shutting down.", lambda seen, _: seen.stage == "draining"),
-    _gauge("slots", "Change sets that the server may work on at once.", lambda seen, _: seen.slots),
-    _gauge("slots_used", "Slots that are taken.", lambda seen, _: seen.slots_used),
+    _gauge("slots", "Maximum number of change sets that the server owns at once.", lambda seen, _: seen.slots),
+    _gauge("slots_used", "Slots in use.", lambda seen, _: seen.slots_used),
     _gauge(
         "change_sets_owned",
-        "Change sets that the server owns.",
+        "Change sets that the server owns, by phase.",
         lambda _, census: {(phase,): number for phase, number in census.phases.items()},
         phase=PHASES,
     ),
@@ -215,17 +219,21 @@ GAUGES = (
     _gauge("values_held", "Values of the change sets that the server owns.", lambda _, census: census.values),
     _gauge(
         "log_tail_bytes_max",
-        "The size of the longest log after its newest checkpoint, of those that the server owns.",
+        "The largest size of a log after its newest checkpoint, of all logs that the server owns.",
         lambda _, census: census.tail_max,
     ),
     _gauge(
         "deletes_queued",
-        "Requests that are decided, but not deleted from the stream yet.",
+        "Requests that are decided, but not yet deleted from the stream.",
         lambda seen, _: seen.deletes_queued,
     ),
-    _gauge("debt_age_seconds_max", "The age of the oldest update that is due here.", lambda _, census: census.debt_age),
     _gauge(
-        "lease_age_seconds", "Time since a round of progress acks last began.", lambda seen, _: seen.progress_silent
+        "debt_age_seconds_max",
+        "The age of the oldest update that is due on this server.",
+        lambda _, census: census.debt_age,
+    ),
+    _gauge(
+        "lease_age_seconds", "Time since the last round of progress acks began.", lambda seen, _: seen.progress_silent
     ),
     _gauge(
         "ack_wait_seconds",
@@ -253,7 +261,7 @@ GAUGES = (
     _gauge("nats_rtt_seconds", "Duration of the last round trip to NATS.", lambda seen, _: seen.nats_rtt),
     _gauge(
         "clock_ahead_seconds",
-        "How far the clock of the server is ahead of that of NATS; negative: behind.",
+        "Time by which the clock of the server is ahead of the clock of NATS. It is negative if the clock is behind.",
         lambda seen, _: seen.clock_ahead,
     ),
     _gauge("stream_messages", "Messages in a stream.", _streams("messages"), stream=STREAMS),
@@ -266,12 +274,14 @@ GAUGES = (
     ),
     _gauge(
         "oldest_request_age_seconds",
-        "The age of the oldest request that is not decided yet, or not deleted yet.",
+        "The age of the oldest request that is not yet decided, or not yet deleted.",
         lambda seen, _: seen.oldest_request_age,
     ),
-    _gauge("tasks_waiting", "Tasks that no server has.", lambda seen, _: seen.tasks_waiting),
+    _gauge("tasks_waiting", "Tasks that wait for a server.", lambda seen, _: seen.tasks_waiting),
     _gauge(
-        "tasks_in_hand", "Tasks that servers hold, or that NATS delivers later.", lambda seen, _: seen.tasks_in_hand
+        "tasks_in_hand",
+        "Tasks that servers hold, or that NATS will deliver after a delay.",
+        lambda seen, _: seen.tasks_in_hand,
     ),
     _gauge("sweeper", "Whether the server is the sweeper.", lambda seen, _: seen.sweeper),
     _gauge(
@@ -286,7 +296,7 @@ GAUGES = (
     ),
     _gauge(
         "change_sets_in_debt",
-        "Change sets whose update is due at the last sweep; 0 on servers other than the sweeper.",
+        "Change sets whose update was due at the last sweep; 0 on servers other than the sweeper.",
         lambda seen, _: seen.sweep.owing if seen.sweep else 0.0,
     ),
 )

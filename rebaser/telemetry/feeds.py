@@ -44,7 +44,7 @@ from rebaser_core.errors import FencedError, RebaserError
 
 clock = time.perf_counter
 _OUTCOMES = tuple(Outcome)
-_APPENDED = {Kind.DVU: "dvu", Kind.CHECKPOINT: "checkpoint", Kind.ATTEMPT: "attempt"}  # the others: requests
+_APPENDED = {Kind.DVU: "dvu", Kind.CHECKPOINT: "checkpoint", Kind.ATTEMPT: "attempt"}  # other kinds count as "requests"
 
 
 def queue_taken(messages: Sequence[Message]) -> Sequence[Message]:
@@ -66,19 +66,19 @@ def requests_decided(batch: DecidedBatch) -> None:
 
 
 def requests_answered(messages: Sequence[Message]) -> None:
-    """Record that the answers to `messages` were handed to NATS. For dead requests, record that the decisions were
-    appended to the log."""
+    """Record the time until the answers to `messages` were handed to NATS or, for dead requests, until the decisions
+    were appended to the log."""
     REQUEST_SECONDS.observe_ages(time.time_ns(), [message.timestamp_ns for message in messages])
 
 
 def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: Any) -> None:
-    """Record that a commit is in its log. The first attempt to append it began at `began` (`clock`).
+    """Record that a commit is in its log. `began` is the time of `clock` before the first attempt to append it.
 
     `inline` is the number of bytes of its message. `blobs` is the number of bytes of the blobs that contain the
     rest.
     """
     seconds, kind = clock() - began, commit.kind
-    pulled = kind is Kind.REPLAY and not commit.requests  # otherwise, a request asked for the rebase
+    pulled = kind is Kind.REPLAY and not commit.requests  # a rebase with requests was requested by a client
     APPEND_SECONDS.observe(seconds, "pull" if pulled else _APPENDED.get(kind, "requests"))
     for part, size in ("inline", inline), ("blob", blobs):
         COMMIT_BYTES.add(size, part)
@@ -94,19 +94,19 @@ def log_loaded(seconds: float, *, redelivered: bool) -> None:
 
 def ownership_ended(why: Enum | None, *, done: bool) -> None:
     """Record that an owner has ended. `why` is the reason if the owner had to end before its change set was quiet.
-    `done` is true if it ended in order."""
+    `done` is true if it ended without an error."""
     OWNERSHIP_ENDED.add(1, why.value if why is not None else "quiet" if done else "broken")
 
 
 def checkpoint_written(began: float, size: int) -> None:
-    """Record that the log names a new checkpoint. The checkpoint began at `began` (`clock`), and its new parts have
+    """Record that the log names a new checkpoint. `began` is the time of `clock` at its beginning. Its new parts have
     `size` bytes."""
     CHECKPOINT_SECONDS.observe(clock() - began)
     CHECKPOINT_BYTES.add(size)
 
 
 def swept(began: float) -> None:
-    """Record that a sweep has ended that began at `began` (`clock`)."""
+    """Record that a sweep has ended. `began` is the time of `clock` at its beginning."""
     SWEEP_SECONDS.observe(clock() - began)
 
 
@@ -128,13 +128,13 @@ def spark_job_ended(
 
 
 class StageClock:
-    """Measures the stages of an update, one after the other. The first one begins now."""
+    """Measures the consecutive stages of an update. The first stage begins when this object is created."""
 
     def __init__(self) -> None:
         self._began = clock()
 
     def ended(self, stage: str) -> None:
-        """Record that a stage has ended and the next one begins."""
+        """Record that a stage has ended, and begin the next stage."""
         now = clock()
         DVU_STAGE_SECONDS.observe(now - self._began, stage)
         self._began = now
@@ -198,7 +198,7 @@ def loop_was_late(seconds: float) -> None:
 
 
 class DebtClock:
-    """Measures for how long a change set has owed an update. `owes` tells whether it owes one now."""
+    """Measures how long an update of a change set has been due. `owes` tells whether an update is due at first."""
 
     def __init__(self, *, owes: bool) -> None:
         self._since = clock() if owes else None
@@ -209,11 +209,11 @@ class DebtClock:
         return 0.0 if self._since is None else clock() - self._since
 
     def update_began(self) -> None:
-        """Record that an update begins. It does not cover values that become due from now on."""
+        """Record that an update begins. It does not cover edits that are committed from now on."""
         self._update_began = clock()
 
     def committed(self, kind: Kind, *, owes: bool) -> None:
-        """Record that a commit was folded. `owes` tells whether the change set owes an update after it."""
+        """Record that a commit was folded into the state. `owes` tells whether an update is due after the commit."""
         if kind is Kind.DVU and self._since is not None:
             FRESHNESS_SECONDS.observe(clock() - self._since)
             self._since = max(self._since, self._update_began)

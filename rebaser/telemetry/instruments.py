@@ -1,6 +1,6 @@
 """Counters and histograms of plain numbers, without locks: the thread of the event loop feeds and reads them.
 
-Invariant: all series exist from the start, with the value 0, so that a rate that includes the first event is right.
+Invariant: all series exist from the start, with the value 0, so that a rate that includes the first event is correct.
 """
 
 from bisect import bisect_left
@@ -14,7 +14,8 @@ NANOS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A value of a counter or gauge. For a histogram, `buckets` has the cumulative counts; the last one counts all."""
+    """A value of a counter or gauge, or the sum of a histogram. `buckets` has the cumulative counts of a histogram; the
+    last count includes all observations."""
 
     labels: Labels
     value: float
@@ -22,8 +23,8 @@ class Sample:
 
 
 class Counter:
-    """Counts by label. `labels` are the names of the labels, each with all its possible values. `only`: the
-    combinations of these values that exist; default: all."""
+    """A counter for each combination of label values. `labels` maps the name of each label to its possible values. If
+    `only` is given, only these combinations exist."""
 
     kind = "counter"
 
@@ -42,7 +43,7 @@ class Counter:
 
 
 class Histogram:
-    """Counts observations in buckets. `bounds` are the upper bounds of the buckets; the last bucket has none."""
+    """Counts observations in buckets. `bounds` are the upper bounds of all buckets but the last, which has no bound."""
 
     kind = "histogram"
 
@@ -82,5 +83,5 @@ class Histogram:
 
 
 def combinations(labels: Mapping[str, Sequence[str]]) -> Iterator[Labels]:
-    """Yield each combination of label values, as tuples in the order of the names."""
+    """Yield each combination of label values, as a tuple in the order of the names."""
     yield from product(*labels.values())

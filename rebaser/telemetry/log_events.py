@@ -36,7 +36,7 @@ def _decide(fields: Fields) -> str | None:
     return "decide" if fields.get("fenced") else None
 
 
-# The label for a restart of an ordered consumer, by the first words of its reason; the last reason is not a fault.
+# The label for a restart of an ordered consumer, by the first words of its reason. None: the reason is not a fault.
 _RESETS = {
     "message ": "missed",
     "the server delivered": "missed",
@@ -57,7 +57,7 @@ def _session(fields: Fields) -> str | None:
     return why if why in SPARK_SESSIONS.labels["why"] else None
 
 
-# Events that have their own counter, with its label; None: this occurrence is not counted.
+# Events with their own counter, and a function that returns its label. If the label is None, the event is not counted.
 COUNTED: dict[str, tuple[Counter, Callable[[Fields], str | None]]] = {
     "request_dead": (REQUESTS_DEAD, _code),
     "request_held": (REQUESTS_HELD, _code),
@@ -79,7 +79,7 @@ _lock = threading.Lock()  # needed because threads also log
 
 
 class EventCounter:
-    """Counts each event, and drops those below the level `shown`, which are counted and not logged."""
+    """Counts events of level info and above, and drops events below the level `shown`, which are then not logged."""
 
     def __init__(self, shown: str) -> None:
         self._shown = LEVELS[shown]
@@ -94,7 +94,7 @@ class EventCounter:
 
 
 def count(fields: Fields, level: str) -> None:
-    """Count one event; `fields` holds its name as `event`."""
+    """Count the event with the fields `fields`, of which `event` is its name."""
     event = fields["event"]
     known = isinstance(event, str) and (event, level) in _KNOWN
     counter, label_of = COUNTED[event] if known and event in COUNTED else _NOTHING

@@ -1,4 +1,4 @@
-"""For tests of programs that use Rebaser: a NATS server and a Rebaser server that start within about a second.
+"""Supports tests of programs that use Rebaser: a NATS server and a Rebaser server start within about a second.
 
 `local` starts them, `in_process` computes derived values without Spark, and `plugin` has the fixtures for pytest.
 

@@ -10,7 +10,7 @@ from rebaser.dvu.worker.evaluate import evaluate_packet
 
 
 class InProcessEngine:
-    """Takes the place of `rebaser.dvu.spark.engine.Engine`. Plug-ins also run, in threads of this process."""
+    """Replaces `rebaser.dvu.spark.engine.Engine`. All functions, including plug-ins, run in threads of this process."""
 
     state = "ready"
     load = ((0, 0), (0, 0))  # no job waits, and none runs

@@ -36,7 +36,7 @@ class LocalRebaser:
 
     @cached_property
     def client(self) -> BlockingRebaserClient:
-        """A client that is closed with the installation."""
+        """Return a client, which is closed together with the installation."""
         return self._stack.enter_context(BlockingRebaserClient.connect(self.url, prefix=self.prefix))
 
     def settle(self, workspace: str, change_set: str, *, timeout: float = 60.0) -> None:
@@ -63,7 +63,7 @@ def local_rebaser(
       they are installed, for instance the project under test.
     - `settings`: settings of `rebaser serve`, under their names in `rebaser.settings.Settings`.
 
-    Variables of the environment do not count. Raises `ConfigError` for an unknown or invalid setting, and if a server
+    Environment variables are ignored. Raises `ConfigError` for an unknown or invalid setting, and if a server
     cannot start.
     """
     with ExitStack() as stack:
@@ -94,7 +94,8 @@ async def _installation(data: Path, *, spark: bool, settings: dict[str, Any]) ->
 
 
 def _settings(url: str, given: dict[str, Any]) -> Settings:
-    """Return the settings of the server. The environment, which may be that of production, does not count."""
+    """Return the settings of the server. Environment variables are ignored, because they may be those of a production
+    server."""
     for name in given:
         if name not in Settings.model_fields or name == "nats_url":
             raise ConfigError(f"there is no setting {name}; deploy/docs/reference/settings.md lists all of them")
@@ -103,4 +104,4 @@ def _settings(url: str, given: dict[str, Any]) -> Settings:
         return Settings(**{**defaults, "server_id": "local", **given}).embedded(url)
     except ValidationError as error:
         first = error.errors()[0]
-        raise ConfigError(f"setting {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise ConfigError(f"invalid setting {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

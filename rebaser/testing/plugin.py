@@ -1,5 +1,5 @@
-"""Fixtures for pytest. They are available wherever Rebaser is installed. The first test that uses one starts the
-servers.
+"""Defines fixtures for pytest. They are available wherever Rebaser is installed. The first test that uses one of them
+starts the servers.
 
 Each run of pytest loads this module, so it imports only pytest.
 """

@@ -81,7 +81,7 @@ def test_the_environment_does_not_count(tmp_path: Path, monkeypatch: pytest.Monk
     ("settings", "told"),
     [
         ({"quiesent_period": 5}, "no setting quiesent_period"),
-        ({"quiescent_period": -1}, "setting quiescent_period: "),
+        ({"quiescent_period": -1}, "invalid setting quiescent_period: "),
         ({"nats_url": "nats://x"}, "no setting nats_url"),
     ],
 )
