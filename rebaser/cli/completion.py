@@ -76,7 +76,7 @@ def _offered(
     found: list[str] = []
 
     async def ask() -> None:
-        connected = _client(context)  # this also imports the client, before the time starts to count
+        connected = _client(context)  # this also imports the client, before the time limit begins
         with anyio.move_on_after(SECONDS):
             async with connected as client:
                 found.extend(await names(client))

@@ -48,7 +48,7 @@ _ADVICE = {
 
 
 class CommandFailed(Exception):  # noqa: N818 - reads as a sentence where it is raised
-    """The command ran and failed (exit code 1). The message is for people."""
+    """The failure of a command (exit code 1). `message` is shown to the user."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

@@ -203,7 +203,7 @@ def _apply() -> Function:
 
 @LazyGroup.command(
     "rebase",
-    "Bring into a branch what its target changed since the branch was created or last rebased.",
+    "Bring newer edits of the target into a branch.",
     examples(
         "rebaser rebase shop dearer",
         "rebaser rebase shop dearer --strategy theirs        # for conflicts, take the target's values",

@@ -73,7 +73,8 @@ async def _supervised(work: Work) -> int:
 
 @asynccontextmanager
 async def best_effort(run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Run `run` concurrently with the body, and cancel it when the body ends. Its `RebaserError`s are ignored."""
+    """Run `run` concurrently with the `with` block, and cancel it at the end of the block. Ignore its
+    `RebaserError`s."""
 
     async def attempt() -> None:
         with suppress(RebaserError):

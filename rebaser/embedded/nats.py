@@ -144,7 +144,7 @@ class EmbeddedNats:
         """Copy the log to its file until the process has ended."""
         with anyio.CancelScope(shield=True):
             with (self.data_dir / "nats-server.log").open("ab") as file:
-                assert process.stderr is not None  # noqa: S101 - opened as a pipe
+                assert process.stderr is not None  # noqa: S101 - stderr is a pipe
                 rest = b""
                 async for chunk in process.stderr:
                     with suppress(OSError):  # a full disk must not block the server

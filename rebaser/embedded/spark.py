@@ -171,13 +171,13 @@ class Jvm:
             raise DvuError(f"the embedded Spark does not start: {self._log_excerpt() or error}") from None
 
     def stop(self) -> None:
-        """End the JVM and remove its folder. A dead or hung JVM is no error."""
+        """End the JVM, even if it is dead or hung, and remove its folder."""
         with self._lock:
             self._stopped = True
             process = self._process
         if process is not None:
             with contextlib.suppress(OSError):
-                process.stdin.close()  # type: ignore[union-attr] # it is a pipe
+                process.stdin.close()  # type: ignore[union-attr] # stdin is a pipe
             try:
                 process.wait(_STOP_SECONDS)
             except subprocess.TimeoutExpired:

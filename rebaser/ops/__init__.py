@@ -1,1 +1,1 @@
-"""The ops port: HTTP for probes and metrics, in the server's event loop. Only `serve` opens it."""
+"""The ops port, which serves probes and metrics over HTTP in the server's event loop. Only `serve` opens it."""

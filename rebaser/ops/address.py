@@ -7,7 +7,8 @@ _ADDRESS = re.compile(r"(?:(?P<host>[^:\[\]\s/]+|\[[0-9a-fA-F:.]+\])?:)?(?P<port
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return the host and the port in `HOST:PORT`; the default host is the loopback address. Raises `ValueError`."""
+    """Return the host and the port in `HOST:PORT`; the default host is the loopback address. Raises `ValueError` if
+    `text` has another form."""
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found["port"]) > 65_535:
         raise ValueError(f"{text[:80]!r} is not HOST:PORT; use 127.0.0.1:8421, or 0.0.0.0:8421 for all interfaces")

@@ -65,7 +65,7 @@ def judge(probe: Probe, snapshot: Snapshot, *, require: Collection[str] = (), ex
         _progress(snapshot),
         Check("streams", snapshot.missing or "all exist", ready=not snapshot.missing),
         Check("spark", snapshot.spark, ready="spark" not in require or snapshot.spark == SPARK_READY),
-        # A trouble never fails a probe, because other change sets still make progress.
+        # The trouble of a change set never fails a probe, because other change sets still make progress.
         Check("trouble", snapshot.trouble or "none"),
     )
     return Answer(probe, tuple(check for check in checks if check.name not in exclude))

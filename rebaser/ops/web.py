@@ -63,7 +63,7 @@ def make_server(state: Observed) -> Any:
         lifespan="off",
         loop="none",
         log_config=None,
-        log_level="critical",  # any client can cause uvicorn's log messages; `_failed` logs failures
+        log_level="critical",  # any client can cause uvicorn's log messages; `failed` logs failures
         access_log=False,
         proxy_headers=False,
         server_header=False,

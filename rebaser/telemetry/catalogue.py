@@ -312,7 +312,7 @@ INSTRUMENTS = (
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric and its values at one moment. `bounds` is empty unless it is a histogram."""
+    """A metric and its values at one moment. `bounds` is empty unless the metric is a histogram."""
 
     name: str
     kind: str

@@ -79,7 +79,7 @@ _lock = threading.Lock()  # needed because threads also log
 
 
 class EventCounter:
-    """Counts events of level info and above, and drops events below the level `shown`, which are then not logged."""
+    """Counts events of level info and above. Drops events below the level `shown`, so that they are not logged."""
 
     def __init__(self, shown: str) -> None:
         self._shown = LEVELS[shown]
@@ -94,7 +94,7 @@ class EventCounter:
 
 
 def count(fields: Fields, level: str) -> None:
-    """Count the event with the fields `fields`, of which `event` is its name."""
+    """Count an event. Its name is the field `event` of `fields`."""
     event = fields["event"]
     known = isinstance(event, str) and (event, level) in _KNOWN
     counter, label_of = COUNTED[event] if known and event in COUNTED else _NOTHING

@@ -15,7 +15,8 @@ __all__ = ["LocalRebaser", "local_rebaser"]
 
 
 def __getattr__(name: str) -> object:
-    """Import on first use, because pytest loads this package for its fixtures even if no test uses them."""
+    """Import `name` when it is first used, because pytest loads this package for its fixtures even if no test uses
+    them."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module("rebaser.testing.local"), name)

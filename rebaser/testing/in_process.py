@@ -26,7 +26,7 @@ class InProcessEngine:
         return None
 
     async def available(self) -> None:
-        """Return at once: there is nothing to wait for."""
+        """Return at once, because this engine is always available."""
 
     async def evaluate(self, packets: Sequence[bytes], **_: Any) -> list[list[bytes]]:
         """Return the results of each packet. Raises `DvuError` as a worker would."""

@@ -54,7 +54,7 @@ class LocalRebaser:
 def local_rebaser(
     *, data: Path | str | None = None, spark: bool = False, **settings: Any
 ) -> Generator[LocalRebaser, None, None]:
-    """Run an installation on free loopback ports for as long as the body runs.
+    """Run an installation on free loopback ports until the end of the `with` block.
 
     - `data`: the folder for the data of NATS; a later call with the same folder finds the stored data. Default: a
       temporary folder, which is deleted.

@@ -152,7 +152,7 @@ def _show_values(
 
 
 def _selected_rows(state: "ChangeSetState", ids: list[str]) -> "Iterator[Row]":
-    """Yield a row, as `all_rows` does, for each of `ids` that exists, in this order."""
+    """Yield the rows of those `ids` that exist, in the order of `ids`. A row has the form that `all_rows` yields."""
     stale = state.stale()
     for id_ in ids:
         if (value := state.value(id_, stale)) is not None:

@@ -33,9 +33,9 @@ def recompute(
 ) -> int:
     """Compute the derived values of a change set again.
 
-    Use it after the code of a function has changed: otherwise, values that are up to date are not computed again. Until
-    they are computed, the values are shown as stale. If a result differs from the earlier one, the values that depend
-    on it are also computed again.
+    Use this command after the code of a function has changed: otherwise, values that are up to date are not computed
+    again. Until they are computed, the values are shown as stale. If a result differs from the earlier one, the values
+    that depend on it are also computed again.
     """
     from rebaser.cli.runner import run_async
 

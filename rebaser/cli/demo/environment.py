@@ -31,7 +31,7 @@ Environment: TypeAlias = Mapping[str, Distribution]
 
 
 def read_environment() -> dict[str, Distribution]:
-    """Return every installed distribution by name. The first one on `sys.path` wins, as it does for an import."""
+    """Return every installed distribution by name. Of several with one name, the first on `sys.path` is returned."""
     environment: dict[str, Distribution] = {}
     for installed in distributions():
         if "Name" not in installed.metadata:

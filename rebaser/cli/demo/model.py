@@ -6,10 +6,15 @@
     dist/d/closure   merge    {name: size} of d and of all that it requires, directly or not
     dist/d/total     sum      size of the closure
     dist/d/indirect  cel      number of members of the closure that d does not require directly
-    dist/d/below     max      depth of its deepest requirement, null if it has none
-    dist/d/depth     cel      levels of requirements below it
+    dist/d/below     max      greatest depth of a requirement of d, null if d requires nothing
+    dist/d/depth     cel      number of levels of requirements below d
 
-All distributions together have `env/count`, `env/size`, `env/largest` (total) and `env/deepest` (depth).
+These values are about all distributions:
+
+    env/count        count    number of distributions
+    env/size         sum      their size
+    env/largest      max      the largest total
+    env/deepest      max      the greatest depth
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Plays the demo: sends each edit, waits until derived values are up to date, checks and shows them.
+"""Plays the demo: sends each edit, waits until derived values are up to date, checks all values, and shows some.
 
 Invariant: after every step, every value is compared with the one that `check` computes. A single difference makes the
 demo fail.

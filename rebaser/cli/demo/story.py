@@ -116,7 +116,7 @@ def _users(reach: Mapping[str, frozenset[str]]) -> dict[str, list[str]]:
 def _new_requirement(
     sound: list[str], reach: Mapping[str, frozenset[str]], users: Mapping[str, list[str]]
 ) -> tuple[str, str] | None:
-    """Return (a, b) such that neither requires the other, many require a, and b requires many."""
+    """Return (a, b) such that neither requires the other, many distributions require a, and b requires many."""
     fits = ((a, b) for a in sound for b in sound if a != b and b not in reach[a] and a not in reach[b])
     return max(fits, key=lambda pair: (min(len(users[pair[0]]), len(reach[pair[1]])), *pair), default=None)
 

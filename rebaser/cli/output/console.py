@@ -53,8 +53,8 @@ def _console() -> "type[Console]":
 def prepare_streams() -> None:
     """Set the encoding of the standard streams, and replace those that the caller closed (`>&-`).
 
-    Files and pipes get UTF-8, as JSON requires (RFC 8259). On a terminal, a character that it cannot show is written as
-    an escape. A closed stream is opened on the null device in the wrong direction. So its descriptor cannot be reused
+    Files and pipes get UTF-8, as JSON requires (RFC 8259). On a terminal, characters that it cannot show are written
+    as escapes. A closed stream is opened on the null device in the wrong direction. So its descriptor cannot be reused
     for a socket or a file, and using stdin or stdout still fails.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -150,7 +150,7 @@ def table(
     headings: bool = False,
     styles: Mapping[int, str] | None = None,
 ) -> None:
-    """Write a table to a terminal; elsewhere one row per line, cells separated by tabs.
+    """Write a table to a terminal. Elsewhere, write one line per row, with tabs between the cells.
 
     `right` contains the indexes of right-aligned columns. If `headings` is true, write the title, the column names and
     a final empty line even if stdout is not a terminal, for a command that shows several tables. Control characters in
@@ -232,7 +232,7 @@ def _lines(cell: str | tuple[str, ...]) -> tuple[str, ...]:
 def progress(description: str, total: int | None, *, counted: bool = False) -> "Progress":
     """Return a progress bar on stderr, as a context manager. It shows nothing if stderr is not a terminal.
 
-    It counts bytes, or items if `counted`. `total` is None if unknown.
+    The bar counts bytes, or items if `counted`. `total` is None if unknown.
     """
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -22,9 +22,9 @@ LESS = "FRX"
 
 @contextmanager
 def paged(wanted: bool = True) -> Iterator[None]:
-    """Collect the output of the body, and show it in a pager when the body ends.
+    """Collect the output of the `with` block, and show it in a pager when the block ends.
 
-    If the body fails, its output is shown without the pager. The body writes to stdout as usual if `wanted` is false,
+    If the block fails, its output is shown without the pager. The block writes to stdout as usual if `wanted` is false,
     if stdout is not a terminal, or if there is no pager. The variable `PAGER` names the pager (default: less); empty or
     `cat` means no pager.
     """

@@ -66,7 +66,7 @@ def _set(text: str) -> Set:
 
 
 def parse_value(raw: str, option: str) -> Json:
-    """Return the value of the JSON text `raw`. `option` is the part of the command line before it, for messages.
+    """Return the value of the JSON text `raw`. `option` is the part of the command line before `raw`, for messages.
 
     Raises a usage error that says how to write text.
     """

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from rebaser_client.log.positions import At
     from rebaser_core.ids import ChangeSetKey
 
-ATTEMPTS = 5  # maximum number of applies; one is refused if the target was edited after the rebase before it
+ATTEMPTS = 5  # maximum number of tries; a try fails if the target is edited between its rebase and its apply
 
 
 def apply(
@@ -147,7 +147,7 @@ class _Apply:
                 return code
             if attempt < ATTEMPTS:
                 console.note(f"{self.target} was edited meanwhile: rebasing {self.key.change_set} again")
-        assert self.refused is not None  # noqa: S101 - otherwise, the last attempt has ended
+        assert self.refused is not None  # noqa: S101 - `_attempt` sets it if it returns None
         raise refused(self.refused, self.info, self.target)
 
     def _attempt(self, nats: str, prefix: str) -> int | None:

@@ -58,9 +58,9 @@ def show_refused_conflicts(info: "BranchInfo", target: str, conflicts: "Sequence
     if json:
         for id_, side in sides:
             named = {target: side.ours, info.change_set: side.theirs}
-            console.write_json(conflict_json(id_, side.base, named))  # type: ignore[arg-type] # no removals
+            console.write_json(conflict_json(id_, side.base, named))  # type: ignore[arg-type] # never a `Remove`
         return
-    show_rows(info, [(id_, side.base, side.ours, side.theirs) for id_, side in sides])  # type: ignore[misc] # no removals
+    show_rows(info, [(id_, side.base, side.ours, side.theirs) for id_, side in sides])  # type: ignore[misc] # never a `Remove`
 
 
 def show_errors(found: "NewErrors", json: bool) -> None:
@@ -82,7 +82,7 @@ def show_success(
     from rebaser_core.response import Success
 
     status = response.status
-    assert isinstance(status, Success)  # noqa: S101 - the client raises everything else
+    assert isinstance(status, Success)  # noqa: S101 - the client raises any other status
     if json:
         source = {"changeSetId": info.change_set, "position": info.sequence}
         console.write_json(

@@ -72,11 +72,11 @@ def branch(
 ) -> int:
     """Create a change set with all values of another one. Both can then be edited independently.
 
-    The time for this does not depend on the number of values. Without --from, the parent is main.
+    The time that this takes does not depend on the number of values. Without --from, the parent is main.
 
-    A branch follows its target: a server that has loaded the branch, or decided requests to it, also rebases it, as
-    `rebaser rebase` does. This brings newer edits of the target into the branch. If a value was edited on both sides,
-    that is a conflict. An unused branch stays as it is until its next request. With --follow manual, only
+    A branch follows its target: after a server has loaded the branch, or decided requests to it, it also rebases the
+    branch, as `rebaser rebase` does. This brings newer edits of the target into the branch. If a value was edited on
+    both sides, that is a conflict. An unused branch stays as it is until its next request. With --follow manual, only
     `rebaser rebase` and `rebaser apply` bring in the edits of the target.
     """
     from rebaser.cli.connect import connect_client

@@ -47,8 +47,8 @@ def close(
 ) -> int:
     """Make a change set refuse all edits, until it is reopened.
 
-    It also refuses reverts, recomputes and applied branches, and cannot itself be applied. Its values can still be
-    read, and change sets can be created from it.
+    The change set also refuses reverts, recomputes and applied branches, and cannot itself be applied. Its values can
+    still be read, and change sets can be created from it.
     """
     key = checked_key(workspace, change_set)
     status: Literal["abandoned", "applied"] = "applied" if applied else "abandoned"
@@ -113,7 +113,7 @@ def send_mark(
     if code:
         return code
     answer = done[0].status
-    assert isinstance(answer, Success)  # noqa: S101 - the client raises everything else
+    assert isinstance(answer, Success)  # noqa: S101 - the client raises any other status
     if json:
         console.write_json({"requestId": done[0].id, "commit": answer.commit, **state})
     else:

@@ -35,9 +35,9 @@ def conflicts(
 ) -> int:
     """Show the values that a branch and its target defined differently, and the commands that settle these conflicts.
 
-    Each line has an id, the definition that both sides replaced, the definition in the target, and the one in the
-    branch; - means that the value does not exist there. The command shows the conflicts that rebases have recorded. It
-    does not consider edits of the target after the last rebase. With --json, it prints one object per line.
+    Each line has an id, the definition that both sides replaced, the definition in the target, and the definition in
+    the branch; - means that the value does not exist there. The command shows the conflicts that rebases have recorded.
+    It does not consider edits of the target after the last rebase. With --json, it prints one object per line.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.options import checked_position

@@ -50,12 +50,12 @@ def rebase(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Bring into a branch what its target changed since the branch was created or last rebased.
+    """Bring newer edits of the target into a branch.
 
-    The edits of the branch stay. If a value was edited on both sides, to different definitions, the branch keeps its
-    own, and the conflict is recorded: `rebaser conflicts` shows it, and `rebaser resolve` settles it. The branch can be
-    edited meanwhile, and its derived values are computed, but it cannot be applied. Conflicts do not make this command
-    fail: the exit code is 0.
+    These are all edits since the branch was created or last rebased. The edits of the branch are kept. If a value was
+    edited on both sides, to different definitions, the branch keeps its own, and the conflict is recorded: `rebaser
+    conflicts` shows it, and `rebaser resolve` settles it. The branch can be edited meanwhile, and its derived values
+    are computed, but it cannot be applied. Conflicts do not make this command fail: the exit code is 0.
 
     `rebaser apply` also rebases the branch. Unless the branch was created with --follow manual, a server rebases it
     after loading it and after requests to it. At any other time, use this command to bring the branch up to date.

@@ -67,7 +67,7 @@ def resolve(
     """
     key = checked_key(workspace, branch)
     if bool(ids) == all_:
-        raise usage_error("name the values in conflict, or use --all")
+        raise usage_error("either name the values in conflict, or use --all")
     if sum((take is not None, set_ is not None, remove)) != 1:
         raise usage_error("use exactly one of --take SIDE, --set VALUE and --remove")
     return _Resolve(key, ids, take, set_, author, message, timeout, json).run(nats, prefix)
@@ -152,7 +152,7 @@ class _Resolve:
 
         assert self.response is not None  # noqa: S101 - `_resolve` sets it or raises
         status = self.response.status
-        assert isinstance(status, Success)  # noqa: S101 - the client raises everything else
+        assert isinstance(status, Success)  # noqa: S101 - the client raises any other status
         workspace, name = self.key.workspace, self.key.change_set
         if self.json:
             console.write_json(

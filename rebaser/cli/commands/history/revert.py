@@ -93,7 +93,7 @@ def revert(
                 raise nothing
             options = {"request": request, "author": author, "message": message, "timeout": timeout, "of": of}
             try:
-                done.append(await client.revert(*(key.workspace, key.change_set, start, end), **options))  # type: ignore[arg-type] # each has its own type
+                done.append(await client.revert(*(key.workspace, key.change_set, start, end), **options))  # type: ignore[arg-type] # the options have different types
                 if start == end and of is None:
                     sources.append(await _source(client, key, start))
             except RequestConflicts as error:
@@ -130,7 +130,7 @@ def refused(error: "RequestRejected", key: "ChangeSetKey", commits: str, of: str
 
 
 def _range(commits: str | None, to: str | None) -> tuple[int, int]:
-    """Return the log sequences of the first and the last commit that the argument names; zeros with `--to`."""
+    """Return the log sequences of the first and the last commit that `commits` names; zeros if `to` is given."""
     if (commits is None) == (to is None):
         raise usage_error("give the commits to take back (1234 or 1234..1240), or --to and a position")
     if commits is None:
@@ -173,7 +173,7 @@ def show_success(response: "EnqueueUpdatesResponse", json: bool) -> None:
     from rebaser_core.response import Success
 
     status = response.status
-    assert isinstance(status, Success)  # noqa: S101 - the client raises everything else
+    assert isinstance(status, Success)  # noqa: S101 - the client raises any other status
     if json:
         console.write_json({"requestId": response.id, "commit": status.commit, "updates": status.performed})
     else:
@@ -199,8 +199,8 @@ def show_conflicts(error: "RequestConflicts", json: bool) -> None:
         for id_, side in sides:
             parts = {"base": side.base, "ours": side.ours, "theirs": side.theirs}
             console.write_json(
-                {"id": id_} | {name: definition_json(part) for name, part in parts.items()}  # type: ignore[arg-type] # no removals
+                {"id": id_} | {name: definition_json(part) for name, part in parts.items()}  # type: ignore[arg-type] # never a `Remove`
             )
         return
-    rows = [(id_, *map(definition_text, (side.base, side.ours, side.theirs))) for id_, side in sides]  # type: ignore[arg-type] # no removals
+    rows = [(id_, *map(definition_text, (side.base, side.ours, side.theirs))) for id_, side in sides]  # type: ignore[arg-type] # never a `Remove`
     console.table(("id", "base", "ours", "theirs"), rows, styles=STYLES)

@@ -160,7 +160,8 @@ class _TakeBack:
     def _nothing(self) -> str:
         whose = f"by {self.author}" if self.author else "without an author (see --author)"
         what = "request" if self.verb == "undo" else "undo"
-        return f"nothing to {self.verb} in {self.key.workspace}/{self.key.change_set}: no {what} {whose} is left"
+        place = f"{self.key.workspace}/{self.key.change_set}"
+        return f"nothing to {self.verb} in {place}: there is no {what} {whose} to take back"
 
     async def _show(self, client: "RebaserClient", step: "UndoStep") -> None:
         """Show the request of `step`, and the changes that take it back if no value has been edited again since."""

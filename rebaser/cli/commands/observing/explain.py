@@ -105,7 +105,7 @@ def _show_value(key: "ChangeSetKey", id_: str, explained: "ExplainedValue | None
     found = explained.value
     rows = [
         ("value", f"{found.value.state}  {_text(found.value)}".rstrip()),
-        ("definition", definition_text(found.definition)),  # type: ignore[arg-type] # no removal
+        ("definition", definition_text(found.definition)),  # type: ignore[arg-type] # never a `Remove`
         ("why", found.why),
         ("what to do", found.advice.replace("WS CS", f"{key.workspace} {key.change_set}")),
         ("path", " <- ".join(found.path)),
@@ -168,7 +168,7 @@ def _value_object(explained: "ExplainedValue") -> dict[str, Any]:
     return {
         "id": found.id,
         **_value_json(found.value),
-        "definition": definition_json(found.definition),  # type: ignore[arg-type] # no removal
+        "definition": definition_json(found.definition),  # type: ignore[arg-type] # never a `Remove`
         "why": found.why,
         "advice": found.advice,
         "path": list(found.path),

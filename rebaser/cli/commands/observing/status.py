@@ -113,7 +113,7 @@ class ChangeSetPage:
 class StatusQuery:
     """Collects the data that `status` shows.
 
-    `total` is the number of all change sets, including those not shown. `values` has a tally for each one shown."""
+    `total` is the number of all change sets, including those not shown. `values` has a tally for each that is shown."""
 
     page: ChangeSetPage
     count_values: bool

@@ -47,7 +47,7 @@ class LiveTop:
     async def run(self) -> None:
         """Show the screen until the user quits. Raises `RebaserError` if the first view cannot be read."""
         async with self._client.fleet(self._workspace) as fleet:
-            self._view = await fleet.look()  # before the screen opens, so that an error stays visible
+            self._view = await fleet.look()  # read before the screen opens, so that an error stays visible
             with ExitStack() as stack:
                 descriptor = stack.enter_context(keyboard())
                 self._live = stack.enter_context(

@@ -1,6 +1,6 @@
 """Generates the load of `rebaser bench`, and checks afterwards that no request was lost, duplicated or reordered.
 
-Every worker writes to its own counter. If the final value of a counter is right, the requests of that worker were
+Every worker writes to its own counter. If the final value of a counter is correct, the requests of that worker were
 applied in order. The log shows whether each request was applied exactly once. No request is sent after the time limit,
 and every wait has a timeout.
 """
@@ -46,7 +46,7 @@ class LoadPlan:
 
 @dataclass(slots=True)
 class LoadPhase:
-    """Latencies of one kind of request, and the duration of the whole phase, in seconds."""
+    """The latencies of the requests of a phase, and the duration `elapsed` of the phase, in seconds."""
 
     latencies: list[float] = field(default_factory=list)
     elapsed: float = 0.0
@@ -74,8 +74,8 @@ class LoadPhase:
 
 @dataclass(slots=True)
 class LoadReport:
-    """The result of a load plan. `checked` is the number of requests found in the logs. `wrong` has a line for each
-    check that failed."""
+    """The result of a load plan. `checked` is the number of requests that were looked up in the logs. `wrong` has a
+    line for each check that failed."""
 
     plan: LoadPlan
     names: str
@@ -203,10 +203,10 @@ class LoadRun:
             self._report.wrong.append(f"{change_set.name}: request {response.id} was not applied")
         return response.id
 
-    # -- exactness -----------------------------------------------------------------------------------------------------
+    # -- the checks ----------------------------------------------------------------------------------------------------
 
     async def _follow(self, change_set: LoadedChangeSet, after: int) -> None:
-        """Read the log while it grows. Afterwards, messages before a checkpoint may have been purged."""
+        """Read the log while it grows, because messages before a checkpoint may be purged later."""
         async for commit in self._client.watch(self._plan.workspace, change_set.name, after=after):
             change_set.decided.extend(decision.request_id for decision in commit.requests)
             change_set.record_read(commit.sequence)

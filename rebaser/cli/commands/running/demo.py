@@ -1,4 +1,4 @@
-"""`rebaser demo`: a tour of the whole system with real data; it leaves nothing running."""
+"""`rebaser demo`: runs a tour of the whole system with real data, and leaves nothing running."""
 
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,9 @@ def demo(
     The demo starts nats-server, a server and Spark, and turns the Python distributions installed here into a graph of
     values: sizes and requirements are set, closures and totals are derived. Then it edits the graph: a package grows, a
     requirement is added, a cycle is made and removed. It tries out an edit on a branch, shows the derived values that
-    follow, settles a conflict, applies the branch, and takes the apply back. It compares every value with one computed
-    directly from importlib.metadata; the exit code is 1 if any differs. At the end, it stops everything that it
-    started.
+    follow, settles a conflict, applies the branch, and takes the apply back. It compares every value with a value that
+    is computed directly from importlib.metadata; the exit code is 1 if any value differs. At the end, it stops
+    everything that it started.
     """
     from rebaser.cli import logs
     from rebaser.cli.spark_prestart import prestarted_spark

@@ -27,10 +27,10 @@ def init(
 ) -> int:
     """Create the streams and their consumers, or update them, and end.
 
-    Use it in installations whose servers have no permission to do that, and run with --no-create-streams. Run it with
-    the settings of the servers: before the first server starts, before each upgrade, and after each change of a setting
-    of streams. It does not touch streams and consumers that are already as they should be. With --check, the exit code
-    is 1 if there is anything to do.
+    Use this command in installations whose servers have no permission to do that, and run with --no-create-streams. Run
+    it with the settings of the servers: before the first server starts, before each upgrade, and after each change of a
+    setting of streams. It does not touch streams and consumers that agree with the settings. With --check, the exit
+    code is 1 if there is anything to do.
     """
     from rebaser.cli import logs
     from rebaser.cli.runner import run_async
@@ -69,7 +69,7 @@ def init(
 
 
 async def _init(settings: "Settings", *, check: bool) -> "list[Part]":
-    """Create or update all streams and consumers, unless `check` is true. Return their state before."""
+    """Create or update all streams and consumers, unless `check` is true. Return their previous states."""
     import time
 
     from rebaser_client.admin.provisioning import ensure_topology, examine_topology
