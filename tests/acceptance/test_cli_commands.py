@@ -99,7 +99,7 @@ async def test_values_that_do_not_exist_are_named(fleet_url: str, fleet: object,
     await rebaser_json("enqueue", "shop", cs, "--set", "a=1", nats_url=fleet_url)
     done = await rebaser("get", "shop", cs, "a", "b", nats_url=fleet_url)
     assert (done.returncode, done.stdout) == (1, "a\tok\t1\t\n")
-    assert done.stderr == f"rebaser: shop/{cs} has no value b\n"
+    assert done.stderr == f"rebaser: shop/{cs} has no value b; `rebaser get shop {cs}` shows all values\n"
 
 
 async def test_a_cycle_is_shown_with_its_members(fleet_url: str, fleet: object, cs: str) -> None:

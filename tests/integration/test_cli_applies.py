@@ -86,9 +86,9 @@ async def test_a_conflict_shows_all_sides_and_what_to_do(
         done = await rebaser("apply", "shop", "draft", "--yes", "--at", "0s", **place)  # without a rebase
         assert (done.returncode, done.stdout) == (1, "price\t9\t11\t10\n")
         assert "nothing was applied to main: edited on both sides: price" in done.stderr
-        assert "apply draft again, without --at" in done.stderr
+        assert "apply draft again without --at" in done.stderr
         done = await rebaser("apply", "shop", "draft", "--yes", "--at", "0s", "--strict", **place)
-        assert "apply draft again, without --at" in done.stderr
+        assert "apply draft again without --at" in done.stderr
         done = await rebaser("apply", "shop", "draft", "--yes", **place)
         assert (done.returncode, done.stdout) == (1, "price\t9\t11\t10\n")
         assert "rebaser resolve shop draft price --take main" in done.stderr

@@ -29,10 +29,10 @@ async def test_an_installation_without_servers(nats_url: str, js: JetStream, sub
     await ensure_topology(js, subjects, TopologyOptions())
     found, told = await verdicts(nats_url, prefix)
     assert (found["streams"], found["clock"], found["python"]) == ("ok", "ok", "ok")
-    assert told == "rebaser: failed checks: servers\n"
+    assert told == "rebaser: failed checks: servers; their results say what to correct\n"
 
 
 async def test_nobody_answers_and_all_else_is_looked_at(nats_url: str) -> None:
     found, told = await verdicts("nats://127.0.0.1:9", "", spark="sc://127.0.0.1:9")
     assert (found["nats"], found["spark"], found["python"]) == ("failed", "failed", "ok")
-    assert told == "rebaser: failed checks: spark, nats\n"
+    assert told == "rebaser: failed checks: spark, nats; their results say what to correct\n"

@@ -228,7 +228,7 @@ async def test_a_request_of_several_commits_is_wrong_usage(command: Command) -> 
     for arguments in (("3..4",), ("--to", "2h")):
         code, _, err = await command("revert", "ws", "cs", *arguments, "--request", "id")
         assert code == 2
-        assert "names a request of one commit" in err
+        assert "requires the position of a single commit" in err
 
 
 async def test_tail_tells_who_and_what_is_taken_back(client: RebaserClient, command: Command) -> None:

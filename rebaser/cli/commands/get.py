@@ -26,7 +26,8 @@ def get(
     workspace: Workspace,
     change_set: Position,
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="ID", help="Ids to show, or patterns ('cart/*/price'). Default: all.")
+        list[str] | None,
+        typer.Argument(metavar="ID", help="Ids of values to show, or patterns ('cart/*/price'). Default: all values."),
     ] = None,
     *,
     json: Json = False,
@@ -74,7 +75,8 @@ def get(
     name = f"{key.workspace}/{key.change_set}" if at is None else f"{key.workspace}/{key.change_set}@{state.last}"
     if missing:
         others = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        raise CommandFailed(f"{name} has no value {', '.join(missing[:5])}{others}")
+        every = f"`rebaser get {key.workspace} {change_set}` shows all values"
+        raise CommandFailed(f"{name} has no value {', '.join(missing[:5])}{others}; {every}")
     if state.status == "deleted":
         console.note(f"{name} is deleted; `rebaser reopen {key.workspace} {key.change_set}` brings it back")
     elif not state.cells:

@@ -65,7 +65,9 @@ class JsonLinesParser:
         self._buffered += len(part)
         if self._buffered > self._limits.max_request_bytes:
             raise UnprocessableError(
-                f"line {self._number + 1} is longer than {self._limits.max_request_bytes} bytes", code="too_large"
+                f"line {self._number + 1} is longer than {self._limits.max_request_bytes} bytes, which is the limit "
+                "REBASER_LIMITS__MAX_REQUEST_BYTES",
+                code="too_large",
             )
         if part:
             self._parts.append(part)

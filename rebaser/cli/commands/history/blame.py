@@ -54,7 +54,8 @@ def blame(
             console.table(titles, rows, right=(1,), styles={1: "yellow", 3: "cyan"})
     missing = [id_ for id_ in ids if id_ not in found]
     if missing:
-        raise CommandFailed(f"{key.workspace}/{key.change_set} has no value {', '.join(missing[:5])}")
+        every = f"`rebaser get {key.workspace} {change_set}` shows all values"
+        raise CommandFailed(f"{key.workspace}/{key.change_set} has no value {', '.join(missing[:5])}; {every}")
     return 0
 
 

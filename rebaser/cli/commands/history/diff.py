@@ -27,7 +27,7 @@ def diff(
         str | None,
         typer.Argument(
             metavar="CS[@POSITION]",
-            help="What to compare with. Default: the same change set as it is now; for a branch, its base.",
+            help="Compare with this. Default: the same change set as it is now; for a branch, its base.",
         ),
     ] = None,
     *,

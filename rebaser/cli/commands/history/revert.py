@@ -107,7 +107,9 @@ def revert(
     (result,) = done
     if isinstance(result, RequestConflicts):
         show_conflicts(result, json)
-        raise CommandFailed(f"nothing was taken back: {result.message}")
+        raise CommandFailed(
+            f"nothing was taken back: {result.message}; take back the newer edits first, or edit the values"
+        )
     show_success(result, json)
     if sources and not json:
         show_way_on(key, sources[0])

@@ -107,7 +107,9 @@ class _TakeBack:
             return code
         if self.conflicts is not None:
             show_conflicts(self.conflicts, self.json)
-            raise CommandFailed(f"nothing was taken back: {self.conflicts.message}")
+            raise CommandFailed(
+                f"nothing was taken back: {self.conflicts.message}; take back the newer edits first, or edit the values"
+            )
         assert self.response is not None  # noqa: S101 - `_take_back` sets it or raises
         show_success(self.response, self.json)
         assert self.step is not None  # noqa: S101 - `_find` sets it, or raises

@@ -51,7 +51,7 @@ Id = Annotated[
         "--id", metavar="ID", help="Only the dead letter of the request with this id.", allow_from_autoenv=False
     ),
 ]
-All = Annotated[bool, typer.Option("--all", help="All dead letters.", allow_from_autoenv=False)]
+All = Annotated[bool, typer.Option("--all", help="Apply the command to all dead letters.", allow_from_autoenv=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.", allow_from_autoenv=False)]
 
 

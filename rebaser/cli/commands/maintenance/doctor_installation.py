@@ -174,7 +174,7 @@ def check_installation(nats: str, prefix: str, *, as_json: bool) -> int:
         console.table(("check", "verdict", "found"), checks.results)
     failed = [name for name, verdict, _ in checks.results if verdict == FAILED]
     if failed:
-        raise CommandFailed(f"failed checks: {', '.join(dict.fromkeys(failed))}")
+        raise CommandFailed(f"failed checks: {', '.join(dict.fromkeys(failed))}; their results say what to correct")
     return 0
 
 

@@ -96,7 +96,8 @@ def _camel(name: str) -> str:
 
 def _show_value(key: "ChangeSetKey", id_: str, explained: "ExplainedValue | None", json: bool) -> int:
     if explained is None:
-        raise CommandFailed(f"{key.workspace}/{key.change_set} has no value {id_}")
+        every = f"`rebaser get {key.workspace} {key.change_set}` shows all values"
+        raise CommandFailed(f"{key.workspace}/{key.change_set} has no value {id_}; {every}")
     if json:
         console.write_json({"workspaceId": key.workspace, "changeSetId": key.change_set} | _value_object(explained))
         return 0
