@@ -1,4 +1,4 @@
-"""Registers the commands that show, examine or measure an installation, as `registry` does for the others."""
+"""Registers the commands that show, examine or measure an installation. `registry` registers the other commands."""
 
 import typer
 
