@@ -54,7 +54,7 @@ class NotReadyError(TransientError):
     def __init__(self) -> None:
         super().__init__(
             "NATS answers, but the streams of Rebaser are not available: start a server, which creates them, or check "
-            "that the client has the prefix and the NATS account of the servers, and that JetStream is available"
+            "that the prefix and the NATS account are those of the servers, and that JetStream is available"
         )
 
 

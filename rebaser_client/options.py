@@ -49,7 +49,7 @@ def content_type_option(options: ClientOptions) -> ContentType:
     try:
         return ContentType.of(options.get("content_type", CBOR))
     except UnprocessableError as error:
-        raise ConfigError(f"{error.message}; use one of {', '.join(ContentType)}") from None
+        raise ConfigError(error.message) from None
 
 
 def max_in_flight_option(options: ClientOptions) -> int:

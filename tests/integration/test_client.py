@@ -50,7 +50,7 @@ async def full_nats(tmp_path: Path, subjects: Subjects) -> AsyncIterator[str]:
 
 
 async def test_a_content_type_that_no_server_reads_is_refused_before_connecting() -> None:
-    with pytest.raises(ConfigError, match="'text/xml'; use one of application/cbor, application/json"):
+    with pytest.raises(ConfigError, match="'text/xml' is not supported: use application/cbor or application/json"):
         await RebaserClient.open("nats://127.0.0.1:1", content_type="text/xml")
 
 
