@@ -17,6 +17,7 @@ from rebaser_client.admin.ack_stats import TaskAcks, watch_task_acks
 from rebaser_client.admin.explanations import ExplainedValue, Explainer, Explanation
 from rebaser_client.admin.fleet_watch import FleetWatch
 from rebaser_client.admin.status import Overview, key_counts, read_overview
+from rebaser_client.admin.stream_usage import StreamStatus, read_streams
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log.branches import BranchReader
@@ -306,6 +307,10 @@ class ReadOperations:
         if workspace is not None:
             check_token(workspace, "workspace")
         return await read_overview(self._connection, self._js, self._subjects, self._reader, workspace)
+
+    async def streams(self) -> list[StreamStatus]:
+        """Return the usage and the limits of the streams that exist."""
+        return await read_streams(self._js, self._subjects)
 
     def fleet(self, workspace: str | None = None) -> FleetWatch:
         """Return an object that observes the servers, and the change sets that have work to do.

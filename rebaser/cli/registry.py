@@ -12,7 +12,7 @@ from rebaser.cli.options import examples, with_access
 
 @LazyGroup.command(
     "dev",
-    "Run NATS, a server and Spark on this machine.",
+    "Run NATS, a server, Spark and the web console on this machine.",
     examples(
         "rebaser dev",
         "rebaser dev --port 4333 --data /tmp/rebaser",

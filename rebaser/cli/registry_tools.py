@@ -71,6 +71,20 @@ def _top() -> Function:
 
 
 @LazyGroup.command(
+    "console",
+    "Serve the web console: servers, change sets and what they wait for, live in a browser.",
+    examples(
+        "rebaser console                                     # http://127.0.0.1:8420/",
+        "rebaser console --nats nats://nats:4222 --http 127.0.0.1:0",
+    ),
+)
+def _console() -> Function:
+    from rebaser.cli.commands.observing.console import console
+
+    return with_access(console)
+
+
+@LazyGroup.command(
     "explain",
     "Explain why a change set waits, or why a value is stale or in error, and what to do.",
     examples(

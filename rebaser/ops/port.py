@@ -5,7 +5,6 @@ NATS.
 """
 
 import contextlib
-import errno
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,13 +13,11 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from rebaser.ops.address import parse_address
+from rebaser.ops.address import listen
 from rebaser.snapshot import Observed
 from rebaser_core.errors import ConfigError
 
 log = structlog.get_logger(__name__)
-
-BACKLOG = 64  # maximum number of connections that wait to be accepted
 
 
 @contextlib.asynccontextmanager
@@ -35,7 +32,7 @@ async def ops_port(address: str | None, state: Observed) -> AsyncIterator[int]:
     if address is None:
         yield 0
         return
-    listener = await _listen(address)
+    listener = await listen(address)
     with contextlib.closing(listener):
         server = await to_thread.run_sync(_make_server, state)
         host, port = listener.getsockname()[:2]
@@ -51,26 +48,6 @@ async def ops_port(address: str | None, state: Observed) -> AsyncIterator[int]:
 async def _serve(server: Any, listener: socket.socket) -> None:
     with anyio.CancelScope(shield=True):
         await server.serve(sockets=[listener])
-
-
-async def _listen(address: str) -> socket.socket:
-    host, port = parse_address(address)
-    try:
-        family, kind, *_, target = (await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
-        listener = socket.socket(family, kind)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(target)
-            listener.listen(BACKLOG)
-        except BaseException:
-            listener.close()
-            raise
-    except OSError as error:
-        reason = "it is in use" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
-        raise ConfigError(
-            f"the HTTP address {address} cannot be used: {reason}; choose another with --http (port 0: any free one)"
-        ) from None
-    return listener
 
 
 def _make_server(state: Observed) -> Any:

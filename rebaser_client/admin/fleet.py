@@ -12,13 +12,14 @@ from typing import Literal, NamedTuple
 
 from rebaser_client.admin.servers import ServerInfo, UpdateInfo
 from rebaser_client.admin.stream_usage import TasksStatus
+from rebaser_client.log.branches import BranchInfo, branch_info, edited_at, with_behind
 from rebaser_client.log.heads import Head
+from rebaser_core.commit import BranchStatus
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import peek, read_sweep_headers
 
 Activity = Literal["unreadable", "waiting", "updating", "due", "busy", "owned"]
-NANOS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +101,20 @@ class Look(NamedTuple):
 
 @dataclass(slots=True)
 class _Log:
-    """What the headers of the newest message of a log say, and the number of commits since the previous look."""
+    """What the headers of the newest message of a log say, and the number of commits since the previous look.
 
-    sequence: int
-    at: float
+    `edited` is the log sequence of the newest commit with edits.
+    """
+
+    info: BranchInfo
+    edited: int
     debt: bool
-    deleted: bool
     problem: str
     commits: int = 0
+
+    @property
+    def deleted(self) -> bool:
+        return self.info.status == BranchStatus.DELETED
 
 
 class FleetState:
@@ -138,7 +145,7 @@ class FleetState:
         if before is not None and before.deleted:
             self._deleted -= 1
         debt, problem = _read(head)
-        log = _Log(head.sequence, head.timestamp_ns / NANOS, debt, head.is_deleted, problem)
+        log = _Log(branch_info(key, head), edited_at(head), debt, problem)
         self._logs[key] = log
         self._deleted += log.deleted
         if (debt or problem) and not log.deleted:
@@ -146,6 +153,14 @@ class FleetState:
         else:
             self._owing.discard(key)
         return log
+
+    def change_sets(self) -> list[BranchInfo]:
+        """Return each change set that has a log, deleted ones too, in no particular order."""
+        found: list[BranchInfo] = []
+        for key, log in self._logs.items():
+            target = None if log.info.target is None else self._logs.get(key.beside(log.info.target))
+            found.append(with_behind(log.info, 0 if target is None else target.edited))
+        return found
 
     def look(
         self,
@@ -180,8 +195,8 @@ class FleetState:
                     key.change_set,
                     queued,
                     key in tasks,
-                    log.sequence if log else 0,
-                    log.at if log else 0.0,
+                    log.info.sequence if log else 0,
+                    log.info.time.timestamp() if log else 0.0,
                     log.debt if log else False,
                     _rate(arrived, seconds),
                     now - waiting[key] if queued else 0.0,

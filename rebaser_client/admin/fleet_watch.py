@@ -17,6 +17,7 @@ from rebaser_client.admin.stream_usage import TasksStatus, read_tasks
 from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, StreamInfo
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
+from rebaser_client.log.branches import BranchInfo
 from rebaser_client.log.heads import CHUNK, Head, read_heads
 from rebaser_client.task_groups import flat_task_group
 from rebaser_core.ids import ChangeSetKey, is_key
@@ -75,6 +76,11 @@ class FleetWatch:
             group.start_soon(self._count)
             group.start_soon(self._follow)
         return self._view(found["servers"], found["requests"], found["dlq"], found["tasks"])
+
+    def change_sets(self) -> list[BranchInfo]:
+        """Return each change set that has a log, deleted ones too, as of the last look, in no particular order. Asks
+        NATS nothing."""
+        return self._state.change_sets()
 
     def _view(
         self, servers: list[ServerInfo], requests: StreamInfo | None, dlq: StreamInfo | None, tasks: TasksStatus | None

@@ -14,6 +14,7 @@ from rebaser_client.admin.dead_letters import DeadLetterBox
 from rebaser_client.admin.fleet_watch import FleetWatch
 from rebaser_client.blocking.portal import BlockingIterator, Portal
 from rebaser_client.client import DEFAULT_URL, RebaserClient
+from rebaser_client.log.branches import BranchInfo
 from rebaser_client.options import ClientOptions
 from rebaser_client.requests.many import Request, RequestOutcome, WaitMany
 
@@ -87,6 +88,14 @@ class BlockingFleetWatch(_Blocking[FleetWatch]):
     """The methods of `FleetWatch`, for programs without an event loop. Use this class as a context manager."""
 
     look = _calls(FleetWatch.look)
+
+    def change_sets(self) -> list[BranchInfo]:
+        async def read() -> list[BranchInfo]:
+            return self._wrapped.change_sets()
+
+        return self._portal.call(read)
+
+    change_sets.__doc__ = FleetWatch.change_sets.__doc__
 
     def __enter__(self) -> Self:
         self._portal.call(self._wrapped.__aenter__)
@@ -218,6 +227,7 @@ class BlockingRebaserClient(_Blocking[RebaserClient]):
     wait_covered = _calls(RebaserClient.wait_covered)
     entries = _iterates(RebaserClient.entries)
     status = _calls(RebaserClient.status)
+    streams = _calls(RebaserClient.streams)
     explain = _calls(RebaserClient.explain)
     explain_value = _calls(RebaserClient.explain_value)
     task_acks = _calls(RebaserClient.task_acks)

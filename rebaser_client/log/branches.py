@@ -19,7 +19,7 @@ from rebaser_client.jetstream import JetStream
 from rebaser_client.log.branch_changes import Changes, GapError, read_changes
 from rebaser_client.log.changes import Definition, MovedValue, moved_values
 from rebaser_client.log.commits import CommitReader
-from rebaser_client.log.heads import read_heads
+from rebaser_client.log.heads import Head, read_heads
 from rebaser_client.log.positions import ATTEMPTS, At, read_newest
 from rebaser_core.branches.branch import Changed
 from rebaser_core.branches.merge import same_definition
@@ -147,13 +147,11 @@ class BranchReader:
         Only headers are read. Raises `ApiError` if the stream of commits does not exist.
         """
         heads = await read_heads(self._js, self._subjects, workspace)
-        edited = {key: _edited(head.headers, head.sequence) for key, head in heads.items()}
+        edited = {key: edited_at(head) for key, head in heads.items()}
         infos: list[BranchInfo] = []
         for key in sorted(heads):
-            sequence, timestamp_ns, headers = heads[key]
-            time = datetime.fromtimestamp(timestamp_ns / 1e9, UTC)
-            info = _info(key.workspace, key.change_set, sequence, time, headers)
-            infos.append(_with_behind(info, 0 if info.target is None else edited.get(key.beside(info.target), 0)))
+            info = branch_info(key, heads[key])
+            infos.append(with_behind(info, 0 if info.target is None else edited.get(key.beside(info.target), 0)))
         return infos
 
     async def one(self, key: ChangeSetKey, at: At | None = None, target_at: At | None = None) -> BranchInfo | None:
@@ -170,7 +168,7 @@ class BranchReader:
         if info.target is None:
             return info
         target = await self._commits.newest_message(key.beside(info.target), target_at)
-        return _with_behind(info, 0 if target is None else _edited(target.headers, target.sequence))
+        return with_behind(info, 0 if target is None else _edited(target.headers, target.sequence))
 
     async def diff(self, key: ChangeSetKey, at: At | None = None, target_at: At | None = None) -> BranchDiff:
         """Return the changes of the branch `key` since its base, with the definitions of the same ids in its target.
@@ -301,6 +299,17 @@ class BranchReader:
         return state.last, {id_: state.cells.edit_of(id_) for id_ in ids}  # type: ignore[misc] # no `Remove`
 
 
+def branch_info(key: ChangeSetKey, head: Head) -> BranchInfo:
+    """Return the change set `key` as its newest message describes it. `behind` is false; `with_behind` adds it."""
+    time = datetime.fromtimestamp(head.timestamp_ns / 1e9, UTC)
+    return _info(key.workspace, key.change_set, head.sequence, time, head.headers)
+
+
+def edited_at(head: Head) -> int:
+    """Return the log sequence of the newest commit with edits."""
+    return _edited(head.headers, head.sequence)
+
+
 def _info(workspace: str, name: str, sequence: int, time: datetime, headers: Mapping[str, str]) -> BranchInfo:
     try:
         branch: BranchSummary | None = read_branch(headers)
@@ -334,7 +343,7 @@ def _edited(headers: Mapping[str, str], sequence: int) -> int:
         return sequence
 
 
-def _with_behind(info: BranchInfo, edited: int) -> BranchInfo:
+def with_behind(info: BranchInfo, edited: int) -> BranchInfo:
     """Return `info` with `behind` set if the branch is behind its target.
 
     `edited` is the log sequence of the newest commit of the target that contains edits, or 0 if there is none.

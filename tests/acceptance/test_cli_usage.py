@@ -18,6 +18,7 @@ COMMANDS = (
     "list",
     "tail",
     "status",
+    "console",
     "ping",
     "functions",
     "dlq",

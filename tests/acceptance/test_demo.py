@@ -99,6 +99,7 @@ async def test_dev_says_when_it_is_ready_and_warm_and_ctrl_c_ends_all_of_it(tmp_
     async with dev(tmp_path / "data") as (process, output):
         ready = await line_of(output)
         assert re.fullmatch(r"ready nats=nats://127\.0\.0\.1:\d+", ready)
+        assert re.fullmatch(r"console http://127\.0\.0\.1:\d+/", await line_of(output))
         assert await line_of(output) == "warm spark=local[*]"
         children = descendants(process.pid)
         assert len(children) >= 2  # nats-server and the JVM

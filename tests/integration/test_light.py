@@ -24,7 +24,7 @@ BASE = {
 # Modules that only extras and the tests install.
 LEFT_OUT = (
     "_pytest", "cel_expr_python", "google", "grpc", "llvmlite", "numba", "obstore", "packaging", "pandas", "pyspark",
-    "uvloop",
+    "starlette", "uvicorn", "uvloop",
 )  # fmt: skip
 BARE = f"""
 import sys
@@ -176,6 +176,7 @@ def test_each_name_of_the_client_is_imported_from_where_type_checkers_see_it() -
         (("demo",), "pip install 'rebaser[server]'"),
         (("dev", "--data", "/nowhere"), "pip install 'rebaser[server]'"),
         (("serve",), "pip install 'rebaser[server]'"),
+        (("console",), "pip install 'rebaser[console]'"),
     ],
 )
 async def test_commands_that_need_more_say_what_to_install(arguments: tuple[str, ...], says: str) -> None:
@@ -200,7 +201,7 @@ async def test_the_library_says_what_to_install() -> None:
 def test_bounds_admit_what_is_installed_and_what_pypi_has_of_the_client_alone() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    for line in [*project["dependencies"], *extras["server"], *extras["spark"], *extras["blobs"]]:
+    for line in [*project["dependencies"], *extras["server"], *extras["spark"], *extras["blobs"], *extras["console"]]:
         wanted = Requirement(line)
         if wanted.name != "rebaser":
             assert wanted.specifier.contains(version(wanted.name)), line

@@ -43,6 +43,18 @@ def test_no_module_imports_itself_through_others() -> None:
     assert sources.circles({module: sources.imports(module) for module in sources.modules()}) == []
 
 
+def test_the_console_needs_the_client_alone_and_only_the_command_line_opens_it() -> None:
+    for module in sources.modules():
+        inside = module.startswith("rebaser.console")
+        for name in sources.imports(module):
+            if inside:
+                assert name.startswith(("rebaser.console", "rebaser_client", "rebaser_core")), (
+                    f"{module} imports {name}"
+                )
+            elif name.startswith("rebaser.console"):
+                assert module.startswith("rebaser.cli."), f"{module} imports {name}"
+
+
 @pytest.mark.parametrize("package", packages())
 def test_the_rooms_of_a_package_form_no_circle(package: str) -> None:
     assert sources.circles(sources.rooms(package)) == []

@@ -70,6 +70,18 @@ def test_what_waits_is_timed_from_when_it_was_first_seen_without_a_commit() -> N
     ]
 
 
+def test_each_change_set_is_listed_with_what_its_newest_commit_says() -> None:
+    """A branch is behind its target as soon as an edit of the target arrives, and no commit of the branch is needed."""
+    branch = Head(5, NS, {**head(5).headers, "X-Branch": "a@1 open 3 1 a@1 5"})
+    state = FleetState()
+    state.begin({A: head(1), B: branch})
+    before = {info.change_set: info for info in state.change_sets()}
+    assert (before["b"].target, before["b"].base, before["b"].conflicts, before["b"].behind) == ("a", 1, 1, False)
+    state.committed(A, head(7))
+    after = {info.change_set: info for info in state.change_sets()}
+    assert (after["a"].sequence, after["b"].behind) == (7, True)
+
+
 def test_what_is_deleted_is_gone_and_may_come_back() -> None:
     gone = Head(2, NS, {**head(2).headers, "X-Branch": "@0 deleted 0 0 @0 1"})
     assert gone.is_deleted

@@ -247,6 +247,15 @@ def dev(
         int, typer.Option(min=0, max=65535, help="Port of the NATS server on 127.0.0.1; 0 is any free port.")
     ] = 4222,
     data: Annotated[Path, typer.Option(metavar="DIR", help="Folder for all data.")] = Path(".rebaser"),
+    console_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port of the web console on 127.0.0.1; 0 is any free port.",
+            show_default="8420, or a free port if that is in use",
+        ),
+    ] = None,
     spark: Spark = None,
     spark_driver_memory: Memory = None,
     concurrency: Concurrency = None,
@@ -258,12 +267,12 @@ def dev(
     ] = "warning",
     log_format: LogFormat = None,
 ) -> int:
-    """Run NATS, a server and Spark on this machine.
+    """Run NATS, a server, Spark and the web console on this machine.
 
     Ctrl-C stops all of them. Data in the folder --data is kept for the next run.
 
-    It prints `ready nats=URL` when it accepts requests, and `warm spark=…` when Spark has started. Until then, no
-    derived value is computed.
+    It prints `ready nats=URL` when it accepts requests, `console URL` for the browser, and `warm spark=…` when Spark
+    has started. Until then, no derived value is computed.
     """
     from rebaser.cli import logs
     from rebaser.cli.spark_prestart import prestarted_spark
@@ -286,7 +295,7 @@ def dev(
     with prestarted_spark(settings) as jvm:
         from rebaser.cli.runner import run_async
 
-        return run_async(partial(_dev, data, port or None, settings, jvm), daemon=True)
+        return run_async(partial(_dev, data, port or None, console_port, settings, jvm), daemon=True)
 
 
 def _check_port(port: int) -> None:
@@ -305,23 +314,28 @@ def _check_port(port: int) -> None:
             ) from None
 
 
-def _tell_ready(url: str, data: Path) -> None:
+def _tell_ready(url: str, console_url: str, data: Path) -> None:
     console.write_line(f"ready nats={url}")
+    console.write_line(f"console {console_url}")
     if console.is_terminal():
         server = "" if url == DEFAULT_NATS else f"REBASER_NATS_URL={url} "
         console.note(f"in another terminal: {server}rebaser enqueue shop main --set price=9.5")
         console.note(f"Ctrl-C stops NATS, the server and Spark; their data stays in {data}")
 
 
-async def _dev(data: Path, port: int | None, settings: "Settings", jvm: "Jvm | None") -> None:
+async def _dev(data: Path, port: int | None, console_port: int | None, settings: "Settings", jvm: "Jvm | None") -> None:
+    from rebaser.cli.commands.observing.console import DEFAULT_PORT, open_console
     from rebaser.embedded.nats import embedded_nats
     from rebaser.serving import serve as run_server
 
     sync_interval = "always" if settings.durability == "safe" else None
+    address = f"127.0.0.1:{DEFAULT_PORT if console_port is None else console_port}"
     async with embedded_nats(data / "nats", port, sync_interval=sync_interval) as nats:
-        await run_server(
-            settings.embedded(nats.url),
-            ready=partial(_tell_ready, nats.url, data),
-            warm=lambda: console.write_line(f"warm spark={settings.spark}"),
-            jvm=jvm,
-        )
+        embedded = settings.embedded(nats.url)
+        async with open_console(embedded, address, fall_back=console_port is None) as console_url:
+            await run_server(
+                embedded,
+                ready=partial(_tell_ready, nats.url, console_url, data),
+                warm=lambda: console.write_line(f"warm spark={settings.spark}"),
+                jvm=jvm,
+            )

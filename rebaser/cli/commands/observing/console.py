@@ -1,0 +1,140 @@
+"""`rebaser console`: serves the web console. `rebaser dev` opens the same console."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from rebaser.cli.options import ACCESS_VALUES, DEFAULT_NATS, Nats, Prefix
+from rebaser.cli.output import console as terminal
+
+if TYPE_CHECKING:
+    import socket
+    from types import ModuleType
+
+    from rebaser.settings import Settings
+    from rebaser_client import RebaserClient
+
+DEFAULT_PORT = 8420
+
+
+def console(
+    *,
+    http: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Serve the console here. Without HOST: 127.0.0.1; port 0: any.")
+    ] = f"127.0.0.1:{DEFAULT_PORT}",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[:PORT]",
+            help="A name under which browsers reach the console, beside localhost. Can be repeated.",
+            show_default=False,
+            allow_from_autoenv=False,
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Accept an address that other machines can reach. Everybody there can read all values.",
+            allow_from_autoenv=False,
+        ),
+    ] = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        typer.Option(envvar="REBASER_LOG_LEVEL", help="Lowest level that is logged."),
+    ] = "warning",
+    log_format: Annotated[
+        Literal["auto", "console", "json"],
+        typer.Option(envvar="REBASER_LOG_FORMAT", help="Format of log events."),
+    ] = "auto",
+) -> int:
+    """Serve the web console: servers, change sets and what they wait for, live in a browser.
+
+    The console only reads. It needs the permissions of a reader, and works as long as NATS does, with or without
+    servers. If NATS is away, its pages say so.
+
+    It has no login. So it listens on this machine only, and answers only requests that name this machine; from another
+    machine, use an SSH tunnel: ssh -L 8420:127.0.0.1:8420 HOST. Ctrl-C stops it.
+    """
+    from rebaser.cli import logs
+    from rebaser.cli.runner import run_async
+    from rebaser.settings import load_settings
+
+    logs.configure(log_level, log_format)
+    settings = load_settings(nats_url=nats, prefix=prefix, **ACCESS_VALUES.get())
+
+    async def serve() -> None:
+        from anyio import sleep_forever
+
+        async with open_console(settings, http, names=allow_host or [], insecure=insecure) as url:
+            terminal.write_line(f"console {url}")
+            await sleep_forever()
+
+    return run_async(serve, daemon=True)
+
+
+@asynccontextmanager
+async def open_console(
+    settings: "Settings",
+    address: str,
+    *,
+    names: list[str] | None = None,
+    insecure: bool = False,
+    fall_back: bool = False,
+) -> AsyncGenerator[str, None]:
+    """Serve a console of the installation that `settings` describe, and yield its URL.
+
+    With `fall_back`, any free port is used if that of `address` is in use. Raises `ConfigError` if the address cannot
+    be used, or must not be.
+    """
+    from anyio import to_thread
+
+    from rebaser import __version__
+    from rebaser.cli.connect import client_for
+    from rebaser.cli.errors import usage_error
+    from rebaser.ops.address import parse_address
+
+    try:
+        host, _ = parse_address(address)
+    except ValueError as error:
+        raise usage_error(f"--http: {error}") from None
+    server = await to_thread.run_sync(_import_server)
+    from rebaser.console.options import ConsoleOptions, accepted_hosts, check_exposure
+
+    check_exposure(host, insecure=insecure)
+
+    def connect() -> "AbstractAsyncContextManager[RebaserClient]":
+        return client_for(settings)
+
+    with closing(await _listen(address, host, fall_back)) as listener:
+        port = listener.getsockname()[1]
+        options = ConsoleOptions(accepted_hosts(host, port, names or ()))
+        async with server.console(connect, listener, options, __version__):
+            yield f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+async def _listen(address: str, host: str, fall_back: bool) -> "socket.socket":
+    from rebaser.ops.address import listen
+    from rebaser_core.errors import ConfigError
+
+    try:
+        return await listen(address)
+    except ConfigError:
+        if not fall_back:
+            raise
+        return await listen(f"{host}:0")
+
+
+def _import_server() -> "ModuleType":
+    """Import the server of the console, which takes 0.2 s and needs packages of an extra."""
+    from rebaser_core.errors import ConfigError
+
+    try:
+        from rebaser.console import server
+    except ImportError as error:
+        raise ConfigError(f"the console needs the package {error.name}: pip install 'rebaser[console]'") from None
+    return server

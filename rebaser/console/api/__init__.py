@@ -1,0 +1,1 @@
+"""The resources of the JSON API, one module for each page."""

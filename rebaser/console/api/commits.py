@@ -1,0 +1,98 @@
+"""`/change-sets/…/commits` and `/history`: commits of a change set, or those that defined one value. `/commit`: one."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import anyio
+
+from rebaser.console.api.values import MAX_ID, base_path
+from rebaser.console.resources import Answer, Console, Given, Resource
+from rebaser.console.shapes import (
+    change_object,
+    commit_object,
+    cut,
+    definition_object,
+    entry_object,
+    fault_object,
+    short_text,
+)
+from rebaser_client import Computed, LogEntry
+from rebaser_client.log.changes import ShownCommit
+from rebaser_core.values import State, Value
+
+COMMITS = 50  # of a page
+SCAN = 3.0  # seconds that a search for the commits of one value may take
+MAX_CHANGES = 500  # changes of a commit that are shown
+
+
+async def read(console: Console, given: Given) -> Answer:
+    """Return a page of commits, the newest first; `before` is the position of the last one of the page before."""
+    key, before = given.key, given.number("before", 0)
+    limit = given.number("limit", COMMITS, least=1, most=200)
+    commits = (await console.client()).log(key.workspace, key.change_set, at=before - 1 if before else None)
+    rows, complete = await _take(commits, limit, None)
+    return {"rows": [entry_object(entry) for entry in rows], "next": None if complete else rows[-1].sequence}
+
+
+async def read_history(console: Console, given: Given) -> Answer:
+    """Return commits that defined or removed a value, the newest first."""
+    key, id_, before = given.key, given.text("id", most=MAX_ID), given.number("before", 0)
+    commits = (await console.client()).log(key.workspace, key.change_set, id_, at=before - 1 if before else None)
+    rows, complete = await _take(commits, 20, SCAN)
+    found = []
+    for entry in rows:
+        after = [one for one in entry.commit.delta if one.id == id_ and not isinstance(one, Computed)][-1:]
+        found.append(entry_object(entry) | {"after": definition_object(after[0]) if after else None})
+    return {"rows": found, "next": None if complete or not rows else rows[-1].sequence, "complete": complete}
+
+
+async def _take(commits: AsyncIterator[LogEntry], limit: int, seconds: float | None) -> tuple[list[LogEntry], bool]:
+    """Return up to `limit` commits, and whether these are all."""
+    rows: list[LogEntry] = []
+    with anyio.move_on_after(seconds):
+        async with aclosing(commits) as all_commits:  # type: ignore[type-var]
+            async for entry in all_commits:
+                if len(rows) == limit:
+                    return rows, False
+                rows.append(entry)
+        return rows, True
+    return rows, False
+
+
+async def read_one(console: Console, given: Given) -> Answer:
+    """Return the commit at a position, with its changes."""
+    key, at = given.key, given.number("at", 0)
+    shown = await (await console.client()).show(key.workspace, key.change_set, at or None)
+    return {**commit_object(shown.entry), **_changes(shown)}
+
+
+def _changes(shown: ShownCommit) -> Answer:
+    room, requests = MAX_CHANGES, list[Answer]()
+    for request in shown.requests:
+        changes = request.changes[:room]
+        room -= len(changes)
+        requests.append(
+            {
+                "requestId": cut(request.decision.request_id, 200),
+                "changes": [change_object(change) for change in changes],
+                "changeCount": len(request.changes),
+            }
+        )
+    return {
+        "edits": requests[:200],
+        "computed": [_computed(one) for one in shown.computed[:MAX_CHANGES]],
+        "computedCount": len(shown.computed),
+    }
+
+
+def _computed(one: Computed) -> Answer:
+    state = State.OK if one.fault is None else State.ERROR
+    value = Value(one.value, state, one.fault)
+    return {"id": one.id, "state": state.value, "text": short_text(value), "error": fault_object(one.fault)}
+
+
+RESOURCES = (
+    Resource(base_path("/commits"), read),
+    Resource(base_path("/commit"), read_one),
+    Resource(base_path("/history"), read_history),
+)

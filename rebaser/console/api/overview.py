@@ -1,0 +1,79 @@
+"""`/overview`: what the installation does, how a few numbers developed, and what needs attention."""
+
+import heapq
+from collections import Counter
+from collections.abc import Sequence
+
+from rebaser.console.hub import FleetSample, Seen
+from rebaser.console.resources import Answer, Console, Given, Resource
+from rebaser.console.shapes import activity_object, server_object, stream_object
+from rebaser_client.admin.fleet import ActiveChangeSet, FleetView
+
+URGENCY = ("unreadable", "waiting", "updating", "due", "busy", "owned")
+MAX_URGENT = 12  # change sets
+MAX_SERVERS = 100
+
+
+def by_urgency(row: ActiveChangeSet) -> tuple[int, float, int, str, str]:
+    """Return a key that sorts the most urgent change set first."""
+    return URGENCY.index(row.activity), -row.waiting, -row.pending, row.workspace, row.change_set
+
+
+async def read(console: Console, _: Given) -> Answer:
+    """Return the overview."""
+    seen = await console.hub.seen()
+    view = seen.view
+    return {
+        "version": console.version,
+        "actions": console.options.actions,
+        "problem": seen.problem,
+        "at": view.at,
+        **_totals(view),
+        "servers": [server_object(server) for server in view.servers[:MAX_SERVERS]],
+        "serverCount": len(view.servers),
+        "streams": [stream_object(stream) for stream in seen.streams],
+        "changeSets": [activity_object(row) for row in heapq.nsmallest(MAX_URGENT, view.change_sets, key=by_urgency)],
+        **_branches(seen),
+        "series": _series(console.hub.samples),
+    }
+
+
+def _totals(view: FleetView) -> Answer:
+    activities: Counter[str] = Counter(row.activity for row in view.change_sets)
+    waiting = [row.waiting for row in view.change_sets if row.activity == "waiting"]
+    return {
+        "requestsPerSecond": round(view.requests_per_second, 2),
+        "commitsPerSecond": round(view.commits_per_second, 2),
+        "requests": view.requests,
+        "oldestRequest": round(view.oldest_request, 1),
+        "deadLetters": view.dead_letters,
+        "tasks": None if view.tasks is None else {"pending": view.tasks.pending, "inFlight": view.tasks.in_flight},
+        "total": view.total,
+        "active": len(view.change_sets),
+        "activities": {name: activities[name] for name in URGENCY},
+        "due": sum(1 for row in view.change_sets if row.debt),
+        "longestWaiting": round(max(waiting, default=0.0), 1),
+    }
+
+
+def _branches(seen: Seen) -> Answer:
+    open_ = [info for info in seen.change_sets if info.status == "open"]
+    return {
+        "branches": sum(1 for info in open_ if info.target is not None),
+        "branchesInConflict": sum(1 for info in open_ if info.conflicts),
+        "branchesBehind": sum(1 for info in open_ if info.behind),
+    }
+
+
+def _series(samples: Sequence[FleetSample]) -> Answer:
+    return {
+        "at": [round(one.at, 1) for one in samples],
+        "requestsPerSecond": [round(one.requests_per_second, 1) for one in samples],
+        "commitsPerSecond": [round(one.commits_per_second, 1) for one in samples],
+        "requests": [one.requests for one in samples],
+        "due": [one.due for one in samples],
+        "deadLetters": [one.dead_letters for one in samples],
+    }
+
+
+RESOURCES = (Resource("/overview", read, live=True),)

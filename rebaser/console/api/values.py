@@ -1,0 +1,187 @@
+"""`/change-sets/…/values`: a level of the tree of ids, or a list of those that match. `/value`: one value."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from rebaser.console.resources import PAGE, Answer, Console, Given, Resource
+from rebaser.console.shapes import blame_object, definition_object, definition_text, fault_object, full_text, short_text
+from rebaser.console.states import BrowsedState, span, start_after
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.explain.values import ValueExplanation, explain_value
+from rebaser_core.limits import DEFAULT_LIMITS
+from rebaser_core.state.patterns.globs import matcher
+from rebaser_core.values import State
+
+STATES = ("all", "error", "stale", "derived", "set", "unset")
+MAX_ID = 2 * DEFAULT_LIMITS.max_id_length  # characters; an installation may allow longer ids than usual
+
+
+async def read(console: Console, given: Given) -> Answer:
+    """Return a page of values. With a search or a filter it is a list, otherwise a level of the tree."""
+    words, state = given.text("q", most=MAX_ID), given.choice("state", STATES)
+    prefix, after = given.text("prefix", most=MAX_ID), given.text("after", most=MAX_ID)
+    limit = given.number("limit", PAGE, least=1, most=500)
+    loaded = await console.states.get(await console.client(), given.key)
+    if words or state != "all":
+        found = await loaded.read(partial(_search, words=words, state=state, prefix=prefix, after=after, limit=limit))
+    else:
+        found = await loaded.read(partial(_level, prefix=prefix, after=after, limit=limit))
+    return {**_head(loaded), "prefix": prefix, **found}
+
+
+def _head(loaded: BrowsedState) -> Answer:
+    state = loaded.state
+    return {
+        "position": state.last,
+        "covers": state.covers,
+        "total": len(loaded.ids),
+        "errors": len(loaded.errors),
+        "stale": len(loaded.stale),
+    }
+
+
+def _level(loaded: BrowsedState, *, prefix: str, after: str, limit: int) -> Answer:
+    """Return the values and groups directly below `prefix`. A group are the ids up to the next slash."""
+    low, high = span(loaded.ids, prefix)
+    place, rows = start_after(loaded.ids, after, low), list[Answer]()
+    while place < high and len(rows) < limit:
+        id_ = loaded.ids[place]
+        slash = id_.find("/", len(prefix))
+        if slash < 0:
+            rows.append(value_row(loaded, id_))
+            place += 1
+        else:
+            group = id_[: slash + 1]
+            counts = [_within(ids, group) for ids in (loaded.ids, loaded.errors, loaded.stale)]
+            rows.append({"group": group, "count": counts[0], "errors": counts[1], "stale": counts[2]})
+            place = span(loaded.ids, group)[1]
+    last = rows[-1].get("group") or rows[-1]["id"] if rows and place < high else None
+    return {"tree": True, "matching": high - low, "rows": rows, "next": last}
+
+
+def _within(ids: list[str], prefix: str) -> int:
+    low, high = span(ids, prefix)
+    return high - low
+
+
+def _search(loaded: BrowsedState, *, words: str, state: str, prefix: str, after: str, limit: int) -> Answer:
+    ids = {"error": loaded.errors, "stale": loaded.stale}.get(state, loaded.ids)
+    low, high = span(ids, prefix)
+    keep = _filter(loaded, state)
+    fits = _fits(words)
+    found = [id_ for id_ in ids[low:high] if fits(id_) and keep(id_)]
+    place = start_after(found, after, 0) if after else 0
+    page = found[place : place + limit]
+    more = place + limit < len(found)
+    return {
+        "tree": False,
+        "matching": len(found),
+        "rows": [value_row(loaded, id_) for id_ in page],
+        "next": page[-1] if more else None,
+    }
+
+
+def _fits(words: str) -> Callable[[str], bool]:
+    """Return a test of ids: a pattern if `words` has a star, otherwise parts that the id has to contain."""
+    if "*" in words:
+        matches = matcher(words)
+        return lambda id_: bool(matches(id_))
+    parts = words.lower().split()
+    if len(parts) == 1:
+        [part] = parts
+        return lambda id_: part in id_.lower()
+    return lambda id_: all(part in id_.lower() for part in parts)
+
+
+def _filter(loaded: BrowsedState, state: str) -> Callable[[str], bool]:
+    cells = loaded.state.cells
+    if state == "derived":
+        return cells.is_derived
+    if state == "set":
+        return lambda id_: not cells.is_derived(id_) and not _is_unset(loaded, id_)
+    if state == "unset":
+        return lambda id_: _is_unset(loaded, id_)
+    return lambda _: True
+
+
+def _is_unset(loaded: BrowsedState, id_: str) -> bool:
+    value = loaded.state.cells.value(id_)
+    return value is not None and value.state is State.UNSET
+
+
+def value_row(loaded: BrowsedState, id_: str) -> Answer:
+    """Return a value as a row of a table."""
+    value = loaded.state.value(id_, loaded.stale_set)
+    if value is None:
+        return {"id": id_, "state": "missing", "text": "", "error": None, "definition": None}
+    definition = loaded.state.cells.edit_of(id_)
+    return {
+        "id": id_,
+        "state": value.state.value,
+        "text": short_text(value),
+        "error": fault_object(value.error),
+        "definition": definition_text(definition) if loaded.state.cells.is_derived(id_) else None,
+    }
+
+
+# -- one value ---------------------------------------------------------------------------------------------------------
+
+
+async def read_one(console: Console, given: Given) -> Answer:
+    """Return one value: what it is, why, what it is made of, and what is made of it."""
+    id_ = given.text("id", most=MAX_ID)
+    loaded = await console.states.get(await console.client(), given.key)
+    found = await loaded.read(partial(_explain, id_=id_))
+    if found is None:
+        raise UnprocessableError(
+            f"{given.key.workspace}/{given.key.change_set} has no value {id_[:200]!r}", code="no_such_value"
+        )
+    return {**_head(loaded), **found}
+
+
+def _explain(loaded: BrowsedState, *, id_: str) -> Answer | None:
+    found = explain_value(loaded.state, id_)
+    if found is None:
+        return None
+    return {
+        "id": id_,
+        "state": found.value.state.value,
+        "value": full_text(found.value),
+        "error": fault_object(found.value.error),
+        "definition": definition_object(found.definition),
+        "defined": found.defined or None,
+        "why": found.why,
+        "advice": found.advice,
+        "path": [value_row(loaded, one) for one in found.path],
+        "inputs": list(_inputs(loaded, found)),
+        "inputCount": found.input_count,
+        "dependents": [value_row(loaded, one) for one in found.dependents],
+        "dependentCount": found.dependent_count,
+    }
+
+
+def _inputs(loaded: BrowsedState, found: ValueExplanation) -> Iterator[dict[str, Any]]:
+    for one in found.inputs:
+        row = {"id": one.id, "state": "pattern", "text": "", "error": None, "definition": None}
+        if one.matches is None:
+            row = value_row(loaded, one.id)
+        yield {"name": one.name, "matches": one.matches, **row}
+
+
+async def read_blame(console: Console, given: Given) -> Answer:
+    """Return who last defined a value."""
+    key, id_ = given.key, given.text("id", most=MAX_ID)
+    found = await (await console.client()).blame(key.workspace, key.change_set, id_)
+    return {"blame": blame_object(found[id_]) if id_ in found else None}
+
+
+def base_path(key: str = "") -> str:
+    return f"/change-sets/{{workspace}}/{{changeSet}}{key}"
+
+
+RESOURCES = (
+    Resource(base_path("/values"), read),
+    Resource(base_path("/value"), read_one),
+    Resource(base_path("/blame"), read_blame),
+)

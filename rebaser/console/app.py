@@ -1,0 +1,131 @@
+"""The routes of the console: pages, static files, the JSON API and the live stream."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import structlog
+from starlette.applications import Starlette
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from rebaser.console.api import change_set, change_sets, commits, overview, values
+from rebaser.console.files import StaticFile
+from rebaser.console.guard import Guard
+from rebaser.console.resources import Action, Answer, Console, Given, Resource, error_answer
+from rebaser.console.stream import EventResponse, LiveStream
+from rebaser_core.encoding.envelope import JSON, dumps
+from rebaser_core.errors import RebaserError
+
+log = structlog.get_logger(__name__)
+
+API = "/api/v1"
+MAX_QUERY = 4096  # characters
+PAGES = (overview, change_sets, change_set, values, commits)
+RESOURCES: tuple[Resource, ...] = tuple(one for page in PAGES for one in page.RESOURCES)
+ACTIONS: tuple[Action, ...] = tuple(one for page in PAGES for one in getattr(page, "ACTIONS", ()))
+
+
+def make_app(console: Console, files: Mapping[str, StaticFile]) -> Any:
+    """Return the ASGI application."""
+    routes = [Route(f"{API}/live", _live(console), methods=["GET"])]
+    routes += [Route(API + one.path, _reading(console, one), methods=["GET"]) for one in RESOURCES]
+    routes += [Route(API + one.path, _acting(console, one), methods=["POST"]) for one in ACTIONS]
+    routes += [
+        Route(API + "/{rest:path}", _unknown),
+        Route("/livez", _alive, methods=["GET"]),
+        Route("/readyz", _alive, methods=["GET"]),
+        Route("/static/{path:path}", _static(files), methods=["GET"]),
+        Route("/{path:path}", _static({"": files["index.html"]}, always=True), methods=["GET"]),
+    ]
+    app = Starlette(routes=routes, exception_handlers={Exception: _failed})
+    return Guard(GZipMiddleware(app, minimum_size=1400), console.options)
+
+
+def _reading(console: Console, resource: Resource) -> Any:
+    async def answer(request: Any) -> Any:
+        try:
+            return _json(await resource.read(console, _given(request)))
+        except RebaserError as error:
+            return _refusal(error)
+
+    return answer
+
+
+def _acting(console: Console, action: Action) -> Any:
+    async def answer(request: Any) -> Any:
+        try:
+            body = json.loads(await request.body())
+        except (ValueError, ClientDisconnect, RecursionError):
+            body = None
+        if not isinstance(body, dict):
+            return JSONResponse({"error": {"code": "not_json", "message": "the body has to be a JSON object"}}, 400)
+        given = _given(request)
+        try:
+            done = await action.act(console, given, body)
+        except RebaserError as error:
+            log.info("console_action", path=request.url.path, outcome=error.code)
+            return _refusal(error)
+        log.info("console_action", path=request.url.path, outcome="done")
+        return _json(done)
+
+    return answer
+
+
+def _live(console: Console) -> Any:
+    stream = LiveStream(console)
+
+    async def answer(request: Any) -> Any:
+        of = urlsplit(request.query_params.get("of", "")[:MAX_QUERY])
+        for resource in RESOURCES:
+            path = resource.match(of.path)
+            if path is not None and resource.live:
+                if stream.is_full:
+                    return JSONResponse({"error": {"code": "too_many", "message": "too many pages are open"}}, 503)
+                given = Given(path, dict(parse_qsl(of.query, max_num_fields=32)))
+                return EventResponse(stream.events(resource, given))
+        return JSONResponse({"error": {"code": "not_found", "message": "nothing live has this path"}}, 404)
+
+    return answer
+
+
+def _static(files: Mapping[str, StaticFile], *, always: bool = False) -> Any:
+    async def answer(request: Any) -> Any:
+        file = files.get("" if always else request.path_params["path"])
+        if file is None:
+            return PlainTextResponse("there is no such file\n", 404)
+        headers = {"etag": file.tag, "cache-control": "no-cache"}  # a browser asks each time, and gets few bytes
+        if request.headers.get("if-none-match") == file.tag:
+            return Response(status_code=304, headers=headers)
+        return Response(file.content, media_type=file.media_type, headers=headers)
+
+    return answer
+
+
+async def _alive(_: Any) -> Any:
+    return PlainTextResponse("ok\n")
+
+
+async def _unknown(_: Any) -> Any:
+    return JSONResponse({"error": {"code": "not_found", "message": "the API has no such path"}}, 404)
+
+
+def _given(request: Any) -> Given:
+    return Given(dict(request.path_params), dict(request.query_params))
+
+
+def _json(answer: Answer) -> Any:
+    return Response(dumps(JSON, answer), media_type="application/json")
+
+
+def _refusal(error: RebaserError) -> Any:
+    status, answer = error_answer(error)
+    return JSONResponse(answer, status)
+
+
+def _failed(request: Any, error: Exception) -> Any:
+    log.error("http_failed", path=request.url.path[:80], exc_info=error)
+    return JSONResponse({"error": {"code": "failed", "message": "the console failed; its log says why"}}, 500)

@@ -1,0 +1,38 @@
+"""The files that a browser loads, read once at the start.
+
+Invariant: a path is looked up among the files that were read, so no path of a request ever reaches the file system.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "static"
+TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """The content of a file, its media type, and a tag that changes with the content."""
+
+    content: bytes
+    media_type: str
+    tag: str
+
+
+def read_files() -> Mapping[str, StaticFile]:
+    """Return the files by their paths below the folder, such as `js/app.js`. Blocks."""
+    found = {}
+    for path in sorted(FOLDER.rglob("*.*")):
+        media_type = TYPES.get(path.suffix)
+        if media_type is not None:
+            content = path.read_bytes()
+            tag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
+            found[path.relative_to(FOLDER).as_posix()] = StaticFile(content, media_type, tag)
+    return found

@@ -1,0 +1,116 @@
+"""The safety rules for every request, before any route sees it.
+
+Invariants: only requests that name an accepted host are answered. A request that changes something is accepted only if
+the console allows actions, and if a page of the console sent it. Every answer carries the headers below, so a browser
+runs no script but those of the console, and no other site can embed or read an answer.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, TypeAlias
+
+from starlette.responses import JSONResponse
+
+from rebaser.console.options import ConsoleOptions
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+MAX_BODY = 1 << 20  # bytes
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
+    " base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+ACTION_HEADER = "x-rebaser-action"
+
+
+class Refused(Exception):  # noqa: N818 - named after the outcome
+    """The request breaks a rule."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message = status, code, message
+
+
+class Guard:
+    """ASGI middleware that applies the rules of this module to `app`."""
+
+    def __init__(self, app: App, options: ConsoleOptions) -> None:
+        self._app = app
+        self._options = options
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = _with_headers(message.get("headers", ()), scope["path"])
+            await send(message)
+
+        try:
+            check(scope["method"], scope["path"], _texts(scope["headers"]), self._options)
+        except Refused as refused:
+            answer = JSONResponse({"error": {"code": refused.code, "message": refused.message}}, refused.status)
+            await answer(scope, receive, send_guarded)
+            return
+        await self._app(scope, _bounded(receive), send_guarded)
+
+
+def check(method: str, path: str, headers: dict[str, str], options: ConsoleOptions) -> None:
+    """Raise `Refused` if the request breaks a rule."""
+    host = headers.get("host", "").lower()
+    if host not in options.hosts and path not in ("/livez", "/readyz"):  # probes name an address, and tell nothing
+        raise Refused(421, "unknown_host", f"this console is not {host[:200]!r}; start it with --allow-host NAME")
+    if method in ("GET", "HEAD"):
+        return
+    if method != "POST":
+        raise Refused(405, "method", "use GET, or POST for actions")
+    if not options.actions:
+        raise Refused(403, "read_only", "this console only reads; start it with --actions to allow changes")
+    if headers.get(ACTION_HEADER) != "1" or headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        raise Refused(403, "not_from_console", "an action has to come from a page of this console")
+    origin = headers.get("origin", "")
+    if origin and origin.partition("://")[2].lower() != host:
+        raise Refused(403, "not_from_console", "an action has to come from a page of this console")
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Refused(415, "not_json", "the body has to be application/json")
+    length = headers.get("content-length", "")
+    if not length.isdecimal() or int(length[:12]) > MAX_BODY:
+        raise Refused(413, "too_large", f"the body has to have a length of at most {MAX_BODY:,} bytes")
+
+
+def _texts(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+
+
+def _with_headers(given: Iterable[tuple[bytes, bytes]], path: str) -> list[tuple[bytes, bytes]]:
+    added = HEADERS | ({"cache-control": "no-store"} if path.startswith("/api/") else {})
+    names = {name.encode() for name in added}
+    kept = [(name, value) for name, value in given if name.lower() not in names]
+    return kept + [(name.encode(), value.encode()) for name, value in added.items()]
+
+
+def _bounded(receive: Receive) -> Receive:
+    received = 0
+
+    async def receive_bounded() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > MAX_BODY:
+            return {"type": "http.disconnect"}
+        return message
+
+    return receive_bounded

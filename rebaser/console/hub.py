@@ -1,0 +1,174 @@
+"""One watch on the installation for all viewers: the newest view, and how a few numbers developed.
+
+Invariant: NATS is asked only while somebody looks, and once for all viewers. `IDLE` seconds after the last viewer, the
+watch ends; the next viewer begins a new one.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+import anyio
+import structlog
+
+from rebaser_client import NotConnectedError, RebaserClient
+from rebaser_client.admin.fleet import FleetView
+from rebaser_client.admin.fleet_watch import FleetWatch
+from rebaser_client.admin.stream_usage import StreamStatus
+from rebaser_client.log.branches import BranchInfo
+from rebaser_core.errors import RebaserError
+
+log = structlog.get_logger(__name__)
+
+STEP = 2.0  # seconds between two looks
+IDLE = 60.0  # seconds without a viewer until the watch ends
+STREAMS_EVERY = 10.0  # seconds
+KEPT = 150  # samples: five minutes
+RECONNECT = 2.0  # seconds between two attempts to connect
+FIRST_LOOK = 20.0  # seconds that a viewer waits for the first look
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSample:
+    """A few numbers of one look, at `at` (Unix seconds)."""
+
+    at: float
+    requests_per_second: float
+    commits_per_second: float
+    requests: int
+    oldest_request: float
+    due: int
+    dead_letters: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the newest look found. `problem` is the reason why there is no newer one; empty if the look is recent."""
+
+    view: FleetView
+    change_sets: Sequence[BranchInfo]
+    streams: Sequence[StreamStatus]
+    problem: str = ""
+
+
+class Hub:
+    """Watches the installation that `connect` connects to."""
+
+    def __init__(self, connect: Callable[[], AbstractAsyncContextManager[RebaserClient]]) -> None:
+        self._connect = connect
+        self._client: RebaserClient | None = None
+        self._problem = ""  # why nothing is seen; empty while that may come
+        self._seen: Seen | None = None
+        self._changed = anyio.Event()
+        self._wanted = anyio.Event()
+        self._wanted_at = -IDLE
+        self.version = 0  # of what was seen, or of the reason why nothing was
+        self.closing = anyio.Event()
+        self.samples: deque[FleetSample] = deque(maxlen=KEPT)
+
+    async def client(self) -> RebaserClient:
+        """Return the client; waits for the first connection. Raises `NotConnectedError` if there is none."""
+        await self._until(lambda: self._client is not None)
+        if self._client is None:
+            raise self._nothing()
+        return self._client
+
+    async def run(self) -> None:
+        """Connect, and look while somebody wants to see. Runs until cancelled."""
+        while True:
+            try:
+                async with self._connect() as self._client:
+                    self._problem = ""
+                    self._tell()
+                    while True:
+                        await self._until_wanted()
+                        await self._watch(self._client)
+            except RebaserError as error:
+                self._fail(error.message)
+            finally:
+                self._client = None
+            await anyio.sleep(RECONNECT)
+
+    async def seen(self) -> Seen:
+        """Return the newest look; waits for the first one. Raises `NotConnectedError` if there is none."""
+        self._want()
+        await self._until(lambda: self._seen is not None)
+        if self._seen is None:
+            raise self._nothing()
+        return self._seen
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        with anyio.move_on_after(FIRST_LOOK):
+            while not holds() and not self._problem:
+                await self._changed.wait()
+
+    def _nothing(self) -> NotConnectedError:
+        return NotConnectedError(self._problem or "NATS has not answered yet")
+
+    async def newer(self, version: int) -> None:
+        """Return as soon as something newer than `version` can be seen, or why nothing can be."""
+        while self.version == version:
+            self._want()
+            with anyio.move_on_after(IDLE / 3):
+                await self._changed.wait()
+
+    def close(self) -> None:
+        """End all live streams."""
+        self.closing.set()
+        self._tell()
+
+    def _want(self) -> None:
+        self._wanted_at = time.monotonic()
+        self._wanted.set()
+
+    async def _until_wanted(self) -> None:
+        await self._wanted.wait()
+        self._wanted = anyio.Event()
+
+    async def _watch(self, client: RebaserClient) -> None:
+        self.samples.clear()
+        self._seen = None  # it may be old
+        streams: Sequence[StreamStatus] = ()
+        streams_at = -STREAMS_EVERY
+        async with client.fleet() as fleet:
+            while time.monotonic() - self._wanted_at < IDLE:
+                began = time.monotonic()
+                try:
+                    if began - streams_at >= STREAMS_EVERY:
+                        streams, streams_at = await client.streams(), began
+                    self._look(await fleet.look(), fleet, streams)
+                except RebaserError as error:
+                    self._fail(error.message)
+                await anyio.sleep(max(began + STEP - time.monotonic(), STEP / 4))
+
+    def _look(self, view: FleetView, fleet: FleetWatch, streams: Sequence[StreamStatus]) -> None:
+        self._seen = Seen(view, fleet.change_sets(), streams)
+        self._problem = ""
+        if view.seconds:  # the first look has no rates
+            self.samples.append(
+                FleetSample(
+                    view.at,
+                    view.requests_per_second,
+                    view.commits_per_second,
+                    view.requests,
+                    view.oldest_request,
+                    sum(1 for row in view.change_sets if row.debt),
+                    view.dead_letters,
+                )
+            )
+        self._tell()
+
+    def _fail(self, reason: str) -> None:
+        if reason != self._problem:
+            log.warning("console_sees_nothing", reason=reason)
+        self._problem = reason
+        if self._seen is not None:
+            self._seen = Seen(self._seen.view, self._seen.change_sets, self._seen.streams, reason)
+        self._tell()
+
+    def _tell(self) -> None:
+        self.version += 1
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()

@@ -1,0 +1,52 @@
+"""The options of a console, and the names under which it may be reached."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from rebaser_core.errors import ConfigError
+
+LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleOptions:
+    """The options of a console.
+
+    - `hosts`: the values of the header `Host` that are accepted, in lower case. A page of another site cannot reach the
+      console under a name of its own (DNS rebinding).
+    - `actions`: whether requests that change something are accepted.
+    """
+
+    hosts: frozenset[str]
+    actions: bool = False
+
+
+def check_exposure(host: str, *, insecure: bool) -> None:
+    """Raise `ConfigError` if `host` is not a loopback address, unless the user said that this is intended."""
+    if insecure or is_loopback(host):
+        return
+    raise ConfigError(
+        f"everybody who can reach {host} could read all values: the console has no login; keep it on 127.0.0.1 and"
+        " reach it through an SSH tunnel or a proxy that asks for a login on the same machine, or add --insecure"
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only programs on this machine can connect to `host`."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def accepted_hosts(host: str, port: int, names: Collection[str]) -> frozenset[str]:
+    """Return the accepted values of the header `Host`: loopback names, the address itself, and `names`, which may have
+    a port."""
+    own = f"[{host}]" if ":" in host else host
+    accepted = {f"{name}:{port}" for name in (*LOCAL_NAMES, own)}
+    if port == 80:
+        accepted |= {*LOCAL_NAMES, own}
+    for name in names:
+        accepted |= {name, f"{name}:{port}"}
+    return frozenset(name.lower() for name in accepted)

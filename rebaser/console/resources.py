@@ -1,0 +1,139 @@
+"""What a handler of the JSON API gets and gives: parameters with bounds, and answers or errors as JSON.
+
+Invariant: every parameter has a bound, and every list that an answer holds has one, too.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from rebaser.console.hub import Hub
+from rebaser.console.options import ConsoleOptions
+from rebaser.console.states import StateCache
+from rebaser_client import RebaserClient, RequestConflicts, RequestRejected
+from rebaser_client.errors import NotAllowed
+from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+
+Answer: TypeAlias = dict[str, Any]
+PAGE = 100  # rows of a page, unless the viewer chose another number
+MOST = 500  # rows of a page
+_PLACE = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """What handlers share."""
+
+    hub: Hub
+    options: ConsoleOptions
+    version: str
+    states: StateCache = field(default_factory=StateCache)
+
+    async def client(self) -> RebaserClient:
+        """Return the client. Raises `NotConnectedError` without a connection."""
+        return await self.hub.client()
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The parameters of a request: those in its path, and those behind it."""
+
+    path: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> ChangeSetKey:
+        """The change set that the path names. Raises `UnprocessableError` for an invalid name."""
+        return ChangeSetKey.of(self.path["workspace"], self.path["changeSet"])
+
+    def text(self, name: str, default: str = "", most: int = 200) -> str:
+        """Return a text of at most `most` characters."""
+        found = self.query.get(name, default)
+        if len(found) > most:
+            raise _invalid(f"{name} may have at most {most} characters")
+        return found
+
+    def number(self, name: str, default: int, *, least: int = 0, most: int = 10**15) -> int:
+        found = self.query.get(name, "")
+        if not found:
+            return default
+        if not found.isascii() or not found.isdecimal() or len(found) > 16 or not least <= int(found) <= most:
+            raise _invalid(f"{name} has to be a number from {least:,} to {most:,}")
+        return int(found)
+
+    def choice(self, name: str, choices: Sequence[str]) -> str:
+        """Return one of `choices`, by default the first one."""
+        found = self.query.get(name, "") or choices[0]
+        if found not in choices:
+            raise _invalid(f"{name} has to be one of {', '.join(choices)}")
+        return found
+
+    def flag(self, name: str) -> bool:
+        return self.choice(name, ("no", "yes")) == "yes"
+
+    def page(self) -> tuple[int, int]:
+        """Return the offset of a page, and its number of rows."""
+        return self.number("offset", 0, most=10**9), self.number("limit", PAGE, least=1, most=MOST)
+
+
+Read: TypeAlias = Callable[[Console, Given], Awaitable[Answer]]
+Act: TypeAlias = Callable[[Console, Given, Mapping[str, Any]], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Something that can be read at `path`, which may have places such as `{workspace}`.
+
+    If it is `live`, the live stream sends it again whenever it changes.
+    """
+
+    path: str
+    read: Read
+    live: bool = False
+
+    def match(self, path: str) -> dict[str, str] | None:
+        """Return the parameters in `path`; None if it is another path."""
+        return match(self.path, path)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that a POST to `path` does. `act` also gets the body of the request, a JSON object."""
+
+    path: str
+    act: Act
+
+
+def match(template: str, path: str) -> dict[str, str] | None:
+    """Return the parts of `path` at the places of `template`; None if it does not match."""
+    expected, parts = template.split("/"), path.split("/")
+    if len(expected) != len(parts):
+        return None
+    found: dict[str, str] = {}
+    for part, given in zip(expected, parts, strict=True):
+        place = _PLACE.fullmatch(part)
+        if place is not None and given:
+            found[place[1]] = given
+        elif part != given:
+            return None
+    return found
+
+
+def error_answer(error: RebaserError) -> tuple[int, Answer]:
+    """Return the status and the body of the answer to a request that failed."""
+    code, status = error.code, 500
+    if isinstance(error, (RequestRejected, RequestConflicts)):
+        status = 409
+    elif isinstance(error, NotAllowed):
+        status = 403
+    elif isinstance(error, UnprocessableError):
+        status = 404 if code.startswith("no_such") else 400
+    elif isinstance(error, TransientError):
+        status = 503
+    return status, {"error": {"code": code, "message": error.message}}
+
+
+def _invalid(message: str) -> UnprocessableError:
+    return UnprocessableError(message, code="invalid_argument")

@@ -1,0 +1,230 @@
+"""The objects of the JSON API. Names and words are those of the command line's `--json`.
+
+Invariant: a value is sent as the text of its JSON, because a browser would round large integers. Texts are cut at a
+length that the callers name.
+"""
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from rebaser_client.admin.fleet import ActiveChangeSet
+from rebaser_client.admin.servers import ServerInfo
+from rebaser_client.admin.stream_usage import StreamStatus
+from rebaser_client.log.branches import BranchInfo
+from rebaser_client.log.changes import Blame, Change, LogEntry
+from rebaser_core.commit import Authorship, Decision
+from rebaser_core.updates import Derive, Match, Remove, Set, Update
+from rebaser_core.values import Fault, State, Value
+
+MAX_TEXT = 1000  # characters of a reason or a message
+MAX_CELL = 200  # characters of a value in a table
+MAX_VALUE = 64 * 1024  # characters of one value
+MAX_REQUESTS = 100  # of a commit
+MAX_INPUTS = 100  # of a definition
+
+
+def time_text(time: datetime) -> str:
+    """Return a time in UTC, to the millisecond."""
+    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03d}Z"
+
+
+def cut(text: str, most: int = MAX_TEXT) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def camel_case(fields: dict[str, Any]) -> dict[str, Any]:
+    words = {name: name.split("_") for name in fields}
+    return {first + "".join(word.title() for word in rest): fields[name] for name, (first, *rest) in words.items()}
+
+
+def server_object(server: ServerInfo) -> dict[str, Any]:
+    """Return a server, without its functions, and without what it reported on change sets."""
+    return {
+        "id": cut(server.id, 200),
+        "version": cut(server.version, 40),
+        "owned": server.owned,
+        "slots": server.slots,
+        "dvu": cut(server.dvu, 200),
+        "sweeper": server.sweeper,
+        "durability": server.durability,
+        "ready": server.ready,
+        "trouble": cut(server.trouble),
+        "losses": [cut(loss) for loss in server.losses[:20]],
+    }
+
+
+def stream_object(stream: StreamStatus) -> dict[str, Any]:
+    return camel_case({name: value for name, value in asdict(stream).items() if name != "newest"})
+
+
+def activity_object(row: ActiveChangeSet) -> dict[str, Any]:
+    """Return what a change set is doing."""
+    update = row.update
+    return {
+        "workspaceId": row.workspace,
+        "changeSetId": row.change_set,
+        "state": row.activity,
+        "pending": row.pending,
+        "hasTask": row.has_task,
+        "lastCommit": row.last_commit,
+        "lastCommitTime": time_text(datetime.fromtimestamp(row.committed_at, UTC)) if row.last_commit else None,
+        "commitsPerSecond": round(row.commits_per_second, 3),
+        "waiting": round(row.waiting, 1),
+        "debt": row.debt,
+        "update": None if update is None else {"done": update.done, "total": update.total, "seconds": update.seconds},
+        "problem": cut(row.problem),
+    }
+
+
+def branch_object(info: BranchInfo) -> dict[str, Any]:
+    """Return where a change set comes from, and where it stands."""
+    return {
+        "workspaceId": info.workspace,
+        "changeSetId": info.change_set,
+        "lastCommit": info.sequence,
+        "lastCommitTime": time_text(info.time),
+        "status": info.status,
+        "from": None if info.origin is None else {"changeSetId": info.origin, "position": info.origin_sequence},
+        "target": info.target,
+        "base": info.base or None,
+        "changes": info.changes,
+        "conflicts": info.conflicts,
+        "behind": info.behind,
+        "protected": info.protected,
+        "follow": None if info.target is None else info.follow,
+    }
+
+
+# -- values and definitions ------------------------------------------------------------------------------------------
+
+
+def json_text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def short_text(value: Value) -> str:
+    """Return a value as it stands in a table."""
+    return "" if value.state in (State.ERROR, State.UNSET) else cut(json_text(value.value), MAX_CELL)
+
+
+def full_text(value: Value) -> dict[str, Any] | None:
+    """Return the text of a value, and how many characters it has in all; None without a value."""
+    if value.state in (State.ERROR, State.UNSET):
+        return None
+    text = json.dumps(value.value, ensure_ascii=False, indent=2)
+    return {"text": text[:MAX_VALUE], "length": len(text)}
+
+
+def fault_object(fault: Fault | None) -> dict[str, Any] | None:
+    return None if fault is None else {"code": fault.code, "message": cut(fault.message), "origin": fault.origin}
+
+
+def definition_text(definition: Update | None) -> str | None:
+    """Return a definition in one line: a value as JSON, a formula behind `=`, or a function with its inputs."""
+    if definition is None or isinstance(definition, Remove):
+        return None
+    if isinstance(definition, Set):
+        return cut(json_text(definition.value), MAX_CELL)
+    if not isinstance(definition, Derive):
+        return "(unset)"
+    expression = definition.params.get("expr")
+    if isinstance(expression, str):
+        return cut(f"= {expression}", MAX_CELL)
+    wire = definition.to_wire()
+    parts = [wire["inputs"], *([wire["params"]] if wire["params"] else [])]
+    return cut(" ".join(["=", definition.function, *map(json_text, parts)]), MAX_CELL)
+
+
+def definition_object(definition: Update | None) -> dict[str, Any] | None:
+    """Return a definition with its parts; None for a removal."""
+    if definition is None or isinstance(definition, Remove):
+        return None
+    found: dict[str, Any] = {"op": type(definition).__name__.lower(), "text": definition_text(definition)}
+    if isinstance(definition, Derive):
+        found["function"] = definition.function
+        found["params"] = cut(json.dumps(dict(definition.params), ensure_ascii=False, indent=2), MAX_VALUE)
+        found["inputs"] = [_input(name, given) for name, given in list(definition.inputs.items())[:MAX_INPUTS]]
+    return found
+
+
+def _input(name: str, given: Any) -> dict[str, Any]:
+    one = isinstance(given, (str, Match))
+    sources = [given] if one else list(given)
+    return {
+        "name": name,
+        "count": len(sources),
+        "sources": [
+            {"match": source.glob} if isinstance(source, Match) else {"id": source} for source in sources[:MAX_INPUTS]
+        ],
+    }
+
+
+def change_object(change: Change) -> dict[str, Any]:
+    return {
+        "id": change.id,
+        "before": definition_text(change.before),
+        "after": definition_text(change.after),
+        "known": change.known,
+    }
+
+
+# -- commits -----------------------------------------------------------------------------------------------------------
+
+
+def request_object(decision: Decision, author: Authorship) -> dict[str, Any]:
+    return {
+        "requestId": cut(decision.request_id, 200),
+        "outcome": decision.outcome.value,
+        "updates": decision.performed,
+        "author": cut(author.author, 200),
+        "message": cut(author.message),
+        "code": cut(decision.code, 200) or None,
+        "reason": cut(decision.message),
+    }
+
+
+def entry_object(entry: LogEntry) -> dict[str, Any]:
+    """Return a commit as a row of the log."""
+    commit = entry.commit
+    origin = commit.origin or commit.source
+    marking = commit.marking
+    return {
+        "position": entry.sequence,
+        "time": time_text(entry.time),
+        "kind": entry.kind.value,
+        "owner": cut(commit.owner, 200),
+        "changes": None if commit.delta_blob is not None else len(commit.delta),
+        "covers": commit.covers,
+        "from": None if origin is None else {"changeSetId": origin.change_set, "position": origin.sequence},
+        "reverts": None if entry.reverts is None else {"first": entry.reverts.first, "last": entry.reverts.last},
+        "mark": None if marking is None else _mark(marking),
+        "requestCount": len(entry.requests),
+        "requests": [request_object(*request) for request in entry.requests[:3]],
+    }
+
+
+def _mark(marking: Any) -> str:
+    if marking.status is not None:
+        return {"open": "reopened", "deleted": "deleted"}.get(marking.status.value, f"closed ({marking.status.value})")
+    return "protected" if marking.protected else "no longer protected"
+
+
+def commit_object(entry: LogEntry) -> dict[str, Any]:
+    """Return a commit with its requests."""
+    commit = entry.commit
+    return entry_object(entry) | {
+        "id": commit.id,
+        "previous": commit.previous or None,
+        "requests": [request_object(*request) for request in entry.requests[:MAX_REQUESTS]],
+        "checkpoint": None if commit.checkpoint is None else commit.checkpoint.sequence,
+    }
+
+
+def blame_object(blame: Blame) -> dict[str, Any]:
+    return {
+        "position": blame.sequence or None,
+        "time": None if blame.entry is None else time_text(blame.entry.time),
+        "request": None if blame.request is None else request_object(*blame.request),
+    }

@@ -1,0 +1,107 @@
+"""Loaded change sets, as pages of values read them.
+
+Invariants: a state in the cache is never changed, only replaced by a newer one. Loading takes at most a fifth of the
+time: while a large change set changes all the time, pages show a state that is a little older. All cached states
+together take at most `ROOM`, except for the newest one.
+"""
+
+import time
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from heapq import merge
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+import anyio
+from anyio import CapacityLimiter, to_thread
+
+from rebaser_client import RebaserClient
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.state.change_set import ChangeSetState
+
+ROOM = 1 << 30  # bytes, as states estimate them
+ID_BYTES = 16  # of a sorted id, beside the state
+REST = 4  # times the duration of a load, during which a change set is not loaded again
+SLICE = 50_000  # ids that are sorted at once; more would hold up the event loop
+T = TypeVar("T")
+
+
+class BrowsedState:
+    """A state with its ids in order, those in error and those that are stale among them."""
+
+    def __init__(self, state: ChangeSetState) -> None:
+        self.state = state
+        self.stale_set = state.stale()
+        self.ids = _sorted(state.cells)
+        self.stale = _sorted(self.stale_set)
+        self.errors = _sorted(id_ for id_, _ in state.cells.faults() if id_ not in self.stale_set)
+        self._one = CapacityLimiter(1)  # parts of a state are made on first use
+
+    @property
+    def memory(self) -> int:
+        return self.state.memory + len(self.ids) * ID_BYTES
+
+    async def read(self, reader: Callable[["BrowsedState"], T]) -> T:
+        """Return what `reader` finds. It runs in a thread, one at a time."""
+        return await to_thread.run_sync(reader, self, limiter=self._one)
+
+
+class StateCache:
+    """The states that were read last."""
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[ChangeSetKey, tuple[BrowsedState, float]] = OrderedDict()
+        self._locks: WeakValueDictionary[ChangeSetKey, anyio.Lock] = WeakValueDictionary()
+
+    async def get(self, client: RebaserClient, key: ChangeSetKey) -> BrowsedState:
+        """Return the state of `key`. Raises `UnprocessableError` (`no_such_change_set`) if it has no commits."""
+        lock = self._locks.setdefault(key, anyio.Lock())
+        async with lock:
+            info = await client.branch(key.workspace, key.change_set)
+            if info is None:
+                raise UnprocessableError(
+                    f"{key.workspace}/{key.change_set} has no commit yet", code="no_such_change_set"
+                )
+            found, until = self._states.get(key, (None, 0.0))
+            if found is None or (found.state.last != info.sequence and time.monotonic() >= until):
+                began = time.monotonic()
+                state = await client.state(key.workspace, key.change_set)
+                found = await to_thread.run_sync(BrowsedState, state)
+                ended = time.monotonic()
+                self._states[key] = found, ended + REST * (ended - began)
+            self._states.move_to_end(key)
+            self._make_room()
+            return found
+
+    def _make_room(self) -> None:
+        while len(self._states) > 1 and sum(found.memory for found, _ in self._states.values()) > ROOM:
+            self._states.popitem(last=False)
+
+
+def _sorted(ids: Iterable[str]) -> list[str]:
+    found = list(ids)
+    if len(found) <= SLICE:
+        return sorted(found)
+    return list(merge(*(sorted(found[at : at + SLICE]) for at in range(0, len(found), SLICE))))
+
+
+def span(ids: Sequence[str], prefix: str) -> tuple[int, int]:
+    """Return where in the sorted `ids` those with the prefix begin and end."""
+    if not prefix:
+        return 0, len(ids)
+    return bisect_left(ids, prefix), bisect_left(ids, behind(prefix))
+
+
+def start_after(ids: Sequence[str], after: str, low: int) -> int:
+    """Return where a page begins; `after` is the last entry of the page before: an id, or a group of ids."""
+    if not after:
+        return low
+    place = bisect_left(ids, behind(after)) if after.endswith("/") else bisect_right(ids, after)
+    return max(low, place)
+
+
+def behind(prefix: str) -> str:
+    """Return the smallest text that is greater than all texts with this prefix."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)

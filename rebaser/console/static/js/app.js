@@ -1,0 +1,331 @@
+// The shell: which page is shown, what it is fed with, and the keys.
+
+import { follow, get, act } from "./data.js";
+import { html, keyed, render } from "./html.js";
+import { icon, troubleBox } from "./parts.js";
+
+const ROUTES = [
+  ["/", "overview"],
+  ["/change-sets", "change_sets"],
+  ["/change-sets/:workspace/:changeSet", "values"],
+  ["/change-sets/:workspace/:changeSet/value", "value"],
+  ["/change-sets/:workspace/:changeSet/commits", "commits"],
+  ["/change-sets/:workspace/:changeSet/commit", "commit"],
+  ["/change-sets/:workspace/:changeSet/explain", "explain"],
+];
+const NAV = [
+  ["/", "Overview", "o"],
+  ["/change-sets", "Change sets", "c"],
+];
+const KEYS = [
+  ["/", "search"],
+  ["g, then a letter", `go to: ${NAV.map(([, word, key]) => `${key} ${word.toLowerCase()}`).join(", ")}`],
+  ["[ and ]", "previous and next page of a list"],
+  ["↑ and ↓", "move in a table, from link to link"],
+  ["t", "switch between light and dark"],
+  ["?", "these keys"],
+];
+const TYPING = 200; // milliseconds without a key until a search begins
+const RENEWED_EVERY = 4000; // milliseconds between two reads of the same
+const TOLD_EVERY = 5000; // milliseconds between two things that a screen reader is told
+
+const app = { at: null, page: null, feeds: new Map(), local: {}, link: "connecting", keysOpen: false, focusHeading: false, told: "", toldAt: 0 };
+const root = document.getElementById("app");
+
+// -- routes -----------------------------------------------------------------------------------------------------------
+
+function matchRoute(pathname) {
+  const parts = pathname.split("/");
+  for (const [template, name] of ROUTES) {
+    const wanted = template.split("/");
+    const path = {};
+    const fits = wanted.length === parts.length && wanted.every((part, index) => {
+      if (!part.startsWith(":")) return part === parts[index];
+      path[part.slice(1)] = parts[index];
+      return parts[index] !== "";
+    });
+    if (fits) return { name, path };
+  }
+  return null;
+}
+
+async function show(moved) {
+  const { pathname, search } = window.location;
+  const found = matchRoute(pathname.length > 1 ? pathname.replace(/\/$/, "") : pathname);
+  const at = { pathname, query: Object.fromEntries(new URLSearchParams(search)), path: found?.path ?? {} };
+  const page = found === null ? missing : (await import(`./pages/${found.name}.js`)).page;
+  const isNew = app.page !== page || JSON.stringify(app.at?.path) !== JSON.stringify(at.path);
+  app.at = at;
+  if (isNew) {
+    for (const feed of app.feeds.values()) feed.stop();
+    app.feeds.clear();
+    app.local = {};
+  }
+  app.page = page;
+  feed(page.sources(at));
+  document.title = `${page.title(at)} · Rebaser`;
+  if (moved && isNew) {
+    window.scrollTo(0, 0);
+    app.focusHeading = true;
+  }
+  draw();
+}
+
+const missing = {
+  title: () => "Not found",
+  sources: () => ({}),
+  view: () => html`<h1 tabindex="-1">Not found</h1><p>The console has no such page. <a href="/">Go to the overview</a>.</p>`,
+};
+
+function go(href, { replace = false } = {}) {
+  const target = new URL(href, window.location.href);
+  if (target.href === window.location.href) return;
+  window.history[replace ? "replaceState" : "pushState"](null, "", target.pathname + target.search);
+  show(!replace);
+}
+
+// -- what a page is fed with ------------------------------------------------------------------------------------------
+
+function feed(sources) {
+  for (const [name, one] of app.feeds) {
+    if (sources[name]?.path !== one.path) one.stop();
+  }
+  for (const [name, source] of Object.entries(sources)) {
+    const before = app.feeds.get(name);
+    if (before?.path === source.path) continue;
+    app.feeds.set(name, begin(source, before?.data ?? null));
+  }
+  for (const name of [...app.feeds.keys()]) if (!(name in sources)) app.feeds.delete(name);
+}
+
+// Begin to feed from `source`; `data` is shown until its first answer.
+function begin(source, data) {
+  const one = { path: source.path, data, trouble: null, loading: true, begun: Date.now(), stop: () => {} };
+  const state = (found) => {
+    Object.assign(one, { data: found, trouble: null, loading: false });
+    draw();
+    if (source.live) renew();
+  };
+  const trouble = (found) => Object.assign(one, { trouble: found, loading: false }) && draw();
+  if (source.live) {
+    one.stop = follow(source.path, {
+      state,
+      trouble,
+      link: (now) => {
+        if (app.link !== now) {
+          app.link = now;
+          draw();
+        }
+      },
+    });
+  } else {
+    const aborter = new AbortController();
+    one.stop = () => aborter.abort();
+    get(source.path, aborter.signal).then(state, (error) => error.name !== "AbortError" && trouble(error));
+  }
+  return one;
+}
+
+function reload(name) {
+  const before = app.feeds.get(name);
+  if (before === undefined) return;
+  before.stop();
+  app.feeds.set(name, begin(app.page.sources(app.at)[name], before.data));
+}
+
+// Read again what the live part of the page shows to be outdated.
+function renew() {
+  for (const name of app.page.outdated?.(dataNow(), app.at) ?? []) {
+    const one = app.feeds.get(name);
+    if (one && !one.loading && Date.now() - one.begun > RENEWED_EVERY) reload(name);
+  }
+}
+
+const dataNow = () => Object.fromEntries([...app.feeds].map(([name, one]) => [name, one.data]));
+
+let typing = 0;
+const tools = {
+  go,
+  act,
+  reload,
+  // Go somewhere in place of the present entry of the history, once nobody types any more.
+  soon(href) {
+    clearTimeout(typing);
+    typing = setTimeout(() => go(href, { replace: true }), TYPING);
+  },
+  // What stands in place of something that is not there yet.
+  pending(name) {
+    const { trouble } = app.feeds.get(name);
+    return trouble ? troubleBox(trouble) : html`<p class="loading" role="status">Loading…</p>`;
+  },
+  get state() {
+    return app.local;
+  },
+  set(changes) {
+    Object.assign(app.local, changes);
+    draw();
+  },
+};
+
+// -- drawing ----------------------------------------------------------------------------------------------------------
+
+let drawing = false;
+function draw() {
+  if (drawing) return;
+  drawing = true;
+  queueMicrotask(() => {
+    drawing = false;
+    if (app.page === null) return;
+    render(shell(), root);
+    if (app.focusHeading) focusHeading();
+  });
+}
+
+// The heading of a new page gets the focus: that of "Loading…" first, and then that of the page.
+function focusHeading() {
+  app.focusHeading = document.querySelector(".loading") !== null;
+  document.querySelector("h1")?.focus({ preventScroll: true });
+}
+
+function content() {
+  const data = dataNow();
+  const title = () => html`<h1 tabindex="-1">${app.page.title(app.at)}</h1>`;
+  for (const name of app.page.needs ?? Object.keys(data)) {
+    if (data[name] !== null) continue;
+    const { trouble } = app.feeds.get(name);
+    return html`${title()}${trouble ? troubleBox(trouble) : html`<p class="loading" role="status">Loading…</p>`}`;
+  }
+  const old = [...app.feeds.values()].filter((one) => one.trouble !== null && one.data !== null);
+  return html`${old.map((one) => troubleBox(one.trouble))}${app.page.view(app.at, data, tools)}`;
+}
+
+function shell() {
+  const here = (href) => (href === "/" ? app.at.pathname === "/" : app.at.pathname.startsWith(href));
+  return html`<a class="skip" href="#main" @click=${skip}>Skip to the content</a>
+    <header class="bar">
+      <a class="brand" href="/"><img src="/static/icon.svg" alt="" width="22" height="22"><span>Rebaser</span></a>
+      <nav class="main-nav" aria-label="Pages of the console">
+        ${NAV.map(([href, word]) => keyed(href, html`<a href=${href} aria-current=${here(href) ? "page" : null}>${word}</a>`))}
+      </nav>
+      <span class="tools">
+        ${linkState()}
+        <button type="button" class="quiet-button" @click=${switchTheme} title="Switch between light and dark (t)" aria-label="Switch between light and dark">${icon("half")}</button>
+        <button type="button" class="quiet-button" @click=${() => toggleKeys(true)} title="Keys (?)" aria-label="Show the keys">?</button>
+      </span>
+    </header>
+    <main id="main" tabindex="-1">${keyed(app.at.pathname, html`${content()}`)}</main>
+    <p class="hidden" role="status">${announce()}</p>
+    ${app.keysOpen ? keysDialog() : null}`;
+}
+
+const LINKS = {
+  connecting: ["calm", "connecting", "The console has not answered yet."],
+  live: ["good", "live", "This page updates itself."],
+  paused: ["calm", "paused", "A page that is hidden does not update itself."],
+  away: ["bad", "away", "The console does not answer; the page tries again."],
+};
+
+function linkState() {
+  const hasLive = Object.values(app.page.sources(app.at)).some((source) => source.live);
+  if (!hasLive) return null;
+  const [tone, word, title] = LINKS[app.link];
+  return html`<span class="link-state ${tone}" title=${title}><span class="dot"></span>${word}</span>`;
+}
+
+// What a screen reader is told: the page's headline, and not too often.
+function announce() {
+  const first = app.feeds.values().next().value;
+  const now = app.page.status && first?.data ? app.page.status(first.data) : "";
+  if (now !== app.told && Date.now() - app.toldAt > TOLD_EVERY) {
+    app.told = now;
+    app.toldAt = Date.now();
+  }
+  return app.told;
+}
+
+// -- theme, keys ------------------------------------------------------------------------------------------------------
+
+function switchTheme() {
+  const { dataset } = document.documentElement;
+  const dark = dataset.theme ? dataset.theme === "dark" : window.matchMedia("(prefers-color-scheme: dark)").matches;
+  dataset.theme = dark ? "light" : "dark";
+  try {
+    localStorage.setItem("rebaser-theme", dataset.theme);
+  } catch {
+    // storage is off: the choice lasts until the page is left
+  }
+}
+
+let cameFrom = null;
+function toggleKeys(open) {
+  if (open && !app.keysOpen) cameFrom = document.activeElement;
+  app.keysOpen = open;
+  draw();
+  queueMicrotask(() => queueMicrotask(() => (open ? document.querySelector(".dialog button") : cameFrom)?.focus()));
+}
+
+const keysDialog = () => html`<div class="veil" @click=${(event) => event.target === event.currentTarget && toggleKeys(false)}>
+  <div class="dialog" role="dialog" aria-modal="true" aria-labelledby="keys-title">
+    <h2 id="keys-title">Keys</h2>
+    <dl class="keys">${KEYS.map(([key, meaning]) => keyed(key, html`<div><dt><kbd>${key}</kbd></dt><dd>${meaning}</dd></div>`))}</dl>
+    <button type="button" class="button" @click=${() => toggleKeys(false)}>Close</button>
+  </div>
+</div>`;
+
+function skip(event) {
+  event.preventDefault();
+  document.getElementById("main").focus();
+}
+
+let awaitsLetter = false;
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape" && app.keysOpen) return toggleKeys(false);
+  if (app.keysOpen) {
+    if (event.key === "Tab") event.preventDefault(); // the dialog has one button
+    return;
+  }
+  if (event.target.matches("input, textarea, select")) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  if (awaitsLetter) {
+    awaitsLetter = false;
+    const found = NAV.find(([, , key]) => key === event.key);
+    if (found) go(found[0]);
+    return;
+  }
+  const acts = {
+    "/": () => document.querySelector("[data-search]")?.focus(),
+    "?": () => toggleKeys(true),
+    g: () => (awaitsLetter = true),
+    t: switchTheme,
+    "[": () => document.querySelector("a[rel=prev]")?.click(),
+    "]": () => document.querySelector("a[rel=next]")?.click(),
+    ArrowDown: () => step(1),
+    ArrowUp: () => step(-1),
+  };
+  if (acts[event.key]?.() !== false && event.key in acts) event.preventDefault();
+}
+
+// Move from row to row of a table. Returns false, so that the page scrolls, if no row has the focus.
+function step(by) {
+  const links = [...document.querySelectorAll("[data-rows] .row-link")];
+  const place = links.indexOf(document.activeElement);
+  if (place < 0) return false;
+  links[Math.min(Math.max(place + by, 0), links.length - 1)].focus();
+  return true;
+}
+
+function onClick(event) {
+  const link = event.target.closest("a[href]");
+  if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  if (link.origin !== window.location.origin || link.target || link.hasAttribute("download") || link.pathname.startsWith("/api/")) return;
+  event.preventDefault();
+  go(link.href);
+}
+
+document.addEventListener("keydown", onKey);
+document.addEventListener("click", onClick);
+window.addEventListener("popstate", () => show(true));
+show(false);

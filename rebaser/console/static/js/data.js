@@ -1,0 +1,89 @@
+// Talks to the API: one GET, a live stream, an action.
+
+const API = "/api/v1";
+
+export class Trouble extends Error {
+  constructor(code, message, status = 0) {
+    super(message);
+    this.code = code;
+    this.status = status;
+  }
+}
+
+export async function get(path, signal) {
+  return answerOf(await send(path, { signal }));
+}
+
+export async function act(path, body) {
+  return answerOf(
+    await send(path, {
+      method: "POST",
+      headers: { "content-type": "application/json", "x-rebaser-action": "1" },
+      body: JSON.stringify(body),
+    }),
+  );
+}
+
+async function send(path, options) {
+  try {
+    return await fetch(API + path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Trouble("console_away", "The console does not answer. Does its process run?");
+  }
+}
+
+async function answerOf(response) {
+  let body;
+  try {
+    body = await response.json();
+  } catch {
+    throw new Trouble("no_json", `The console answered with status ${response.status}.`, response.status);
+  }
+  if (!response.ok) throw new Trouble(body.error?.code ?? "failed", body.error?.message ?? "It failed.", response.status);
+  return body;
+}
+
+const AGAIN = 3000; // milliseconds
+
+// Follow the resource `path` until the returned function is called. A page that is hidden follows nothing.
+export function follow(path, { state, trouble, link }) {
+  let source = null;
+  let timer = 0;
+  const close = () => {
+    clearTimeout(timer);
+    source?.close();
+    source = null;
+  };
+  const open = () => {
+    close();
+    source = new EventSource(`${API}/live?of=${encodeURIComponent(path)}`);
+    source.addEventListener("state", (event) => {
+      link("live");
+      state(JSON.parse(event.data));
+    });
+    source.addEventListener("trouble", (event) => {
+      link("live");
+      const { error } = JSON.parse(event.data);
+      trouble(new Trouble(error.code, error.message));
+    });
+    source.addEventListener("error", () => {
+      link("away");
+      if (source?.readyState === EventSource.CLOSED) timer = setTimeout(open, AGAIN);
+    });
+  };
+  const shown = () => {
+    if (document.hidden) {
+      close();
+      link("paused");
+    } else if (source === null) {
+      open();
+    }
+  };
+  document.addEventListener("visibilitychange", shown);
+  shown();
+  return () => {
+    document.removeEventListener("visibilitychange", shown);
+    close();
+  };
+}

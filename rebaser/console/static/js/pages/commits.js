@@ -1,0 +1,54 @@
+// The commits of a change set, the newest first.
+
+import { html, keyed } from "../html.js";
+import { base, changeSetHead, commitAddress, fullName, headSource, kindText, requestLine } from "../change_set.js";
+import { address, ago, bytes, count, plural } from "../format.js";
+import { table } from "../parts.js";
+
+export function what(at, row) {
+  const parts = [];
+  if (row.from) {
+    const word = { create: "from", replay: "on" }[row.kind] ?? "applied";
+    parts.push(html`<span>${word} <a href=${`/change-sets/${at.path.workspace}/${row.from.changeSetId}`}>${row.from.changeSetId}</a>@${row.from.position}</span>`);
+  }
+  if (row.reverts) parts.push(html`<span>reverts ${row.reverts.first === row.reverts.last ? row.reverts.first : `${row.reverts.first} to ${row.reverts.last}`}</span>`);
+  parts.push(...row.requests.map(requestLine));
+  if (row.requestCount > row.requests.length) parts.push(html`<span class="dim">and ${plural(row.requestCount - row.requests.length, "more request", "more requests")}</span>`);
+  return html`<span class="stack">${parts.map((part, index) => keyed(index, part))}</span>`;
+}
+
+const COLUMNS = (at, now) => [
+  { title: "Commit", cell: (row) => html`<a class="row-link" href=${commitAddress(at, row.position)}>${row.position}</a>` },
+  { title: "When", cell: (row) => html`<span title=${row.time}>${ago(row.time, now)}</span>` },
+  { title: "What", cell: kindText },
+  { title: "Who and why", kind: "grow", cell: (row) => what(at, row) },
+  { title: "Values", right: true, level: 2, cell: (row) => (row.changes === null ? "many" : row.changes ? count(row.changes) : "") },
+  { title: "Server", level: 3, cell: (row) => html`<span class="mono dim">${row.owner}</span>` },
+];
+
+function size(history) {
+  if (history === null) return null;
+  return html`<p class="facts"><span>${plural(history.commits, "message")} in the log, ${bytes(history.bytes)}</span>
+    ${history.since ? html`<span>readable since ${history.since.slice(0, 16).replace("T", " ")} UTC</span>` : null}</p>`;
+}
+
+export const page = {
+  title: (at) => `Commits of ${fullName(at)}`,
+  needs: ["head"],
+  sources: (at) => ({
+    head: headSource(at),
+    commits: { path: address(base(at, "/commits"), { before: at.query.before }) },
+    size: { path: base(at, "/history-size") },
+  }),
+  outdated: ({ head, commits }, at) => (!at.query.before && head && commits?.rows.length && head.lastCommit > commits.rows[0].position ? ["commits"] : []),
+  view(at, { head, commits, size: history }, tools) {
+    return html`${changeSetHead(at, head, "/commits")}${size(history)}
+      ${commits === null
+        ? tools.pending("commits")
+        : html`<section aria-label="Commits">${table({ label: "Commits", columns: COLUMNS(at, head.at), rows: commits.rows, key: (row) => row.position, empty: "There is no commit yet." })}
+          <nav class="pager" aria-label="Pages">
+            ${at.query.before ? html`<a class="button" rel="prev" href=${base(at, "/commits")}>Newest</a>` : null}
+            ${commits.next ? html`<a class="button" rel="next" href=${address(base(at, "/commits"), { before: commits.next })}>Older</a>` : null}
+          </nav></section>`}`;
+  },
+};

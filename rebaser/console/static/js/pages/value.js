@@ -1,0 +1,136 @@
+// One value: what it is, why, what it is made of, what depends on it, and who defined it.
+
+import { html, keyed } from "../html.js";
+import {
+  base, changeSetHead, commitAddress, definitionCell, fullName, headSource, idLink, idText, kindText, requestLine, shown, valueCell,
+} from "../change_set.js";
+import { address, ago, bytes, count, plural } from "../format.js";
+import { badge, icon, table } from "../parts.js";
+
+const INPUTS = (at) => [
+  { title: "Input", cell: (row) => row.name },
+  {
+    title: "Id",
+    cell: (row) =>
+      row.matches === null
+        ? idLink(at, row.id)
+        : html`<a class="row-link mono" href=${address(base(at), { q: row.id })}>${row.id}</a>`,
+  },
+  { title: "State", cell: (row) => (row.matches === null ? badge(row.state) : html`<span class="dim">pattern, ${plural(row.matches, "match", "matches")}</span>`) },
+  { title: "Value", kind: "grow", cell: (row) => (row.matches === null ? valueCell(row) : "") },
+];
+
+const DEPENDENTS = (at) => [
+  { title: "Id", cell: (row) => idLink(at, row.id) },
+  { title: "State", cell: (row) => badge(row.state) },
+  { title: "Value", kind: "grow", cell: valueCell },
+  { title: "Definition", level: 2, kind: "grow", cell: (row) => definitionCell(row.definition) },
+];
+
+function crumbs(at, id) {
+  const parts = id.split("/").slice(0, -1);
+  return html`<p class="crumbs mono"><a href=${base(at)}>all</a> / ${parts.map((part, index) =>
+    html`<span><a href=${address(base(at), { prefix: `${parts.slice(0, index + 1).join("/")}/` })}>${part}</a> / </span>`,
+  )}</p>`;
+}
+
+function why(at, value) {
+  const tone = { error: "bad", stale: "warn", ok: "good" }[value.state] ?? "";
+  return html`<div class=${`notice ${tone}`}>
+    ${icon({ error: "cross", stale: "clock", ok: "check" }[value.state] ?? "dash")}
+    <div>
+      <strong>${value.error ? `In error: ${value.error.code}` : { ok: "Up to date", stale: "Not up to date", unset: "Without a value" }[value.state]}</strong>
+      <p>${value.why}</p>
+      ${value.advice ? html`<p class="dim">What to do: ${value.advice.replace("WS CS", `${at.path.workspace} ${at.path.changeSet}`)}</p>` : null}
+      ${value.path.length > 1 ? path(at, value.path) : null}
+    </div>
+  </div>`;
+}
+
+// The way from the value to where its trouble began.
+function path(at, steps) {
+  return html`<ol class="path" aria-label="The way to where the trouble began">${steps.map((row, index) =>
+    keyed(`${index} ${row.id}`, html`<li>${index === 0 ? idText(row.id) : idLink(at, row.id)} ${badge(row.state)}
+      ${index === steps.length - 1 ? html`<span class="dim">here it began</span>` : null}</li>`),
+  )}</ol>`;
+}
+
+function definition(value) {
+  const { definition: one } = value;
+  if (one === null) return null;
+  if (one.op !== "derive") return html`<p class="dim">${one.op === "set" ? "It was set by hand." : "It exists without a value."}</p>`;
+  return html`<pre class="block" tabindex="0">${one.text}</pre>
+    <p class="dim">function <span class="mono">${one.function}</span>${one.params === "{}" ? "" : ", parameters:"}</p>
+    ${one.params === "{}" ? null : html`<pre class="block" tabindex="0">${one.params}</pre>`}`;
+}
+
+function content(value) {
+  if (value.value === null) return html`<p class="dim">It has no value.</p>`;
+  const { text, length } = value.value;
+  return html`<pre class="block value" tabindex="0">${text}</pre>
+    ${text.length < length ? html`<p class="dim">The first ${bytes(text.length)} of ${bytes(length)}.</p>` : null}`;
+}
+
+function origin(at, blame, now) {
+  if (!blame?.blame) return html`<p class="dim">The history no longer tells who defined it.</p>`;
+  const { position, time, request } = blame.blame;
+  return html`<p class="facts">
+    ${position ? html`<span>commit <a href=${commitAddress(at, position)}>${position}</a></span>` : null}
+    ${time ? html`<span title=${time}>${ago(time, now)}</span>` : null}
+    ${request ? requestLine(request) : null}
+  </p>`;
+}
+
+const HISTORY = (at, now) => [
+  { title: "Commit", cell: (row) => html`<a class="row-link" href=${commitAddress(at, row.position)}>${row.position}</a>` },
+  { title: "When", cell: (row) => html`<span title=${row.time}>${ago(row.time, now)}</span>` },
+  { title: "What", level: 2, cell: kindText },
+  { title: "Who", cell: (row) => row.requests.map((request, index) => keyed(index, requestLine(request))) },
+  { title: "Definition from then on", kind: "grow", cell: (row) => (row.after === null ? badge("deleted", "removed") : definitionCell(row.after.text)) },
+];
+
+export const page = {
+  title: (at) => `${at.query.id ?? ""} in ${fullName(at)}`,
+  needs: ["head"],
+  sources: (at) => {
+    const query = { id: at.query.id };
+    return {
+      head: headSource(at),
+      value: { path: address(base(at, "/value"), query) },
+      blame: { path: address(base(at, "/blame"), query) },
+      history: { path: address(base(at, "/history"), query) },
+    };
+  },
+  outdated: ({ head, value }) => (head && value && head.lastCommit > value.position ? ["value", "blame", "history"] : []),
+  view(at, { head, value, blame, history }, tools) {
+    const id = at.query.id ?? "";
+    return html`${changeSetHead(at, head, "")}
+      <section>
+        ${crumbs(at, id)}
+        <div class="object-title"><h2 class="mono">${id.slice(id.lastIndexOf("/") + 1) || id}</h2>${value ? badge(value.state) : null}</div>
+      </section>
+      ${value === null ? tools.pending("value") : body(at, head, value, blame, history, tools)}`;
+  },
+};
+
+function body(at, head, value, blame, history, tools) {
+  const derived = value.definition?.op === "derive";
+  return html`${why(at, value)}
+    <div class="columns">
+      <section><h3>Value</h3>${content(value)}</section>
+      <section><h3>Definition</h3>${definition(value)}<h3>Defined by</h3>${blame === null ? tools.pending("blame") : origin(at, blame, head.at)}</section>
+    </div>
+    ${derived
+      ? html`<section><h3>Inputs <span class="dim">${count(value.inputCount)}</span></h3>
+          ${table({ label: "Inputs", columns: INPUTS(at), rows: value.inputs.map((row, index) => ({ ...row, index })), key: (row) => row.index, empty: "It has no inputs." })}
+          ${shown(value.inputs.length, value.inputCount, "inputs")}</section>`
+      : null}
+    <section><h3>Used by <span class="dim">${count(value.dependentCount)}</span></h3>
+      ${table({ label: "Values that use it", columns: DEPENDENTS(at), rows: value.dependents, key: (row) => row.id, empty: "No value uses it." })}
+      ${shown(value.dependents.length, value.dependentCount, "values")}</section>
+    <section><h3>History</h3>
+      ${history === null
+        ? tools.pending("history")
+        : html`${table({ label: "Commits that defined it", columns: HISTORY(at, head.at), rows: history.rows, key: (row) => row.position, empty: "No commit in the log defines it." })}
+          ${history.complete ? null : html`<p class="dim">Older commits were not searched.</p>`}`}</section>`;
+}

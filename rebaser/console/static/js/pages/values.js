@@ -1,0 +1,87 @@
+// The values of a change set: a tree by the slashes of ids, or a list of those that match.
+
+import { html } from "../html.js";
+import { base, changeSetHead, definitionCell, fullName, headSource, idLink, valueCell } from "../change_set.js";
+import { address, count, plural } from "../format.js";
+import { badge, chips, icon, search, table } from "../parts.js";
+
+const FILTERS = [
+  ["all", "All"],
+  ["error", "In error"],
+  ["stale", "Stale"],
+  ["derived", "Derived"],
+  ["set", "Set"],
+  ["unset", "Unset"],
+];
+
+function crumbs(at, prefix) {
+  const parts = prefix.split("/").slice(0, -1);
+  const link = (to, word) => html`<a href=${address(at.pathname, at.query, { prefix: to, after: "" })}>${word}</a>`;
+  return html`<p class="crumbs mono">${link("", "all")} / ${parts.map((part, index) => {
+    const to = `${parts.slice(0, index + 1).join("/")}/`;
+    return html`<span>${to === prefix ? html`<strong>${part}</strong>` : link(to, part)} / </span>`;
+  })}</p>`;
+}
+
+function groupCell(at, row) {
+  const name = row.group.slice((at.query.prefix ?? "").length);
+  return html`<a class="row-link group" href=${address(at.pathname, at.query, { prefix: row.group, after: "" })}>${icon("arrow")}<span>${name}</span></a>`;
+}
+
+function groupState(row) {
+  return html`<span class="marks">${[
+    row.errors ? badge("error", `${count(row.errors)} in error`) : null,
+    row.stale ? badge("stale", `${count(row.stale)} stale`) : null,
+  ]}</span>`;
+}
+
+const COLUMNS = (at) => [
+  { title: "Id", cell: (row) => (row.group ? groupCell(at, row) : idLink(at, row.id, (at.query.prefix ?? "").length)) },
+  { title: "State", cell: (row) => (row.group ? groupState(row) : badge(row.state)) },
+  { title: "Value", kind: "grow", cell: (row) => (row.group ? html`<span class="dim">${plural(row.count, "value")}</span>` : valueCell(row)) },
+  { title: "Definition", level: 2, kind: "grow", cell: (row) => (row.group ? "" : definitionCell(row.definition)) },
+];
+
+function summary(values) {
+  return html`<p class="facts">
+    <span>${plural(values.total, "value")}</span>
+    ${values.errors ? html`<span>${badge("error", `${count(values.errors)} in error`)}</span>` : null}
+    ${values.stale ? html`<span>${badge("stale", `${count(values.stale)} stale`)}</span>` : null}
+    <span class="dim">as of commit ${values.position}</span>
+  </p>`;
+}
+
+export const page = {
+  title: (at) => fullName(at),
+  needs: ["head"],
+  sources: (at) => ({ head: headSource(at), values: { path: address(base(at, "/values"), at.query) } }),
+  outdated: ({ head, values }) => (head && values && head.lastCommit > values.position ? ["values"] : []),
+  status: (head) => `${head.changeSetId} is ${head.state}`,
+  view(at, { head, values }, tools) {
+    return html`${changeSetHead(at, head, "")}
+      <div class="filters">
+        ${search(at, tools, { label: "Search values", hint: "Search ids, or a pattern: cart/*/price" })}
+        ${chips(at, "state", FILTERS.map(([value, word]) => [value, word, values && { all: values.total, error: values.errors, stale: values.stale }[value]]), "Filter")}
+      </div>
+      ${values === null ? tools.pending("values") : list(at, values)}`;
+  },
+};
+
+function list(at, values) {
+  const isSearch = !values.tree;
+  return html`<section aria-label="Values">
+    <div class="section-head">${values.prefix ? crumbs(at, values.prefix) : summary(values)}
+      ${isSearch || values.prefix ? html`<span class="dim">${plural(values.matching, "value")}</span>` : null}</div>
+    ${table({
+      label: "Values",
+      columns: COLUMNS(at),
+      rows: values.rows,
+      key: (row) => row.group ?? row.id,
+      empty: isSearch ? "No value matches." : "The change set has no values here.",
+    })}
+    <nav class="pager" aria-label="Pages">
+      ${at.query.after ? html`<a class="button" rel="prev" href=${address(at.pathname, at.query, { after: "" })}>First page</a>` : null}
+      ${values.next ? html`<a class="button" rel="next" href=${address(at.pathname, at.query, { after: values.next })}>Next</a>` : null}
+    </nav>
+  </section>`;
+}

@@ -1,0 +1,39 @@
+"""One installation for all tests of the console, and a console of its own for each."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from rebaser.testing import LocalRebaser, local_rebaser
+from rebaser_client import RebaserClient
+from tests.support.web_console import WebConsole, web_console, workspace
+
+
+@pytest.fixture(scope="session")
+def installation() -> Iterator[LocalRebaser]:
+    with local_rebaser(quiescent_period=1) as running:
+        yield running
+
+
+@pytest.fixture
+async def console(anyio_backend: str, installation: LocalRebaser) -> AsyncIterator[WebConsole]:
+    async with web_console(installation.url) as running:
+        yield running
+
+
+@pytest.fixture
+async def acting(anyio_backend: str, installation: LocalRebaser) -> AsyncIterator[WebConsole]:
+    """A console that allows actions."""
+    async with web_console(installation.url, actions=True) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(anyio_backend: str, installation: LocalRebaser) -> AsyncIterator[RebaserClient]:
+    async with RebaserClient.connect(installation.url) as connected:
+        yield connected
+
+
+@pytest.fixture
+def ws() -> str:
+    return workspace()

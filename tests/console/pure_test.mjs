@@ -1,0 +1,48 @@
+// The parts of the console's scripts that need no browser. Run: node --test tests/console/pure_test.mjs
+import assert from "node:assert/strict";
+import test from "node:test";
+
+const scripts = new URL("../../rebaser/console/static/js/", import.meta.url);
+const { markup, safeAddress } = await import(new URL("html.js", scripts));
+const { address, age, ago, bytes, count, plural, rate } = await import(new URL("format.js", scripts));
+const { points } = await import(new URL("chart.js", scripts));
+
+const parts = (strings, ..._values) => strings;
+
+test("a hole in text is a comment, one in an attribute is quoted", () => {
+  assert.equal(markup(parts`<b>${1}</b>`), "<b><!--\uE0000\uE001--></b>");
+  assert.equal(markup(parts`<a href=${1}>${2}</a>`), '<a href="\uE0000\uE001"><!--\uE0001\uE001--></a>');
+  assert.equal(markup(parts`<a class="x ${1} y" title='>${2}'>`), `<a class="x \uE0000\uE001 y" title='>\uE0001\uE001'>`);
+  assert.equal(markup(parts`1 < 2 ${3}`), "1 < 2 <!--\uE0000\uE001-->");
+});
+
+test("an address leads to this console or to the web, or nowhere", () => {
+  for (const good of ["/", "/change-sets?q=a", "?a=b", "#main", "https://example.com/x", "HTTP://x"]) {
+    assert.equal(safeAddress(good), good);
+  }
+  for (const bad of ["javascript:alert(1)", " javascript:alert(1)", "//evil.example", "/\\evil.example", "data:text/html,x", "vbscript:x", "", "java\nscript:x"]) {
+    assert.equal(safeAddress(bad), "#");
+  }
+});
+
+test("numbers and times", () => {
+  assert.deepEqual([0.04, 41.4, 119.9, 120, 7199, 7200, 172799, 172800].map(age), ["0.0 s", "41 s", "120 s", "2 min", "120 min", "2 h", "48 h", "2 d"]);
+  assert.deepEqual([0, 0.25, 9.96, 10, 1234.5].map(rate), ["0", "0.3", "10", "10", "1,235"]);
+  assert.deepEqual([0, 1023, 1536, 5 * 2 ** 20, 300 * 2 ** 30].map(bytes), ["0 B", "1,023 B", "1.5 KiB", "5.0 MiB", "300 GiB"]);
+  assert.equal(count(1234567), "1,234,567");
+  assert.deepEqual([plural(1, "server"), plural(2, "branch", "branches")], ["1 server", "2 branches"]);
+  assert.equal(ago("1970-01-01T00:16:40.000Z", 1041), "41 s ago");
+  assert.equal(ago("1970-01-01T00:16:41.000Z", 1000), "0.0 s ago", "clocks differ");
+  assert.equal(ago(null, 1), "");
+});
+
+test("an address has the parameters that are not empty", () => {
+  assert.equal(address("/x", { q: "a b", state: "" }, { offset: 0, sort: "name" }), "/x?q=a+b&sort=name");
+  assert.equal(address("/x", { q: "a" }, { q: "" }), "/x");
+  assert.equal(address("/x", {}, { id: "a/b?c#d&e" }), "/x?id=a%2Fb%3Fc%23d%26e");
+});
+
+test("a sparkline is drawn from zero, with the newest on the right", () => {
+  assert.deepEqual(points([0, 5, 10], 3, 100, 33), [[0, 32], [50, 17], [100, 2]]);
+  assert.deepEqual(points([0, 0], 3, 100, 33), [[50, 32], [100, 32]]);
+});

@@ -1,0 +1,76 @@
+"""Writes a picture of each page of the console, in both themes and three sizes, for somebody to look at:
+`python -m tests.console.screenshots FOLDER [PAGE…]`."""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import anyio
+
+from rebaser.testing import local_rebaser
+from rebaser_client import Derive, Match, RebaserClient, Set
+from tests.support.browser import SIZES, browser, opened
+from tests.support.web_console import web_console
+
+BASE = "/change-sets/shop/main"
+PAGES = {
+    "overview": "/",
+    "change-sets": "/change-sets",
+    "values": BASE,
+    "tree": f"{BASE}?prefix=cart/",
+    "errors": f"{BASE}?state=error",
+    "value": f"{BASE}/value?id=invoice/total",
+    "value-ok": f"{BASE}/value?id=cart/3/gross",
+    "commits": f"{BASE}/commits",
+    "commit": f"{BASE}/commit?at=1",
+    "explain": f"{BASE}/explain",
+}
+
+
+async def fill(client: RebaserClient) -> None:
+    """Make a price book with a broken input, and branches: one in conflict, one behind, one closed."""
+    edits: list[Set | Derive] = [Set("currency", "EUR"), Set("vat", 0.2), Set("note", {"a": [1, 2, {"b": "text"}]})]
+    for number in range(40):
+        cart = f"cart/{number}"
+        edits += [
+            Set(f"{cart}/price", 9.5 + number),
+            Set(f"{cart}/name", f"Tea no. {number}"),
+            Derive(f"{cart}/gross", "cel", {"price": f"{cart}/price", "vat": "vat"}, {"expr": "price * (1.0 + vat)"}),
+        ]
+    edits.append(Derive("cart/total", "sum", {"values": [Match("cart/*/gross")]}))
+    edits.append(Derive("invoice/total", "sum", {"values": ["cart/total", "invoice/fee"]}))
+    edits.append(Derive("invoice/reminder", "sum", {"values": ["invoice/total"]}))
+    say = {"author": "ann", "message": "the price book of autumn"}
+    await client.enqueue_updates_with_reply("shop", "main", edits, wait="derived", **say)  # type: ignore[arg-type]
+    for name in ("dearer", "cheaper", "old-prices"):
+        await client.create_branch("shop", name)
+        await client.enqueue_updates_with_reply(
+            "shop", name, [Set("cart/1/price", len(name)), Set(f"only/{name}", 1)], wait="derived", author="bob"
+        )
+    await client.enqueue_updates_with_reply("shop", "main", [Set("cart/1/price", 77.0)], wait="derived", author="ann")
+    await client.rebase("shop", "dearer")
+    await client.close_change_set("shop", "old-prices")
+    for number in range(24):
+        await client.enqueue_updates_with_reply("stock", f"warehouse-{number}", [Set("count", number)])
+
+
+async def main(folder: Path, names: list[str]) -> None:
+    with local_rebaser(quiescent_period=2) as installation:
+        async with RebaserClient.connect(installation.url) as client, browser() as running:
+            await fill(client)
+            async with web_console(installation.url, actions=True) as console:
+                for theme in ("light", "dark"):
+                    for size in SIZES:
+                        async with opened(running, theme=theme, size=size) as page:
+                            for name in names or PAGES:
+                                await page.goto(console.url + PAGES[name])
+                                await page.wait_for_selector(".loading", state="detached")
+                                await page.wait_for_selector("h1")
+                                await page.wait_for_timeout(2500 if name == "overview" else 300)
+                                await page.screenshot(path=folder / f"{name}-{size}-{theme}.png")
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    anyio.run(partial(main, target, sys.argv[2:]))

@@ -1,0 +1,99 @@
+"""The pages of one change set in a real browser: from a failing value to its cause, live, and hostile texts."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from rebaser_client import Derive, RebaserClient, Set, Update
+from tests.support.browser import SIZES, Seen, browser, need_browser, opened
+from tests.support.web_console import WebConsole
+
+pytestmark = [pytest.mark.anyio]
+
+MARKUP = "<img src=x onerror=document.title='owned'>"
+TABS = ("", "/commits", "/explain", "/value?id=cart/total", "/commit")
+
+
+@pytest.fixture
+async def running(anyio_backend: str) -> AsyncIterator[Any]:
+    need_browser()
+    async with browser() as started:
+        yield started
+
+
+@pytest.fixture
+async def path(client: RebaserClient, ws: str) -> str:
+    edits: list[Update] = [
+        Set("cart/1/price", 9.5),
+        Set("cart/2/price", "nine"),
+        Derive("cart/total", "sum", {"values": ["cart/1/price", "cart/2/price"]}),
+        Derive("invoice", "sum", {"values": ["cart/total"]}),
+        Set(MARKUP, MARKUP),
+        Derive("broken " + MARKUP, "sum", {MARKUP: [MARKUP]}),
+    ]
+    await client.enqueue_updates_with_reply(ws, "main", edits, wait="derived", author=MARKUP, message=MARKUP)
+    return f"/change-sets/{ws}/main"
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_pages_open_without_a_complaint_and_texts_stay_texts(
+    running: Any, console: WebConsole, path: str, theme: str, size: str
+) -> None:
+    seen = Seen()
+    async with opened(running, theme=theme, size=size, seen=seen) as page:
+        for tab in TABS:
+            await page.goto(console.url + path + tab)
+            await page.wait_for_selector(".tabs")
+            await page.wait_for_selector(".loading", state="detached")
+            wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide <= 0, f"{tab} is {wide} pixels wider than the window"
+            assert await page.locator("main img").count() == 0
+            assert await page.title() != "owned"
+    assert seen.complaints == []
+
+
+async def test_from_a_failing_value_to_its_cause_in_four_clicks(running: Any, console: WebConsole, path: str) -> None:
+    async with opened(running) as page:
+        await page.goto(console.url + path)
+        await page.get_by_role("link", name="In error").click()
+        await page.get_by_role("link", name="invoice", exact=True).click()
+        await page.wait_for_selector("text=here it began")
+        await page.locator(".path a").last.click()
+        await page.wait_for_selector("h2:has-text('total')")
+        inputs = page.get_by_role("region", name="Inputs")
+        assert "“nine”" in (text := await inputs.inner_text()) or '"nine"' in text
+        await inputs.get_by_role("link", name="cart/2/price").click()
+        await page.wait_for_selector("text=It was set by hand")
+        await page.go_back()
+        await page.wait_for_selector("h2:has-text('total')")
+
+
+async def test_an_edit_shows_without_a_reload(
+    running: Any, console: WebConsole, client: RebaserClient, ws: str, path: str
+) -> None:
+    async with opened(running) as page:
+        await page.goto(console.url + path + "?prefix=cart/")
+        await page.wait_for_selector("text=cart")
+        await client.enqueue_updates_with_reply(ws, "main", [Set("cart/2/price", 1.0)], wait="derived")
+        await page.wait_for_selector("tr:has-text('total') >> text=10.5")
+        await page.goto(console.url + path + "/commits")
+        await page.wait_for_selector("text=update of derived values")
+        await client.enqueue_updates_with_reply(ws, "main", [Set("fee", 1)], message="a new fee")
+        await page.wait_for_selector("text=a new fee")
+
+
+async def test_the_tree_is_walked_by_keyboard(running: Any, console: WebConsole, path: str) -> None:
+    async with opened(running) as page:
+        await page.goto(console.url + path)
+        await page.wait_for_selector("a.group")
+        await page.locator("a.group").first.focus()
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector("text=total")
+        assert "prefix=cart%2F" in page.url
+        await page.locator("[data-rows] .row-link").first.focus()
+        await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector("h2:has-text('total')")

@@ -1,0 +1,112 @@
+"""The overview and the table of change sets in a real browser: both themes, all sizes, live, by keyboard."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+
+from rebaser.testing import LocalRebaser
+from rebaser_client import RebaserClient, Set
+from rebaser_client.nats.connection import Connection
+from rebaser_core.streams.subjects import Subjects
+from tests.support.browser import SIZES, Seen, browser, need_browser, opened
+from tests.support.web_console import WebConsole
+
+pytestmark = [pytest.mark.anyio]
+
+HOSTILE = '<img src=x onerror="document.title=\'owned\'"><script>document.title="owned"</script>'
+PAGES = {"/": ".tiles", "/change-sets": ".chips"}
+
+
+@pytest.fixture
+async def running(anyio_backend: str) -> AsyncIterator[Any]:
+    need_browser()
+    async with browser() as started:
+        yield started
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_pages_open_without_a_complaint(
+    running: Any, console: WebConsole, client: RebaserClient, ws: str, theme: str, size: str
+) -> None:
+    await client.enqueue_updates_with_reply(ws, "main", [Set("a", 1)])
+    seen = Seen()
+    async with opened(running, theme=theme, size=size, seen=seen) as page:
+        for path, sign in PAGES.items():
+            await page.goto(console.url + path)
+            await page.wait_for_selector(sign)
+            wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide <= 0, f"{path} is {wide} pixels wider than the window"
+    assert seen.complaints == []
+    assert {url.split("/")[2] for url in seen.loaded if not url.startswith("data:")} == {f"127.0.0.1:{console.port}"}
+
+
+async def test_a_new_change_set_appears_without_a_reload_and_is_found(
+    running: Any, console: WebConsole, client: RebaserClient, ws: str
+) -> None:
+    async with opened(running) as page:
+        await page.goto(f"{console.url}/change-sets")
+        await page.wait_for_selector("[data-search]")
+        await page.keyboard.press("/")
+        await page.keyboard.type(ws)
+        await page.wait_for_selector("text=No change set has such a name")
+        assert page.url.endswith(f"?q={ws}")
+        await client.enqueue_updates_with_reply(ws, "draft-1", [Set("a", 1)])
+        await page.wait_for_selector(f"a[href='/change-sets/{ws}/draft-1']")
+        await page.keyboard.press("Escape")
+        await page.get_by_role("link", name="Overview").click()
+        await page.wait_for_selector(".tiles")
+        await page.go_back()
+        await page.wait_for_selector(f"a[href='/change-sets/{ws}/draft-1']")
+        assert await page.input_value("[data-search]") == ws
+
+
+async def test_the_keys(running: Any, console: WebConsole) -> None:
+    async with opened(running, theme="light") as page:
+        await page.goto(console.url)
+        await page.wait_for_selector(".tiles")
+        background = "getComputedStyle(document.body).backgroundColor"
+        light = await page.evaluate(background)
+        await page.keyboard.press("t")
+        assert await page.evaluate(background) != light
+        await page.reload()
+        await page.wait_for_selector(".tiles")
+        assert await page.evaluate(background) != light, "the choice lasts"
+        await page.keyboard.press("?")
+        await page.wait_for_selector("[role=dialog]")
+        assert await page.evaluate("document.activeElement.textContent") == "Close"
+        await page.keyboard.press("Escape")
+        await page.wait_for_selector("[role=dialog]", state="detached")
+        await page.keyboard.press("g")
+        await page.keyboard.press("c")
+        await page.wait_for_selector("[data-search]")
+        assert await page.evaluate("document.activeElement.tagName") == "H1", "the focus goes to the new page"
+
+
+async def test_names_never_become_markup(running: Any, console: WebConsole, installation: LocalRebaser) -> None:
+    """Somebody answers pings like a server, with markup in every text that a server may send."""
+    texts = dict.fromkeys(("id", "version", "dvu", "durability", "trouble"), HOSTILE)
+    hostile = json.dumps({**texts, "owned": 1, "slots": 2, "ready": False, "losses": [HOSTILE]}).encode()
+    subjects = Subjects("")
+
+    async def answer_pings(connection: Connection) -> None:
+        async with connection.subscribe(subjects.ping) as pings:
+            async for ping in pings:
+                await connection.publish(str(ping.reply), hostile)
+
+    seen = Seen()
+    async with (
+        Connection.connect(installation.url) as connection,
+        anyio.create_task_group() as group,
+        opened(running, seen=seen) as page,
+    ):
+        group.start_soon(answer_pings, connection)
+        await page.goto(console.url)
+        await page.wait_for_selector("text=onerror")
+        assert await page.locator("main img, main script").count() == 0
+        assert "owned" not in await page.title()
+        group.cancel_scope.cancel()
+    assert seen.complaints == []

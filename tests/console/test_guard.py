@@ -1,0 +1,92 @@
+"""The safety rules of the console: who is answered, and with which headers."""
+
+import pytest
+
+from rebaser.console.guard import HEADERS, MAX_BODY, Refused, check
+from rebaser.console.options import ConsoleOptions, accepted_hosts, check_exposure
+from rebaser_core.errors import ConfigError
+from tests.support.web_console import ACTING, WebConsole
+
+READING = ConsoleOptions(accepted_hosts("127.0.0.1", 8420, ["console.example.com"]))
+DOING = ConsoleOptions(READING.hosts, actions=True)
+HOST = {"host": "127.0.0.1:8420"}
+ACTION = {**HOST, **ACTING, "content-length": "2", "sec-fetch-site": "same-origin", "origin": "http://127.0.0.1:8420"}
+
+
+def refusal(options: ConsoleOptions, method: str, headers: dict[str, str], path: str = "/api/v1/x") -> str:
+    try:
+        check(method, path, headers, options)
+    except Refused as refused:
+        return refused.code
+    return ""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8420", "LOCALHOST:8420", "[::1]:8420", "console.example.com"])
+def test_names_of_this_console_are_answered(host: str) -> None:
+    assert refusal(READING, "GET", {"host": host}) == ""
+
+
+@pytest.mark.parametrize("host", ["", "evil.example.com", "127.0.0.1:8421", "127.0.0.1", "localhost:8420.evil.com"])
+def test_no_other_name_is(host: str) -> None:
+    assert refusal(READING, "GET", {"host": host}) == "unknown_host"
+    assert refusal(READING, "GET", {"host": host}, "/readyz") == ""
+
+
+def test_a_console_only_reads_unless_it_was_started_with_actions() -> None:
+    assert refusal(READING, "POST", ACTION) == "read_only"
+    assert refusal(DOING, "POST", ACTION) == ""
+    for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT"):
+        assert refusal(DOING, method, ACTION) == "method"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"x-rebaser-action": ""}, "not_from_console"),
+        ({"sec-fetch-site": "cross-site"}, "not_from_console"),
+        ({"sec-fetch-site": "same-site"}, "not_from_console"),
+        ({"origin": "http://evil.example.com"}, "not_from_console"),
+        ({"origin": "null"}, "not_from_console"),
+        ({"origin": "https://127.0.0.1:8420.evil.com"}, "not_from_console"),
+        ({"content-type": "text/plain"}, "not_json"),
+        ({"content-length": str(MAX_BODY + 1)}, "too_large"),
+        ({"content-length": ""}, "too_large"),
+        ({"content-length": "9" * 400}, "too_large"),
+    ],
+)
+def test_an_action_of_another_site_is_refused(changes: dict[str, str], code: str) -> None:
+    assert refusal(DOING, "POST", ACTION | changes) == code
+
+
+def test_an_address_that_others_can_reach_needs_a_word() -> None:
+    for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"):
+        check_exposure(host, insecure=False)
+    for host in ("0.0.0.0", "::", "10.0.0.7", "console.example.com"):
+        with pytest.raises(ConfigError, match="--insecure"):
+            check_exposure(host, insecure=False)
+        check_exposure(host, insecure=True)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "path", ["/", "/nowhere", "/static/style.css", "/static/none", "/api/v1/overview", "/api/v1/x"]
+)
+async def test_each_answer_has_the_headers(console: WebConsole, path: str) -> None:
+    reply = await console.ask(path)
+    assert {name: reply.headers.get(name) for name in HEADERS} == HEADERS
+    assert ("no-store" in reply.headers.get("cache-control", "")) == path.startswith("/api/")
+    assert "server" not in reply.headers
+
+
+@pytest.mark.anyio
+async def test_a_refusal_has_them_too(console: WebConsole) -> None:
+    reply = await console.ask("/", headers={"host": "evil.example.com"})
+    assert (reply.status, reply.json()["error"]["code"]) == (421, "unknown_host")
+    assert reply.headers["content-security-policy"] == HEADERS["content-security-policy"]
+    assert (await console.ask("/api/v1/overview", method="POST", headers=ACTING, body=b"{}")).status == 403
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("path", ["/static/../guard.py", "/static/%2e%2e/guard.py", "/static//etc/passwd", "/static/"])
+async def test_no_path_leads_out_of_the_static_files(console: WebConsole, path: str) -> None:
+    assert (await console.ask(path)).status == 404

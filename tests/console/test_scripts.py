@@ -1,0 +1,45 @@
+"""The scripts of the console: the pure parts in node, and what holds for all of them."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rebaser.console.files import FOLDER, read_files
+
+SCRIPTS = sorted((FOLDER / "js").rglob("*.js"))
+RAW, MODULE = 120 * 1024, 400
+
+
+def test_the_pure_parts() -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no node")
+    file = Path(__file__).parent / "pure_test.mjs"
+    done = subprocess.run([node, "--test", str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_all_that_a_browser_loads_is_small() -> None:
+    assert sum(len(file.content) for file in read_files().values()) <= RAW
+    for script in SCRIPTS:
+        assert len(script.read_text().splitlines()) <= MODULE, script.name
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_no_script_makes_markup_of_data(script: Path) -> None:
+    text = script.read_text()
+    found = re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|setHTML", text)
+    assert found == (["innerHTML"] if script.name == "html.js" else []), "only html.js does, of its own literal parts"
+    assert re.findall(r"""from ["'](?!\.)""", text) == [], "it imports nothing of others"
+    assert "https://" not in re.sub(r"https\?:", "", text)
+
+
+def test_each_state_has_a_word_and_a_picture() -> None:
+    parts = (FOLDER / "js" / "parts.js").read_text()
+    pictures = set(re.findall(r"^  (\w+): \"M", parts, re.MULTILINE))
+    states = re.findall(r"^  (\w+): \[\"(\w+)\", \"(\w+)\"\],$", parts, re.MULTILINE)
+    assert {picture for _, _, picture in states} <= pictures
+    assert {"unreadable", "waiting", "updating", "due", "busy", "owned"} <= {state for state, _, _ in states}

@@ -1,0 +1,110 @@
+"""Loaded change sets: where ids with a prefix are, when a state is loaded again, how many are kept."""
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebaser.console import states
+from rebaser.console.states import BrowsedState, StateCache, span, start_after
+from rebaser_client import RebaserClient, Set, UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.state.change_set import ChangeSetState
+
+IDS = st.lists(st.text(st.sampled_from("ab/~\U0010fffe"), min_size=1, max_size=5), unique=True).map(sorted)
+
+
+@given(IDS, st.text(st.sampled_from("ab/~"), max_size=3))
+def test_a_span_has_exactly_the_ids_with_the_prefix(ids: list[str], prefix: str) -> None:
+    low, high = span(ids, prefix)
+    assert ids[low:high] == [id_ for id_ in ids if id_.startswith(prefix)]
+
+
+@given(IDS, st.text(st.sampled_from("ab/~"), min_size=1, max_size=3))
+def test_a_page_begins_behind_an_id_or_behind_a_whole_group(ids: list[str], after: str) -> None:
+    rest = ids[start_after(ids, after, 0) :]
+    assert rest == [id_ for id_ in ids if id_ > after and not (after.endswith("/") and id_.startswith(after))]
+
+
+def state_of(ids: Iterable[str], last: int = 1) -> ChangeSetState:
+    state = ChangeSetState()
+    for id_ in ids:
+        state.cells.apply(Set(id_, 1), 1)
+    state.last = last
+    return state
+
+
+def test_many_ids_are_sorted_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "SLICE", 10)
+    names = [f"v{number * 7919 % 1000}" for number in range(1000)]
+    assert BrowsedState(state_of(names)).ids == sorted(names)
+
+
+class Installation:
+    """A client whose change sets have a newest commit each."""
+
+    def __init__(self) -> None:
+        self.newest: dict[str, int] = {}
+        self.loads: list[str] = []
+
+    async def branch(self, _: str, change_set: str) -> Any:
+        found = self.newest.get(change_set)
+        return None if found is None else SimpleNamespace(sequence=found)
+
+    async def state(self, _: str, change_set: str) -> ChangeSetState:
+        self.loads.append(change_set)
+        return state_of(["a", "b"], self.newest[change_set])
+
+
+def key(name: str) -> ChangeSetKey:
+    return ChangeSetKey("ws", name)
+
+
+@pytest.mark.anyio
+async def test_a_state_is_loaded_again_only_after_a_commit_and_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(states, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    installation, cache = Installation(), StateCache()
+    client = cast("RebaserClient", installation)
+    with pytest.raises(UnprocessableError, match="no commit"):
+        await cache.get(client, key("a"))
+    installation.newest["a"] = 1
+    first = await cache.get(client, key("a"))
+    assert await cache.get(client, key("a")) is first
+    installation.newest["a"] = 2
+    monkeypatch.setattr(states, "REST", 4)
+    assert (await cache.get(client, key("a"))).state.last == 2
+    load = Installation.state
+
+    async def slow(self: Installation, workspace: str, change_set: str) -> ChangeSetState:
+        clock.now += 3.0
+        return await load(self, workspace, change_set)
+
+    monkeypatch.setattr(Installation, "state", slow)
+    installation.newest["a"] = 3
+    assert (await cache.get(client, key("a"))).state.last == 3
+    installation.newest["a"] = 4
+    clock.now += 11.9
+    assert (await cache.get(client, key("a"))).state.last == 3, "it took three seconds, so twelve are to pass"
+    clock.now += 0.2
+    assert (await cache.get(client, key("a"))).state.last == 4
+
+
+@pytest.mark.anyio
+async def test_what_was_not_read_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    installation, cache = Installation(), StateCache()
+    client = cast("RebaserClient", installation)
+    installation.newest = {"a": 1, "b": 1, "c": 1}
+    monkeypatch.setattr(states, "ROOM", 2 * (await cache.get(client, key("a"))).memory)
+    for name in ("b", "a", "c", "a"):
+        await cache.get(client, key(name))
+    assert installation.loads == ["a", "b", "c"]
+    await cache.get(client, key("b"))
+    assert installation.loads == ["a", "b", "c", "b"]
+    monkeypatch.setattr(states, "ROOM", 0)
+    await cache.get(client, key("c"))
+    await cache.get(client, key("c"))
+    assert installation.loads == ["a", "b", "c", "b", "c"], "the newest one stays, however large"
