@@ -282,7 +282,7 @@ async def first_of(log: Log) -> int:
 
 
 async def test_history_is_kept_for_its_time(written: Written) -> None:
-    """The times of commits are the clock."""
+    """Ages are measured by the clock that gives commits their times."""
     log = written.log
     log.settings = Settings(nats_url="", history_for=3 * 3600, history_bytes=1 << 40)
     positions = []
