@@ -1,12 +1,14 @@
-"""What reading the past costs, and what a thousand branches cost that nobody uses.
+"""Measures the cost of reading the past, and of a thousand branches that nobody uses.
 
     python -m tests.benchmarks.branch_reads [--values 1000 1000000] [--branches 1000] [--rounds 20] [--json]
 
-For change sets of each size, whose log has a thousand commits of one edit each: `get` of one value, `get at` the same
-value as of 500 commits ago, `blame` of it, `show` of one commit, and `log` of a thousand. In ms, medians of `--rounds`.
-Then `--branches` branches of a small change set, each edited once, which follow it. `written asleep`: how many messages
-are stored for them while nobody uses them and the change set is edited 20 times. `awake`: seconds until all contain
-these edits, after one request to each.
+The change sets of each size have a log with a thousand commits of one edit each. Measured are `get` of one value, `get
+at` of the same value as of 500 commits ago, its `blame`, `show` of one commit, and `log` of a thousand. Figures are in
+ms, medians of `--rounds`.
+
+Then there are `--branches` branches of a small change set, each edited once, which follow it. `written asleep` is the
+number of messages that are stored for them while nobody uses them and the change set is edited 20 times. `awake` is the
+seconds until all branches contain these edits, after one request to each.
 
 Aims: `get at` and `blame` at most 1.2 times as long as `get`; `show` 5 ms, `log` 50 ms; nothing written for branches
 that nobody uses; 15 s until a thousand are up to date.
@@ -31,9 +33,9 @@ from rebaser_core.streams.subjects import Subjects
 from tests.benchmarks.apply_size import ready, server
 
 WORKSPACE = "reads"
-BATCH = 5000  # values in a request while a change set is filled
-COMMITS = 1000  # in the part of the log that is read
-EDITS = 20  # of the parent, while its branches sleep
+BATCH = 5000  # values per request while a change set is filled
+COMMITS = 1000  # commits in the part of the log that is read
+EDITS = 20  # edits of the parent while nobody uses its branches
 SUBJECTS = Subjects()
 
 
@@ -62,7 +64,7 @@ async def fill(client: RebaserClient, name: str, values: int) -> None:
 
 
 async def reads(client: RebaserClient, name: str, values: int, rounds: int) -> dict[str, float]:
-    """Medians in ms. The calls take turns, so that all of them meet the same disturbances."""
+    """Return medians in ms. The calls are measured in turn, so that disturbances affect all of them."""
     info = await client.branch(WORKSPACE, name)
     assert info is not None
     old, id_ = info.sequence - COMMITS // 2, f"v/{values // 2}"
@@ -96,7 +98,7 @@ async def reads(client: RebaserClient, name: str, values: int, rounds: int) -> d
 
 
 async def sleepers(client: RebaserClient, js: JetStream, branches: int) -> dict[str, float]:
-    """Let branches sleep beside a parent that is edited, then wake all of them."""
+    """Edit a parent whose branches nobody uses, and then send a request to each branch."""
     await client.enqueue_updates_with_reply(WORKSPACE, "parent", [Set("p/0", 0)], timeout=600)
     names = [f"branch-{number}" for number in range(branches)]
 

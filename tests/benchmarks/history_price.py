@@ -1,4 +1,4 @@
-"""What history costs: the same requests to a server that keeps history, and to one that does not.
+"""Measures the cost of history: the same requests go to a server that keeps history, and to one that does not.
 
     python -m tests.benchmarks.history_price [--seconds 3] [--rounds 5] [--loads 20] [--json]
 
@@ -7,8 +7,9 @@ that overwrite one value, one and 64 at a time; `new` sends requests that each d
 in the stream of commits for each commit that replaces a value (`overwrite`) or defines a new value (`define`), sent one
 at a time. `load` is the processor time, in ms, of a reader that loads a change set of 300 such commits.
 
-A ratio is that of the server with history to the one without; ratios are medians over the rounds. Aims: requests/s at
-least 0.95; log bytes at most 1.5 when values are replaced and 1.0 when they are new; `load` at most 1.05.
+A ratio is the figure of the server with history divided by that of the server without; ratios are medians over the
+rounds. Aims: requests/s at least 0.95; log bytes at most 1.5 when values are replaced and 1.0 when they are new; `load`
+at most 1.05.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from rebaser_client.jetstream import Connection, JetStream
 from rebaser_core.streams.subjects import Subjects
 from tests.benchmarks.requests import NO_SPARK, phases, process, wait_for_server
 
-COMMITS = 300  # in the log whose size and load are measured
+COMMITS = 300  # commits in the log whose size and load are measured
 HISTORY = {"kept": "604800", "none": "0"}
 Edit = Callable[[int], Set]
 
@@ -66,7 +67,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def rates(url: str, name: str, options: argparse.Namespace, pids: dict[str, int]) -> dict[str, float]:
-    """Requests per second and processor time of the server in µs for each request, for each phase."""
+    """Return, for each phase, the requests per second, and the server's processor time in µs for each request."""
     counter = itertools.count()
     out: dict[str, float] = {}
     async with RebaserClient.connect(url, prefix=name) as client:
@@ -92,7 +93,7 @@ async def rates(url: str, name: str, options: argparse.Namespace, pids: dict[str
 
 
 async def log_bytes(url: str, name: str) -> dict[str, float]:
-    """Bytes in the stream of commits for each commit: `overwrite` and `define`."""
+    """Return the bytes in the stream of commits for each commit: `overwrite` and `define`."""
     edits: dict[str, Edit] = {"overwrite": lambda at: Set("n", at), "define": lambda at: Set(f"v/{at:06}", at)}
     out: dict[str, float] = {}
     async with (
@@ -110,7 +111,7 @@ async def log_bytes(url: str, name: str) -> dict[str, float]:
 
 
 async def load(url: str, name: str) -> float:
-    """Processor time in ms to load the change set whose commits overwrite one value."""
+    """Return the processor time in ms to load the change set whose commits overwrite one value."""
     async with RebaserClient.connect(url, prefix=name) as client:
         started = time.process_time()
         await client.state("price", "overwrite")
@@ -118,7 +119,7 @@ async def load(url: str, name: str) -> float:
 
 
 def summary(found: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
-    """For each figure the medians of both, and the median of the ratios of pairs."""
+    """Return, for each figure, the medians of both servers, and the median of the ratios of pairs."""
     return {
         figure: {
             **{name: round(statistics.median(values), 2) for name, values in row.items()},

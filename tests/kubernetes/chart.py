@@ -23,7 +23,7 @@ LEAST: Values = {
 
 
 def merged(*layers: Values) -> dict[str, Any]:
-    """The values with later layers over earlier ones; a None takes a value away."""
+    """Return the values of all layers, in which a later layer overrides earlier ones, and None removes a value."""
     found: dict[str, Any] = {}
     for layer in layers:
         for name, value in layer.items():
@@ -36,7 +36,7 @@ def merged(*layers: Values) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Rendered:
-    """What the chart makes of some values."""
+    """The objects that the chart renders for some values."""
 
     objects: tuple[Object, ...]
 
@@ -55,7 +55,7 @@ class Rendered:
         return container  # type: ignore[no-any-return]
 
     def environment(self, name: str = NAME) -> dict[str, str]:
-        """The variables whose values are not in a Secret; the name of the pod is that of its Deployment."""
+        """Return the variables whose values are not in a Secret. The name of the pod is that of its Deployment."""
         found = {}
         for one in self.container(name)["env"]:
             if "value" in one:
@@ -67,7 +67,7 @@ class Rendered:
 
 
 def render(*layers: Values, least: bool = True) -> Rendered:
-    """Render the chart. `least`: the layers lie over `LEAST`."""
+    """Render the chart. With `least`, the layers override the minimal values `LEAST`."""
     helm = pytest.importorskip("helm_python", reason=WHY)
     values = merged(LEAST, *layers) if least else merged(*layers)
     with helm.Chart.load(FOLDER) as chart:
@@ -81,7 +81,7 @@ def documents(texts: Iterable[str]) -> Iterable[Object]:
 
 
 def refusal(*layers: Values, least: bool = True) -> str:
-    """Why Helm refuses the values."""
+    """Return the reason why Helm refuses the values."""
     helm = pytest.importorskip("helm_python", reason=WHY)
     with pytest.raises(helm.HelmError) as refused:
         render(*layers, least=least)

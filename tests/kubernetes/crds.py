@@ -1,4 +1,5 @@
-"""Schemas of the custom resources that the chart makes: closed, and no larger than what it uses."""
+"""Schemas of the custom resources that the chart renders. They are closed, and have only the fields that the chart
+uses."""
 
 from typing import Any
 
@@ -42,7 +43,7 @@ CRDS: dict[tuple[str, str], dict[str, Any]] = {
 
 
 def crd(version: str, kind: str) -> dict[str, Any] | None:
-    """The schema of a custom resource; None for what belongs to Kubernetes."""
+    """Return the schema of a custom resource; None for a resource that is part of Kubernetes."""
     spec = CRDS.get((version, kind))
     if spec is None:
         return None

@@ -1,7 +1,7 @@
-"""What Kubernetes makes of the number that KEDA hands it: the arithmetic of the HorizontalPodAutoscaler.
+"""The arithmetic by which a HorizontalPodAutoscaler of Kubernetes uses the number that KEDA reports.
 
-As in the documentation of Kubernetes: a tolerance of a tenth; of the recommendations in the stabilization window the
-highest one counts for fewer pods; a policy bounds the change in a period.
+It follows the documentation of Kubernetes: there is a tolerance of a tenth; before pods are removed, the highest
+recommendation within the stabilization window counts; a policy bounds the change within a period.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,12 +13,14 @@ TOLERANCE = 0.1
 
 
 def recommended(pods: int, work: float, target: float) -> int:
-    """The number of pods at which each has at most `target` of the work, or `pods` if that is about so."""
+    """Return the number of pods at which each has at most `target` of the work, or `pods` if the present load is within
+    the tolerance."""
     return pods if abs(work / (target * pods) - 1) <= TOLERANCE else ceil(work / target)
 
 
 def pods_over_time(spec: dict[str, Any], work: Iterable[float], pods: int) -> Iterator[int]:
-    """The number of pods after each decision, for the spec of a ScaledObject; `work` as each decision sees it."""
+    """Yield the number of pods after each decision. `spec` is that of a ScaledObject, and `work` the work at each
+    decision."""
     behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
     target = float(spec["triggers"][0]["metadata"]["targetValue"])
     lowest, highest = spec["minReplicaCount"], spec["maxReplicaCount"]
@@ -39,7 +41,7 @@ def pods_over_time(spec: dict[str, Any], work: Iterable[float], pods: int) -> It
 
 
 def allowed(policy: dict[str, Any], before: list[int], *, up: bool) -> int:
-    """The number of pods that the policy allows, going by that at the beginning of its period."""
+    """Return the number of pods that the policy allows, given the numbers `before` within its period."""
     start: int = before[max(len(before) - policy["periodSeconds"] // SYNC, 0)]
     change: float = policy["value"] if policy["type"] == "Pods" else start * policy["value"] / 100
     return ceil(start + change) if up else floor(start - change)

@@ -1,4 +1,4 @@
-"""Values as operators write them: each of these is rendered and checked."""
+"""Values as operators write them. Each set of values is rendered and checked."""
 
 from tests.kubernetes.chart import Values
 

@@ -1,7 +1,7 @@
-"""Runs a rendered container without Kubernetes: its image is this checkout, its kubelet is a test.
+"""Runs a rendered container without Kubernetes: the image is this checkout, and the test acts as the kubelet.
 
-The process sees what the container would: a root file system that it may not write to, empty folders where the pod
-mounts them, the environment of the image and of the pod and nothing else, the user of the pod, and no capability.
+The process sees what it would see in the container: a root file system that it may not write to, empty folders where
+the pod mounts them, only the environment of the image and of the pod, the user of the pod, and no capability.
 """
 
 import json
@@ -22,7 +22,7 @@ from tests.docs.pages import ROOT
 from tests.kubernetes.chart import NAME, Object, Rendered
 from tests.support.fleet import ServerProcess
 
-# Makes the root file system at $1 and starts the rest of the arguments in it, in the same process.
+# Makes the root file system at $1, and runs the other arguments in it, in the same process.
 MAKE_ROOT = r"""
 set -eu
 root=$1; shift
@@ -58,7 +58,7 @@ needs_namespaces = pytest.mark.skipif(not _can_isolate(), reason="needs root, un
 
 
 def image_line(word: str) -> list[str]:
-    """The command in brackets behind `ENTRYPOINT` or `CMD` of a health check."""
+    """Return the command in brackets after `ENTRYPOINT`, or after the `CMD` of a health check."""
     [found] = re.findall(rf"{word} (\[.+\])$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     return json.loads(found)  # type: ignore[no-any-return]
 
@@ -85,14 +85,14 @@ class Pod:
         return int(port)
 
     def command(self, *arguments: str) -> list[str]:
-        """What starts `arguments` as the container would."""
+        """Return the command line that runs `arguments` as the container would."""
         variables = [f"{name}={value}" for name, value in self._environment.items()]
         working = self.container.get("workingDir", "/var/lib/rebaser")
         inside = ["env", "-i", "-C", working, *variables, *arguments]
         return ["unshare", "--mount", "--propagation=private", "sh", "-c", MAKE_ROOT, "pod", str(self._folder), *inside]
 
     def outside(self) -> dict[str, str]:
-        """What `MAKE_ROOT` needs to know."""
+        """Return the variables that `MAKE_ROOT` needs."""
         security = self._spec["securityContext"]
         [empty] = [volume["name"] for volume in self._spec["volumes"] if "emptyDir" in volume]
         mounts = [one["mountPath"] for one in self.container["volumeMounts"] if one["name"] == empty]
@@ -109,7 +109,7 @@ class Pod:
         }
 
     async def passes(self, kind: str) -> bool:
-        """Fire a probe once, as a kubelet does."""
+        """Run a probe once, as a kubelet does, and return whether it passes."""
         probe: Mapping[str, Object] = self.container[f"{kind}Probe"]
         with anyio.move_on_after(float(str(probe.get("timeoutSeconds", 1)))):
             try:
@@ -123,7 +123,7 @@ class Pod:
         return False
 
     async def get(self, port: str, path: str) -> tuple[int, str]:
-        """The status and the body of the answer."""
+        """Return the status and the body of the answer."""
         async with await anyio.connect_tcp("127.0.0.1", self.port(port)) as stream:
             await stream.send(f"GET {path} HTTP/1.1\r\nhost: kubelet\r\n\r\n".encode())
             answer = b""
@@ -133,7 +133,7 @@ class Pod:
         return int(head.split(" ")[1]), body
 
     async def started(self) -> None:
-        """Fire the startup probe until it passes; it may fail as often as its threshold says."""
+        """Run the startup probe until it passes. It may fail as often as its threshold says."""
         probe = self.container["startupProbe"]
         for _ in range(probe["failureThreshold"]):
             if await self.passes("startup"):
@@ -144,7 +144,7 @@ class Pod:
         pytest.fail("the startup probe never passed, so Kubernetes would have killed the container")
 
     async def becomes(self, kind: str, *, passing: bool) -> None:
-        """Wait until the probe passes, or fails, as often in a row as its threshold says."""
+        """Wait until the probe has passed, or failed, as often in a row as its threshold says."""
         probe = self.container[f"{kind}Probe"]
         needed, row = 1 if passing else probe["failureThreshold"], 0
         while row < needed:
@@ -154,7 +154,7 @@ class Pod:
 
 @asynccontextmanager
 async def running(rendered: Rendered, folder: Path, name: str = NAME) -> AsyncIterator[Pod]:
-    """Run the container of a Deployment. Leaving this ends it, as Kubernetes does, and checks that it ended in time."""
+    """Run the container of a Deployment. At the end, stop it as Kubernetes does, and check that it ends in time."""
     root = folder / "root"
     root.mkdir()
     pod = Pod(rendered, name, root)

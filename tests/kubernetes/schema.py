@@ -1,7 +1,7 @@
-"""Makes the schema of the chart's values. It is closed: Helm refuses a value that it does not name.
+"""Makes the schema of the chart's values. The schema is closed: Helm refuses values that it does not have.
 
-The settings of servers come from `Settings`. What the chart itself decides is not among them: `server_id` is the name
-of the pod, and `http` is made of the value `port`.
+The settings of servers come from `Settings`. The schema leaves out what the chart decides: `server_id` is the name of
+the pod, and `http` is made from the value `port`.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ FILES = {"nats_creds", "nats_nkey", "nats_tls_ca", "nats_tls_cert", "nats_tls_ke
 ONLY_SECRET = {"nats_password", "nats_token"}
 SECRETS = ONLY_SECRET | {"nats_url", "nats_user", "blobs"}
 PATTERNS = {
-    "nats_url": r"^[^@]*$",  # no password: secrets.nats_url is for those
+    "nats_url": r"^[^@]*$",  # no password, because secrets.nats_url is for URLs with passwords
     "spark": f"^({settings._SPARK.pattern})$",
     "inbox_prefix": f"^({settings._INBOX.pattern})$",
     "reply_prefix": f"^({settings._INBOX.pattern})$",
@@ -32,7 +32,7 @@ PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
 COUNT = {"type": "integer", "minimum": 1}
 SIZE = {"type": "string", "pattern": "^[1-9][0-9]*(Ki|Mi|Gi|Ti)$"}
 TEXTS = {"type": "object", "additionalProperties": TEXT}
-ANY = {"type": "object"}  # of Kubernetes, which checks it
+ANY = {"type": "object"}  # an object of Kubernetes, which Kubernetes checks itself
 
 
 def closed(**properties: Schema) -> Schema:
@@ -58,7 +58,7 @@ PLACEMENT = {"nodeSelector": TEXTS, "tolerations": listed(ANY), "affinity": ANY,
 
 
 def setting(name: str, field: Schema) -> Schema:
-    """The schema of one setting, of which Helm has the value in YAML."""
+    """Return the schema of one setting, as Helm has its value in YAML."""
     choices = [choice for choice in field.get("anyOf", [field]) if choice.get("type") != "null"]
     kept = ("type", "enum", "minimum", "maximum", "exclusiveMinimum")
     made = {key: choices[0][key] for key in kept if key in choices[0]}
@@ -78,9 +78,9 @@ def settings_schema() -> Schema:
 
 
 def schema() -> str:
-    """The file `values.schema.json`."""
+    """Return the text of `values.schema.json`."""
     values = closed(
-        **{"global": ANY},  # Helm adds it to the values of a chart that another chart uses
+        **{"global": ANY},  # Helm adds this to the values of a chart that another chart uses.
         image=closed(**(IMAGE | {"repository": NAME}), pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]}),
         imagePullSecrets=listed(closed(name=NAME)),
         replicas=described(COUNT, "Not 0: without a server, nobody finds requests whose task was lost."),

@@ -1,4 +1,4 @@
-"""The chart: what it renders is valid, safe and complete; what it refuses, it refuses with a reason."""
+"""The chart renders valid, safe and complete objects, and gives a reason for the values that it refuses."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def labels_of_pods(rendered: Rendered, name: str) -> dict[str, str]:
 
 @everywhere
 def test_what_is_rendered_is_valid(layers: tuple[Any, ...]) -> None:
-    """Strictly: a field that an object does not have is an error."""
+    """The check is strict: a field that an object does not have is an error."""
     validator = pytest.importorskip("kubernetes_validate", reason=WHY)
     import jsonschema
 
@@ -60,7 +60,7 @@ def test_what_is_rendered_is_valid(layers: tuple[Any, ...]) -> None:
     ],
 )
 def test_what_is_wrong_is_not_valid(kind: str, where: tuple[Any, ...], wrong: object) -> None:
-    """The check above can fail."""
+    """This shows that the check above can fail."""
     validator = pytest.importorskip("kubernetes_validate", reason=WHY)
     import jsonschema
 
@@ -92,7 +92,7 @@ def test_the_version_is_that_of_the_package() -> None:
 
 
 def test_each_value_is_in_the_schema_and_each_object_of_the_schema_is_closed() -> None:
-    """The file of defaults shows each of them, but for the settings, which have a page of their own."""
+    """The file of defaults shows each value except the settings, which have a page of their own."""
     unlisted = (".settings", ".secrets", ".secretFiles")
 
     def check(schema: dict[str, Any], values: dict[str, Any], path: str) -> None:
@@ -117,7 +117,7 @@ SPECIAL: dict[str, object] = {
 
 
 def sample(name: str) -> object:
-    """A value that is no default."""
+    """Return a value that is not the default."""
     schema = SCHEMA["properties"]["settings"]["properties"][name]
     if name in SPECIAL:
         return SPECIAL[name]
@@ -129,7 +129,7 @@ def sample(name: str) -> object:
 
 @pytest.mark.parametrize("name", sorted(Settings.model_fields))
 def test_each_setting_reaches_the_server(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its name, as text that `Settings` reads as the same value."""
+    """The setting is passed by its name, as a text that `Settings` reads as the same value."""
     key = {"name": "a-secret", "key": "a.key"}
     if name in DECIDED:
         rendered = render({"port": 9000})
@@ -263,7 +263,7 @@ def test_two_releases_do_not_find_the_pods_of_each_other() -> None:
 
 @everywhere
 def test_no_secret_is_in_what_is_rendered(layers: tuple[Any, ...]) -> None:
-    """Values of Secrets come from the cluster, so the chart has none; settings that hold them are references."""
+    """The chart contains only references to Secrets, whose values come from the cluster."""
     rendered = render(*layers)
     assert not any(one["kind"] == "Secret" for one in rendered.objects)
     for variable in rendered.container()["env"]:
@@ -275,7 +275,7 @@ def test_no_secret_is_in_what_is_rendered(layers: tuple[Any, ...]) -> None:
 
 
 def reachable(rendered: Rendered, name: str = NAME) -> set[int | str]:
-    """The ports that the NetworkPolicy lets pods connect to, at some address at least."""
+    """Return the ports to which the NetworkPolicy lets pods connect, at any address."""
     rules = rendered.get("NetworkPolicy", name)["spec"]["egress"]
     return {port["port"] for rule in rules for port in rule["ports"]}
 
@@ -333,7 +333,7 @@ def test_kubernetes_waits_longer_than_a_server_takes_to_stop() -> None:
 
 
 def test_a_server_that_may_wait_for_nats_is_not_killed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its port opens at once, so the startup probe has to cover the start of Python, and no more."""
+    """Its port opens at once, so the startup probe has to cover only the start of Python."""
     rendered = render()
     assert settings_of(rendered, monkeypatch).wait_for_nats > 0
     probe = rendered.container()["startupProbe"]
@@ -373,7 +373,7 @@ def test_alerts_and_dashboard_are_the_files_of_this_repository() -> None:
 
 
 def test_prometheus_scrapes_all_servers_under_one_job() -> None:
-    """The alerts count on it: without `jobLabel`, the job is the name of the PodMonitor."""
+    """The alerts need one job: without `jobLabel`, the job is the name of the PodMonitor."""
     rendered = render(MONITORED, SPARK)
     spec = rendered.get("PodMonitor")["spec"]
     assert "jobLabel" not in spec
@@ -404,7 +404,7 @@ def test_workloads_go_where_they_are_told() -> None:
 
 
 def test_a_large_memory_is_one_the_server_sees() -> None:
-    """It makes its slots from the limit of its container."""
+    """The server derives its slots from the limit of its container."""
     resources: Object = render({"resources": {"memory": "16Gi"}}).container()["resources"]
     assert resources["limits"] == {"memory": "16Gi"}
     assert "cpu" not in resources["limits"]

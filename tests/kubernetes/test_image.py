@@ -1,4 +1,4 @@
-"""The list of what an image contains, made here as the Dockerfile makes it."""
+"""The list of an image's contents, made here as the Dockerfile makes it."""
 
 import importlib.metadata
 import json
@@ -16,13 +16,13 @@ from tests.kubernetes.chart import WHY
 
 
 def sbom_command() -> list[str]:
-    """The command of the Dockerfile, without the program and the Python that it looks at."""
+    """Return the command of the Dockerfile, without the program and the Python that it examines."""
     text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
     found = {
         tuple(shlex.split(line))
         for line in re.findall(r"/opt/sbom/bin/cyclonedx-py (.+) /opt/rebaser/bin/python", text)
     }
-    [arguments] = found  # the same for both images
+    [arguments] = found  # both images have the same command
     return list(arguments)
 
 

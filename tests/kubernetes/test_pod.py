@@ -1,4 +1,4 @@
-"""The rendered pods run: their commands and environments start, their probes pass and fail when they should."""
+"""The rendered pods run: their commands and environments start, and their probes pass and fail when they should."""
 
 import json
 import shutil
@@ -45,7 +45,7 @@ async def test_a_pod_serves_and_ends(unused_port: int, tmp_path: Path) -> None:
 
 
 async def check_what_others_ask(pod: Pod, chart: Rendered) -> None:
-    """Prometheus and KEDA get what their objects say."""
+    """Check that Prometheus and KEDA get answers at the addresses in their objects."""
     [endpoint] = chart.get("PodMonitor")["spec"]["podMetricsEndpoints"]
     status, text = await pod.get(endpoint["port"], endpoint["path"])
     assert status == 200
@@ -61,7 +61,7 @@ async def check_what_others_ask(pod: Pod, chart: Rendered) -> None:
 
 
 async def check_the_health_check(pod: Pod) -> None:
-    """That of the image, which Docker uses and Kubernetes does not."""
+    """Check the health check of the image, which Docker uses and Kubernetes does not."""
     command = pod.command(*image_line(r"HEALTHCHECK .+ CMD"))
     checked = await anyio.run_process(command, env=pod.outside(), check=False)
     assert (checked.returncode, checked.stderr) == (0, b"")
@@ -85,7 +85,7 @@ async def test_a_pod_waits_for_nats_and_lives_through_its_loss(unused_port: int,
 
 
 async def test_a_pod_can_write_only_to_its_empty_folders(unused_port: int, tmp_path: Path) -> None:
-    """And is who it should be: this is what makes the tests above say something."""
+    """Also checks its user: only then do the tests above prove anything."""
     chart = await rendered(unused_port, "nats://127.0.0.1:1")
     (tmp_path / "root").mkdir()
     pod = Pod(chart, NAME, tmp_path / "root")

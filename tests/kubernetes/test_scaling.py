@@ -1,4 +1,4 @@
-"""The ScaledObject makes a fleet follow its work: up at once, down slowly, never to zero."""
+"""The ScaledObject makes a fleet follow its work: it grows at once, shrinks slowly, and never to zero."""
 
 from itertools import pairwise
 from typing import Any
@@ -18,11 +18,11 @@ def spec() -> dict[str, Any]:
 
 
 def test_a_step_is_met_within_a_minute(spec: dict[str, Any]) -> None:
-    assert list(pods_over_time(spec, [20_000] * MINUTE, 3)) == [7, 14, 28, 28]  # 714 each
+    assert list(pods_over_time(spec, [20_000] * MINUTE, 3)) == [7, 14, 28, 28]  # 714 change sets for each server
 
 
 def test_bursts_do_not_make_the_fleet_flap(spec: dict[str, Any]) -> None:
-    """Two minutes of much work, two of little: the fleet stays as large as the bursts need it."""
+    """With two minutes of much work and two of little, the fleet stays as large as the bursts need it."""
     bursts = ([9_000] * 2 * MINUTE + [100] * 2 * MINUTE) * 10
     found = list(pods_over_time(spec, bursts, 3))
     assert found[-1] == 13
@@ -30,7 +30,7 @@ def test_bursts_do_not_make_the_fleet_flap(spec: dict[str, Any]) -> None:
 
 
 def test_work_that_ends_leaves_the_fleet_time_to_hand_over(spec: dict[str, Any]) -> None:
-    """Nothing for five minutes, then a tenth a minute, down to the lowest number and no further."""
+    """The fleet stays for five minutes, and then shrinks by a tenth each minute, down to the lowest number."""
     found = list(pods_over_time(spec, [0.0] * 60 * MINUTE, 40))
     assert set(found[: 5 * MINUTE]) <= {40, 36}
     for before, after in zip(found, found[MINUTE:], strict=False):
