@@ -72,8 +72,8 @@ async def update(
     """Compute all derived values of `view` that are not up to date, and return those that changed.
 
     The caller must keep `view` open during the call. Meanwhile, commits may be folded into the change set. `label` is
-    the name of the update that Spark shows to operators. Spark is not used if no function has to be called: if no value
-    is affected, or if all affected values are members of cycles. `progress` is called with the number of values that
+    the name of the update in log events. Spark is not used if no function has to be called: if no value is affected, or
+    if all affected values are members of cycles. `progress` is called with the number of values that
     are done and the number of values to compute. Raises `DvuError` if the update fails.
     """
     small, stages, stage = _is_small(view), StageClock(), "plan"

@@ -14,7 +14,7 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages.dead_letter import HEADER_ROOM, PAYLOAD_ADDRESS, dead_headers
 from rebaser_core.streams.subjects import Subjects
 
-MAX_CONCURRENT = 64  # maximum copies in flight; if thousands of bad requests came at once, all copies would time out
+MAX_CONCURRENT = 64  # maximum copies in flight; without it, a flood of bad requests would make all copies time out
 
 
 class DeadLetterPublisher:

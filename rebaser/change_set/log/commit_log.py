@@ -74,7 +74,8 @@ class CommitLog:
     `tail_weight` is the size of the log after the newest checkpoint, in bytes; `chain` has the parts of the checkpoint.
     `history` tells whether commits and checkpoints record the data that history needs. If they do, servers of the
     previous release cannot read them. A delta of more than `inline_max` bytes goes to a blob. `now_ms` returns Unix ms,
-    `new_id` a ULID. `on_stream_error` is called after an error that a missing stream may have caused.
+    `new_id` a ULID. `on_stream_error` is called after an error that a missing stream may have caused. The events of
+    `logger` name the change set.
     """
 
     def __init__(
