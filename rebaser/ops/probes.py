@@ -72,8 +72,8 @@ def judge(probe: Probe, snapshot: Snapshot, *, require: Collection[str] = (), ex
 
 
 def workload(snapshot: Snapshot) -> Mapping[str, int]:
-    """Return the work of the whole installation, for an autoscaler: the number of change sets that wait for a server,
-    or have one. All servers return the same number, as of their last check."""
+    """Return the work of the whole installation, for an autoscaler: the number of change sets that wait for a server
+    or that a server owns. All servers return this number, as of their last check."""
     return {"changeSets": snapshot.tasks_waiting + snapshot.tasks_in_hand}
 
 

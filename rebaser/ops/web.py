@@ -95,7 +95,7 @@ def _application(state: Observed) -> Any:
     async def scale(_: Any) -> Any:
         snapshot = state.snapshot()
         answer = judge("readyz", snapshot)
-        if not answer.passes:  # its numbers are old, or there are none yet; without an answer, no autoscaler acts
+        if not answer.passes:  # the numbers are old or missing; an autoscaler does nothing without an answer
             return PlainTextResponse(answer.text() + "\n", 503)
         return JSONResponse(workload(snapshot))
 
