@@ -1,4 +1,4 @@
-"""Reads the address of an HTTP port, and listens there."""
+"""Parses the address of an HTTP port, and listens there."""
 
 import errno
 import re
@@ -9,7 +9,7 @@ import anyio
 from rebaser_core.errors import ConfigError
 
 LOOPBACK = "127.0.0.1"
-BACKLOG = 64  # connections that wait to be accepted
+BACKLOG = 64  # maximum number of connections that wait to be accepted
 _ADDRESS = re.compile(r"(?:(?P<host>[^:\[\]\s/]+|\[[0-9a-fA-F:.]+\])?:)?(?P<port>\d{1,5})")
 
 

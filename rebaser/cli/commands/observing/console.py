@@ -22,7 +22,11 @@ DEFAULT_PORT = 8420
 def console(
     *,
     http: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Serve the console here. Without HOST: 127.0.0.1; port 0: any.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve the console at this address. Without HOST: 127.0.0.1; port 0: any free one.",
+        ),
     ] = f"127.0.0.1:{DEFAULT_PORT}",
     allow_host: Annotated[
         list[str] | None,
@@ -54,8 +58,8 @@ def console(
 ) -> int:
     """Serve the web console: servers, change sets and what they wait for, live in a browser.
 
-    The console only reads. It needs the permissions of a reader, and works as long as NATS does, with or without
-    servers. If NATS is away, its pages say so.
+    The console only reads. It needs the permissions of a reader, and also works while no server runs. If NATS cannot be
+    reached, its pages say so.
 
     It has no login. So it listens on this machine only, and answers only requests that name this machine; from another
     machine, use an SSH tunnel: ssh -L 8420:127.0.0.1:8420 HOST. Ctrl-C stops it.
@@ -88,8 +92,8 @@ async def open_console(
 ) -> AsyncGenerator[str, None]:
     """Serve a console of the installation that `settings` describe, and yield its URL.
 
-    With `fall_back`, any free port is used if that of `address` is in use. Raises `ConfigError` if the address cannot
-    be used, or must not be.
+    With `fall_back`, any free port is used if the port of `address` is in use. Raises `ConfigError` if the address
+    cannot be used, or is not allowed.
     """
     from anyio import to_thread
 
