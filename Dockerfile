@@ -24,14 +24,14 @@ RUN uv venv /opt/sbom \
 FROM build AS build-server
 RUN uv venv /opt/rebaser \
  && uv pip install --no-cache --compile-bytecode --python /opt/rebaser/bin/python -c constraints.txt \
-      '.[server,spark-client]' \
+      '.[server,spark-client,tracing]' \
  && /opt/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
       --output-file /opt/rebaser/sbom.cdx.json /opt/rebaser/bin/python
 
 FROM build AS build-spark
 RUN uv venv /opt/rebaser \
  && uv pip install --no-cache --compile-bytecode --python /opt/rebaser/bin/python -c constraints.txt \
-      '.[server,spark]' \
+      '.[server,spark,tracing]' \
  && rm -rf /opt/rebaser/lib/python3.*/site-packages/pyspark/examples \
            /opt/rebaser/lib/python3.*/site-packages/pyspark/data \
  && /opt/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \

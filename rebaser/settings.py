@@ -257,6 +257,14 @@ class Settings(BaseModel):
         4 * 1024 * 1024, ge=1024, description="Minimum bytes in a log since its last checkpoint before the next one."
     )
 
+    # Traces; the variables OTEL_… of OpenTelemetry turn them on
+    trace_ratio: float = Field(
+        0.0, ge=0, le=1, description="Share of the requests without a trace for which the server begins one."
+    )
+    trace_slower_than: float = Field(
+        1.0, ge=0, description="A request that takes longer, from its storage to its answer, gets a trace afterwards."
+    )
+
     # Logging
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged.")
     log_format: Literal["auto", "console", "json"] = Field(

@@ -34,6 +34,7 @@ from rebaser_client.requests.outcomes import known_key, not_sent, rejection
 from rebaser_client.requests.resender import Resender
 from rebaser_client.requests.sender import OutgoingRequest, RequestSender
 from rebaser_client.requests.task_publisher import TaskPublisher
+from rebaser_client.requests.tracing import client_spans, request_spans
 from rebaser_client.reverts import RevertOperations, RevertOptions
 from rebaser_client.statuses import StatusOperations
 from rebaser_core.branches.branch import Action, Create
@@ -81,6 +82,7 @@ class RebaserClient(RevertOperations, StatusOperations):
         self._author = author
         self._loop = asyncio.get_running_loop()
         self._id_time = self._id_random = 0
+        self._spans = client_spans(subjects)
         self._in_flight = InFlight(max_in_flight)
         self._task_publisher = TaskPublisher(self._js, subjects, group)
         backpressure = Backpressure(self._loop.time)
@@ -196,26 +198,28 @@ class RebaserClient(RevertOperations, StatusOperations):
         """
         key = known_key(workspace, change_set)
         id_ = self._request_id(request_id)
-        deadline = self._loop.time() + timeout
-        if not self._in_flight.enter_now():
-            await self._enter(id_, timeout)
-        try:
-            request = await self._sender.prepare(
-                *(key, id_, updates, deadline),
-                from_change_set=from_change_set,
-                recompute=recompute,
-                author=self._author if author is None else author,
-                message=message,
-                expect_at=expect_at,
-            )
-            await self._sender.store(request, deadline)
-        except TimeoutError:
-            raise RequestTimeout(id_, timeout) from None
-        finally:
-            self._in_flight.release()
-        with anyio.move_on_after(deadline - self._loop.time()):
-            await self._task_publisher.publish(key)
-        return id_
+        with request_spans(self._spans, key, id_, "stored") as spans:
+            deadline = self._loop.time() + timeout
+            if not self._in_flight.enter_now():
+                await self._enter(id_, timeout)
+            try:
+                request = await self._sender.prepare(
+                    *(key, id_, updates, deadline),
+                    from_change_set=from_change_set,
+                    recompute=recompute,
+                    author=self._author if author is None else author,
+                    message=message,
+                    expect_at=expect_at,
+                )
+                request.trace(spans)
+                await self._sender.store(request, deadline)
+            except TimeoutError:
+                raise RequestTimeout(id_, timeout) from None
+            finally:
+                self._in_flight.release()
+            with anyio.move_on_after(deadline - self._loop.time()):
+                await self._task_publisher.publish(key)
+            return id_
 
     async def enqueue_updates_with_reply(
         self,
@@ -251,56 +255,60 @@ class RebaserClient(RevertOperations, StatusOperations):
             raise UnprocessableError(f"wait must be 'applied' or 'derived', not {wait!r}", code="invalid_argument")
         key = known_key(workspace, change_set)
         id_ = self._request_id(request_id)
-        deadline = self._loop.time() + timeout
-        # The reply enforces the timeout, because a cancel scope would take as much time as encoding the request.
-        inbox, reply = self._connection.open_reply(timeout=timeout)
-        entered = False
-        request: OutgoingRequest | None = None
-        commit: int | None = None
-        try:
-            if not self._in_flight.enter_now():
-                await self._enter(id_, timeout)
-            entered = True
-            request = await self._sender.prepare(
-                *(key, id_, updates, deadline),
-                from_change_set=from_change_set,
-                recompute=recompute,
-                author=self._author if author is None else author,
-                message=message,
-                expect_at=expect_at,
-                action=action,
-                inbox=inbox,
-            )
-            await self._sender.store(request, deadline)
+        with request_spans(self._spans, key, id_, wait) as spans:
+            deadline = self._loop.time() + timeout
+            # The reply enforces the timeout, because a cancel scope would take as much time as encoding the request.
+            inbox, reply = self._connection.open_reply(timeout=timeout)
             entered = False
-            self._in_flight.release()
-            stored_at = self._loop.time()
-            self._task_publisher.start_unless_answered(key, reply)
-            self._resender.add(request)
+            request: OutgoingRequest | None = None
+            commit: int | None = None
             try:
-                received = await reply
-            except NoAnswerError:
-                raise TimeoutError from None
-            self._resender.remove(request)  # done before the wait for derived values, which may take a long time
-            request = None
-            if not isinstance(action, Create):  # after a `create` commit, no server keeps working on the change set
-                self._task_publisher.record_answer(key, stored_at)
-            response = decode(received.headers, received.data, self._limits, expect=EnqueueUpdatesResponse)
-            if wait == "derived" and isinstance(response.status, Success):
-                commit = response.status.commit
-                with anyio.fail_after(deadline - self._loop.time()):
-                    await self._coverage.wait(key, commit)
-        except TimeoutError:
-            raise RequestTimeout(id_, timeout, commit) from None
-        finally:
-            if entered:
+                if not self._in_flight.enter_now():
+                    await self._enter(id_, timeout)
+                entered = True
+                request = await self._sender.prepare(
+                    *(key, id_, updates, deadline),
+                    from_change_set=from_change_set,
+                    recompute=recompute,
+                    author=self._author if author is None else author,
+                    message=message,
+                    expect_at=expect_at,
+                    action=action,
+                    inbox=inbox,
+                )
+                request.trace(spans)
+                await self._sender.store(request, deadline)
+                entered = False
                 self._in_flight.release()
-            self._connection.close_reply(inbox)
-            if request is not None:
-                self._resender.remove(request)
-        if type(response.status) is not Success:
-            raise rejection(id_, response)
-        return response
+                stored_at = self._loop.time()
+                self._task_publisher.start_unless_answered(key, reply)
+                self._resender.add(request)
+                try:
+                    received = await reply
+                except NoAnswerError:
+                    raise TimeoutError from None
+                self._resender.remove(request)  # done before the wait for derived values, which may take a long time
+                request = None
+                if not isinstance(action, Create):  # after a `create` commit, no server keeps working on the change set
+                    self._task_publisher.record_answer(key, stored_at)
+                response = decode(received.headers, received.data, self._limits, expect=EnqueueUpdatesResponse)
+                if spans is not None:
+                    spans.answered(response)
+                if wait == "derived" and isinstance(response.status, Success):
+                    commit = response.status.commit
+                    with anyio.fail_after(deadline - self._loop.time()):
+                        await self._coverage.wait(key, commit)
+            except TimeoutError:
+                raise RequestTimeout(id_, timeout, commit) from None
+            finally:
+                if entered:
+                    self._in_flight.release()
+                self._connection.close_reply(inbox)
+                if request is not None:
+                    self._resender.remove(request)
+            if type(response.status) is not Success:
+                raise rejection(id_, response)
+            return response
 
     async def enqueue_many(
         self,
@@ -329,14 +337,8 @@ class RebaserClient(RevertOperations, StatusOperations):
         if wait not in MANY_WAITS:
             raise UnprocessableError(f"wait must be 'stored' or 'applied', not {wait!r}", code="invalid_argument")
         services = RequestServices(
-            self._connection,
-            self._sender,
-            self._task_publisher,
-            self._resender,
-            self._in_flight,
-            self._limits,
-            self._request_id,
-            self._author,
+            *(self._connection, self._sender, self._task_publisher, self._resender, self._in_flight),
+            *(self._limits, self._request_id, self._author, self._spans),
         )
         return await ManyRequests(services, wait, timeout, on_outcome).run(requests)
 

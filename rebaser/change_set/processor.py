@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from rebaser.change_set.attempts.poison import PoisonDetector, Suspicion
 from rebaser.change_set.attempts.retry_budget import RetryBudget
-from rebaser.change_set.log.commit_drafts import compared, created, marked, of_replay, wakes
-from rebaser.change_set.log.commit_log import CommitLog, UnstorableCommit
+from rebaser.change_set.log.commit_drafts import compared, created, marked, merged, of_replay, wakes, with_moved
+from rebaser.change_set.log.commit_log import CommitLog
+from rebaser.change_set.log.encoded_commit import UnstorableCommit
 from rebaser.change_set.readers.request_reader import INTERNAL_CODES, HeldRequest, RequestReader
 from rebaser.change_set.replies import inbox_allowed, reply, with_result_read, with_result_stored
 from rebaser.change_set.settling import request_settling
@@ -24,13 +25,13 @@ from rebaser_client.jetstream import Message
 from rebaser_core import thresholds
 from rebaser_core.backoff import exponential_delay
 from rebaser_core.branches.branch import Apply, Rebase
-from rebaser_core.branches.merge import Merged
 from rebaser_core.commit import Applied, Attempt, Decision, Kind, Outcome, Reverts
-from rebaser_core.decisions.decide import DecidedBatch, decide, defined_after, recorded_outcome
+from rebaser_core.decisions.decide import DecidedBatch, decide, recorded_outcome
 from rebaser_core.decisions.queued_request import QueuedRequest
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages.headers.traces import trace_fields
 from rebaser_core.record import record
 
 BLOCKED_RETRY = 0.5  # seconds until the owner retries a blocked queue; doubled after each attempt
@@ -128,6 +129,8 @@ class Processor:
 
     async def _process(self, messages: Sequence[Message], suspicion: Suspicion) -> Processed:
         self._freshness = Freshness()
+        if self._commits.spans is not None:
+            self._commits.spans.taken()
         requests, held = await self._read(messages, suspicion)
         try:
             dead = await self._commit(messages, requests) if requests else []
@@ -187,36 +190,20 @@ class Processor:
         self.rebasing = isinstance(request.action, Rebase)
         return await self._reader.with_sources(request, self._commits, message.timestamp_ns // 1_000_000)
 
-    async def _merged(self, request: QueuedRequest) -> QueuedRequest:
-        """Return the request with the result of merging its patch into the current state. The caller must hold the
-        append lock."""
-        merged, step = Merged(), thresholds.now.overlay_merge_step
-        for start in range(0, len(request.patch), step):
-            await cooperate()
-            merged.add(self._commits.state.cells.edit_of, request.patch[start : start + step])
-        return replace(request, merged=merged)
-
-    async def _with_moved(self, request: QueuedRequest) -> QueuedRequest:
-        """Return the request with those of its ids that were defined after its `expect_at`. The caller must hold the
-        append lock."""
-        ids, step, moved = request.touched, thresholds.now.fold_step, set[str]()
-        for start in range(0, len(ids), step):
-            await cooperate()
-            moved |= defined_after(self._commits.state, ids[start : start + step], request.expect_at or 0)
-        return replace(request, moved=frozenset(moved))
-
     async def _commit(self, messages: Sequence[Message], requests: list[QueuedRequest]) -> list[PendingDeadLetter]:
         commits = self._commits
         async with commits.append_lock():
             state = commits.state
             if isinstance(requests[0].action, (Reverts, Apply)):
-                requests[0] = await self._merged(requests[0])
+                requests[0] = await merged(state, requests[0])
             elif isinstance(requests[0].action, Rebase):
                 requests[0] = await self._replayed(requests[0])
             for number, request in enumerate(requests):
                 if request.expect_at is not None and len(request.patch or request.updates) > thresholds.now.fold_step:
-                    requests[number] = await self._with_moved(request)
+                    requests[number] = await with_moved(state, request)
             decided = await self._with_result(decide(state, self.applied, requests))
+            if commits.spans is not None:
+                commits.spans.decided(messages, decided)
             sequence = state.last
             if decided.decisions and (decided.fork is not None or decided.marking is not None):
                 commit = (
@@ -309,6 +296,8 @@ class Processor:
         if not room:
             await self._context.connection.flush()
         feeds.requests_answered(messages[: len(answers)])
+        if self._commits.spans is not None:
+            self._commits.spans.answered(sequence)
         self._context.deleter.add(done)
         self.answered = messages[len(answers) - 1].stream_sequence
         return dead
@@ -323,9 +312,13 @@ class Processor:
         if inbox is None:
             return True
         if not inbox_allowed(inbox, self._context.settings.replies_under()):
-            self._log.warning("reply_refused", seq=message.stream_sequence, inbox=inbox[:80])
+            self._log.warning(
+                "reply_refused", seq=message.stream_sequence, inbox=inbox[:80], **trace_fields(message.headers)
+            )
             return True
         headers, payload = reply(message.headers, self._key, decision, commit)
+        if self._commits.spans is not None:
+            headers |= self._commits.spans.reply_headers(message)
         try:
             return self._context.connection.publish_soon(inbox, payload, headers)
         except RebaserError as error:
@@ -340,6 +333,7 @@ class Processor:
         context, decision = self._context, pending.decision
         await context.dead_letters.publish(self._key, pending.message, decision, context.now_ms())
         fields = {"seq": decision.sequence, "id": decision.request_id, "code": decision.code}
+        fields |= trace_fields(pending.message.headers)
         self._log.warning("request_dead", **fields, reason=decision.message)
         self._pending_dead.pop(decision.sequence, None)  # from now on, repeated messages are answered at once
         for message in (pending.message, *pending.duplicates):
@@ -389,7 +383,8 @@ class Processor:
             attempt = Attempt(sequence, count, first_ms, suspicion.deaths.get(sequence, 0))
             await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=commits.state.debt))
         self._context.health.record_of(self._key, self._context.now(), held.error, settings.retry_for)
-        self._log.warning("request_held", seq=sequence, attempt=count, code=held.error.code, reason=held.error.message)
+        fields = {"seq": sequence, "attempt": count, "code": held.error.code, **trace_fields(message.headers)}
+        self._log.warning("request_held", **fields, reason=held.error.message)
         time_left = max(settings.retry_for - (self._context.now_ms() - first_ms) / 1000, 0.0)
         delay = min(exponential_delay(count - 1, BLOCKED_RETRY, BLOCKED_RETRY_MAX), time_left + 0.05)
         return QueueBlocked(held.error, delay, time_left, dead)

@@ -15,6 +15,7 @@ from collections.abc import Callable, MutableMapping
 from contextlib import AsyncExitStack
 
 import anyio
+from structlog.contextvars import bind_contextvars
 
 from rebaser.change_set.attempts.counted_attempts import CountedAttempts
 from rebaser.change_set.log.commit_log import CommitLog
@@ -60,7 +61,7 @@ class SerialDvu:
                 await self._await_spark()  # an outage of Spark does not count as an attempt
                 await stack.enter_async_context(self._attempts.recorded())
             try:
-                with update_runs(self._log) as fields:
+                with update_runs(self._log, self._commits.spans) as fields:
                     await self._run(fields)
             except RebaserError:
                 raise
@@ -90,6 +91,8 @@ class SerialDvu:
         async with AsyncExitStack() as lock:
             async with commits.view() as view:
                 commits.debt.update_began()
+                if commits.spans is not None:
+                    bind_contextvars(**commits.spans.update_planned(view.sequence))  # of the task of this update
                 computed = await self._compute(view)
                 await lock.enter_async_context(commits.append_lock())
                 # Results refer to rows by id, and the id of a row may change once the view is closed.

@@ -22,6 +22,7 @@ from rebaser.runtime.slots import UNKNOWN_MEMORY, memory_limit
 from rebaser.runtime.stream_watch import StreamWatch
 from rebaser.runtime.tail_cache import TailCache
 from rebaser.settings import Settings
+from rebaser.telemetry.tracing import SpansOf, tracing
 from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.errors import NotConnectedError
@@ -40,7 +41,8 @@ RETRY_NATS, RETRY_NATS_MAX = 0.2, 5.0  # seconds between attempts to reach NATS 
 class Context:
     """The shared parts of one server. `now` returns monotonic seconds, `now_ms` Unix milliseconds, `new_id` a new ULID.
     `requests_info` describes the stream of requests. `memory` is the number of bytes of memory that this process may
-    use. `tails` keeps the commits that were copied for new change sets.
+    use. `tails` keeps the commits that were copied for new change sets. `spans_of` makes the spans of a change set, if
+    traces are on.
 
     An owner holds `suspect_request_lock` while it attempts a request that may have killed servers (see
     `rebaser.change_set.attempts.poison`), and `suspect_dvu_lock` while it runs a DVU that may have killed servers.
@@ -65,6 +67,7 @@ class Context:
     health: HealthStatus = field(default_factory=HealthStatus)
     suspect_request_lock: anyio.Lock = field(default_factory=anyio.Lock)
     suspect_dvu_lock: anyio.Lock = field(default_factory=anyio.Lock)
+    spans_of: SpansOf | None = None
 
 
 @asynccontextmanager
@@ -86,6 +89,13 @@ async def open_context(
         stream_watch = StreamWatch(js, subjects, settings.topology(), create=settings.create_streams)
         await _ensure_streams(stream_watch, deadline)
         blobs = MeasuredBlobs(open_blobs(settings.blobs, js, subjects.blobs_bucket))
+        traced = tracing(
+            server_id=settings.server_id,
+            ratio=settings.trace_ratio,
+            slower_than=settings.trace_slower_than,
+            updates_slower_than=settings.progress_every,
+        )
+        spans_of = await stack.enter_async_context(traced)
         computing = await stack.enter_async_context(engine or _spark(settings, blobs, jvm))
         yield Context(
             settings=settings,
@@ -103,6 +113,7 @@ async def open_context(
             now_ms=lambda: time.time_ns() // 1_000_000,
             new_id=lambda: ulid(time.time_ns() // 1_000_000, os.urandom(10)),
             memory=await to_thread.run_sync(memory_limit),
+            spans_of=spans_of,
         )
 
 

@@ -131,5 +131,7 @@ EVENTS = (
     ("task_publish_failed", "warning"),
     ("task_refusal_failed", "warning"),
     ("task_unreadable", "warning"),
+    ("trace_export_failed", "warning"),
+    ("traces_off", "warning"),
     ("value_crashed", "warning"),
 )

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rebaser.telemetry.catalogue import (
     API_SECONDS,
@@ -37,10 +37,15 @@ from rebaser.telemetry.catalogue import (
     SWEEP_SECONDS,
     TASKS_REDELIVERED,
 )
+from rebaser.telemetry.tracing import UPDATE
 from rebaser_client.jetstream import Message
 from rebaser_core.commit import Commit, Kind, Outcome
 from rebaser_core.decisions.decide import DecidedBatch
 from rebaser_core.errors import FencedError, RebaserError
+
+if TYPE_CHECKING:
+    from rebaser.telemetry.spans import ChangeSetSpans
+    from rebaser.telemetry.update_spans import UpdateSpans
 
 clock = time.perf_counter
 _OUTCOMES = tuple(Outcome)
@@ -111,13 +116,21 @@ def swept(began: float) -> None:
 
 
 def spark_job_ended(
-    result: str, *, large: bool, waited: float, seconds: float, sent: Sequence[int], received: int
+    result: str,
+    tag: str,
+    *,
+    large: bool,
+    waited: float,
+    seconds: float,
+    sent: Sequence[int],
+    received: int,
+    updates: Sequence["UpdateSpans"] = (),
 ) -> None:
     """Record that a Spark job has ended. `result` is one of `JOB_RESULTS`. `waited` is the number of seconds that its
-    first caller waited.
+    first caller waited. `tag` names the job in the web pages of Spark.
 
     `sent` contains, for each caller, the number of bytes of its packets. `received` is the number of bytes of all
-    results."""
+    results. `updates` are the spans of the callers; empty if traces are off."""
     lane = LANES[large]
     SPARK_JOBS.add(1, lane, result)
     SPARK_JOB_SECONDS.observe(seconds, lane)
@@ -125,6 +138,14 @@ def spark_job_ended(
     SPARK_JOB_CALLERS.observe(len(sent))
     for direction, size in ("sent", sum(sent)), ("received", received):
         SPARK_BYTES.add(size, direction)
+    if updates:
+        about: dict[str, str | int | float] = {
+            "rebaser.spark.tag": tag,
+            "rebaser.spark.lane": lane,
+            "rebaser.spark.callers": len(sent),
+            "rebaser.spark.waited": round(waited, 6),
+        }
+        updates[0].job_ended(updates[1:], seconds, result, about)
 
 
 class StageClock:
@@ -132,11 +153,14 @@ class StageClock:
 
     def __init__(self) -> None:
         self._began = clock()
+        self._spans = UPDATE.get()
 
     def ended(self, stage: str) -> None:
         """Record that a stage has ended, and begin the next stage."""
         now = clock()
         DVU_STAGE_SECONDS.observe(now - self._began, stage)
+        if self._spans is not None:
+            self._spans.stage_ended(stage, now - self._began)
         self._began = now
 
 
@@ -168,10 +192,12 @@ def blob_operation(op: Literal["put", "get", "has"]) -> Iterator[list[int]]:
 
 
 @contextmanager
-def update_runs(log: Any) -> Iterator[MutableMapping[str, object]]:
+def update_runs(log: Any, traced: "ChangeSetSpans | None" = None) -> Iterator[MutableMapping[str, object]]:
     """Record an update, which lasts as long as this context. Yields the fields of its event; the update adds its own
-    fields to them."""
+    fields to them. `traced` makes its spans; None if traces are off."""
     began, result, fields = clock(), "done", dict[str, object]()
+    spans = None if traced is None else traced.update_begins()
+    current = UPDATE.set(spans)
     try:
         yield fields
     except FencedError:
@@ -189,6 +215,9 @@ def update_runs(log: Any) -> Iterator[MutableMapping[str, object]]:
             if isinstance(number := fields.get(what), int):
                 DVU_VALUES.add(number, what)
         DVU_SECONDS.observe(seconds, result)
+        UPDATE.reset(current)
+        if spans is not None:
+            spans.ended(result, fields)
         log.debug("dvu_ended", result=result, **fields, ms=round(seconds * 1000, 1))
 
 

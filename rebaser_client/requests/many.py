@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
@@ -33,6 +33,9 @@ from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import Limits
 from rebaser_core.messages import EnqueueUpdatesResponse, Success, decode
 from rebaser_core.updates import Recompute, Update
+
+if TYPE_CHECKING:
+    from rebaser_client.requests.spans import ClientSpans, RequestSpans
 
 WaitMany: TypeAlias = Literal["stored", "applied"]
 
@@ -72,7 +75,7 @@ class RequestServices(NamedTuple):
     """The parts of a client that send requests.
 
     `new_id` returns the given id if it is valid, and creates an id if None is given. `author` is the author of requests
-    that name no author.
+    that name no author. `spans` makes the spans of requests; it is None if the program makes no traces.
     """
 
     connection: Connection
@@ -83,6 +86,7 @@ class RequestServices(NamedTuple):
     limits: Limits
     new_id: Callable[[str | None], RequestId]
     author: str = ""
+    spans: "ClientSpans | None" = None
 
 
 class _Item:
@@ -90,7 +94,7 @@ class _Item:
 
     __slots__ = (
         "attempt", "call", "deadline", "done", "error", "id", "index", "key", "outgoing", "reply", "request", "retried",
-        "stored", "stored_at",
+        "spans", "stored", "stored_at",
     )  # fmt: skip
 
     def __init__(self, call: "ManyRequests", index: int, request: Request, key: ChangeSetKey, id_: RequestId) -> None:
@@ -107,6 +111,7 @@ class _Item:
         self.retried = False  # whether a separate task retries to store the request, and enforces the timeout
         self.stored = self.done = False
         self.stored_at = 0.0
+        self.spans: RequestSpans | None = None
 
     def on_confirmation(self, _: asyncio.Future[Msg]) -> None:
         self.call.report(ManyRequests.confirmed, self)
@@ -212,6 +217,8 @@ class ManyRequests:
         item = self._open[index] = _Item(self, index, request, key, id_)
         item.deadline = self._loop.time() + self._timeout
         self._admission = None  # the item has used the admission
+        if services.spans is not None:
+            item.spans = services.spans.request(key, id_, "applied" if self._replies else "stored")
         inbox = ""
         if self._replies:
             item.reply = services.connection.open_reply()
@@ -246,6 +253,7 @@ class ManyRequests:
             item = self._ready.popleft()
             if item.done or item.outgoing is None:
                 continue
+            item.outgoing.trace(item.spans)
             try:
                 item.attempt = await self._services.sender.start(item.outgoing, item.deadline)
             except RebaserError as error:
@@ -343,6 +351,10 @@ class ManyRequests:
         self._release(item)
         if not item.stored:
             self._leave_queue(item)
+        if item.spans is not None:
+            if response is not None:
+                item.spans.answered(response)
+            item.spans.ended(error)
         self._conclude(item.index, RequestOutcome(item.request, item.id, response, error))
 
     def _conclude(self, index: int, outcome: RequestOutcome) -> None:
@@ -376,6 +388,8 @@ class ManyRequests:
     def _close(self) -> None:
         for item in self._open.values():
             self._release(item)
+            if item.spans is not None:
+                item.spans.ended(None)
             if not item.stored:
                 self._services.in_flight.release()
         if self._admission is not None:

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -35,6 +36,9 @@ from rebaser_core.messages import REGISTRY, EncodedUpdates, EnqueueUpdatesReques
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Derive, Recompute, Update, check_updates, parse_recompute
 
+if TYPE_CHECKING:
+    from rebaser_client.requests.spans import RequestSpans
+
 PUBLISH_TIMEOUT = 5.0  # seconds for one attempt
 RETRY_MIN, RETRY_MAX = 0.05, 1.0  # seconds between attempts, before jitter
 REPEAT_FOR = 300.0  # seconds; by default, servers remember outcomes three times as long
@@ -50,10 +54,12 @@ class OutgoingRequest:
     - `repeat_until`: the loop time until which the request may be sent again; 0 before the first attempt.
     - `blob`: the content of the blob with the updates; None if there is no blob, or if the request is stored.
       `freshness`: the age of that blob.
+    - `spans`: the spans of the request; None if it belongs to no trace.
     """
 
     __slots__ = (
         "_copies", "_message_id", "blob", "freshness", "headers", "inbox", "key", "payload", "repeat_until", "sequence",
+        "spans",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +73,7 @@ class OutgoingRequest:
         self.repeat_until = 0.0
         self.blob: bytes | None = None
         self.freshness = Freshness()
+        self.spans: RequestSpans | None = None
         digest = hashlib.blake2b(payload, digest_size=8).hexdigest()
         self._message_id = headers[MESSAGE_ID] = f"{key}.{request_id}#{digest}"
         self._copies = 0
@@ -81,6 +88,12 @@ class OutgoingRequest:
         """Change the message id, so that the stream stores the request again. The request id stays the same."""
         self._copies += 1
         self.headers[MESSAGE_ID] = f"{self._message_id}#{self.inbox}#{self._copies}"
+
+    def trace(self, spans: "RequestSpans | None") -> None:
+        """Let the request, which is about to be stored, belong to the trace of `spans`, if there are any."""
+        if spans is not None:
+            self.spans = spans
+            spans.publish_begins(self.headers, len(self.payload))
 
     def note_undecided(self, now: float) -> None:
         """Extend `repeat_until`, because the request is still queued.
@@ -203,6 +216,8 @@ class RequestSender:
         self._backpressure.accepted(request.key)
         request.sequence, request.blob = ack.sequence, None
         if not ack.duplicate or not request.inbox or request.is_copy:
+            if request.spans is not None:
+                request.spans.stored()
             return True
         # An earlier call has stored this request, which may have been decided long ago. To get an answer on the present
         # inbox, the request has to be stored as a new message.

@@ -99,7 +99,7 @@ def settings_page() -> str:
         "For operators: all settings of a server, with their defaults. A setting comes from a flag of `rebaser serve`,",
         "or, without a flag, from an environment variable; otherwise, it has its default. Times are in seconds, sizes",
         "in bytes. A setting without a default leaves existing streams as they are; [limits](../limits.md) lists the",
-        "initial settings of new streams.",
+        "initial settings of new streams. OpenTelemetry names the other variables of [traces](../traces.md).",
         "",
         "| variable | type | default | meaning |",
         "|---|---|---|---|",

@@ -25,10 +25,12 @@ from tests.fuzz.text_targets import (
     check_formula,
     check_lines,
     check_subject,
+    check_trace,
     make_call,
     make_formula,
     make_lines,
     make_subject,
+    make_trace,
 )
 
 
@@ -50,6 +52,7 @@ TARGETS = {
     "columns": Target(make_columns, check_columns),
     "value": Target(make_value, check_value),
     "subject": Target(make_subject, check_subject),
+    "trace": Target(make_trace, check_trace),
     "lines": Target(make_lines, check_lines),
     "formula": Target(make_formula, check_formula),
     "function": Target(make_call, check_call),

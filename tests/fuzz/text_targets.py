@@ -13,6 +13,7 @@ from rebaser_core.cel.formulas import names_in
 from rebaser_core.encoding.envelope import CBOR, loads
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import check_token, ulid_time_ms
+from rebaser_core.messages.headers.traces import read_trace, trace_headers
 from rebaser_core.streams.subjects import Subjects
 from tests.fuzz.mutate import Mutator, as_cbor
 from tests.fuzz.payload_targets import INPUTS
@@ -48,6 +49,24 @@ def check_subject(data: bytes) -> None:
         assert not {"*", ">", ""} & set(text.split("."))
     for call in (ulid_time_ms, check_address, lambda text: check_token(text, "token")):
         refused(lambda call=call: call(text))  # type: ignore[misc]
+
+
+POSITION = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+STATES = ("vendor=1", "a=1, b@c=2,d=", "x/y=~!\t,z=0")
+
+
+def make_trace(mutator: Mutator) -> bytes:
+    parent, state = mutator.text(POSITION), mutator.text(mutator.chance.choice(STATES))
+    return f"{parent}\n{state}".encode(errors="surrogatepass")
+
+
+def check_trace(data: bytes) -> None:
+    """What is read can be sent on, and is read the same there."""
+    parent, _, state = data.decode(errors="surrogateescape").partition("\n")
+    for given in (parent, POSITION):
+        context = read_trace({"traceparent": given, "tracestate": state})
+        if context is not None:
+            assert read_trace(trace_headers(context)) == context
 
 
 LINES = (

@@ -7,7 +7,8 @@ import anyio
 import pytest
 
 from rebaser.change_set.log import commit_parts
-from rebaser.change_set.log.commit_log import CommitLog, EncodedCommit
+from rebaser.change_set.log.commit_log import CommitLog
+from rebaser.change_set.log.encoded_commit import EncodedCommit
 from rebaser_client import Derive, RebaserClient, Remove, RequestConflicts, RequestRejected, Set
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.branch_changes import Changes, read_changes

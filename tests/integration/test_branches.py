@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import pytest
 
-from rebaser.change_set.log.commit_log import CommitLog, EncodedCommit
+from rebaser.change_set.log.commit_log import CommitLog
+from rebaser.change_set.log.encoded_commit import EncodedCommit
 from rebaser_client import Derive, RebaserClient, RequestRejected, Set
 from rebaser_client.jetstream import JetStream
 from rebaser_core.commit import Kind

@@ -14,7 +14,8 @@ from typing import Any
 import anyio
 import pytest
 
-from rebaser.change_set.log.commit_log import CommitLog, EncodedCommit, UnstorableCommit
+from rebaser.change_set.log.commit_log import CommitLog
+from rebaser.change_set.log.encoded_commit import EncodedCommit, UnstorableCommit
 from rebaser.change_set.processor import QueueBlocked
 from rebaser_client.jetstream import JetStream
 from rebaser_core.blobs.address import address_of

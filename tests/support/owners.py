@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -45,9 +46,11 @@ class Engine:
 
 
 @asynccontextmanager
-async def serving(js: JetStream, subjects: Subjects, engine: object, **settings: Any) -> AsyncIterator[Server]:
+async def serving(
+    js: JetStream, subjects: Subjects, engine: object, *, spans_of: Any = None, **settings: Any
+) -> AsyncIterator[Server]:
     given = Settings(server_id="test", **{"quiescent_period": 600} | settings)
-    server = Server(context_of(js, subjects, given, engine))
+    server = Server(replace(context_of(js, subjects, given, engine), spans_of=spans_of))
     ready = anyio.Event()
     async with anyio.create_task_group() as group:
         group.start_soon(partial(server.run, ready.set))

@@ -164,7 +164,7 @@ def test_an_image_runs_without_rights_and_can_neither_install_nor_compile(target
 def test_the_images_hold_what_was_tested_and_a_list_of_it() -> None:
     for target, extra in (("server", "spark-client"), ("spark", "spark")):
         [line] = [line for line in stages()[f"build-{target}"] if "/opt/rebaser/bin/python" in line]
-        assert f"'.[server,{extra}]'" in line
+        assert f"'.[server,{extra},tracing]'" in line
         assert "-c constraints.txt" in line
         assert "--output-file /opt/rebaser/sbom.cdx.json" in line
     assert list(stages())[-1] == "server"  # without --target

@@ -1,4 +1,6 @@
-"""Drafts commits that mark or create a change set, or replay its target. Each of them decides at most one request."""
+"""Drafts commits that mark or create a change set, or replay its target. Each of them decides at most one request.
+The functions that compare requests with the state are called before a commit is drafted.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,9 +13,11 @@ from rebaser_client.cooperative import cooperate, run_in_steps
 from rebaser_client.jetstream import Message
 from rebaser_core import thresholds
 from rebaser_core.branches.branch import Branch
+from rebaser_core.branches.merge import Merged
 from rebaser_core.commit import BranchStatus, CarriedOutcome, Commit, Kind, Strategy
-from rebaser_core.decisions.decide import DecidedBatch
+from rebaser_core.decisions.decide import DecidedBatch, defined_after
 from rebaser_core.decisions.deletion import remembered_outcomes
+from rebaser_core.decisions.queued_request import QueuedRequest
 from rebaser_core.decisions.replay import Replayed, Theirs
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Update
@@ -68,6 +72,25 @@ async def compared(state: ChangeSetState, branch: Branch, theirs: Theirs, strate
     replayed = Replayed(branch, theirs, strategy)
     await run_in_steps(replayed.compare(state.cells.edit_of, thresholds.now.overlay_merge_step))
     return replayed
+
+
+async def merged(state: ChangeSetState, request: QueuedRequest) -> QueuedRequest:
+    """Return the request with the result of merging its patch into `state`. The caller must hold the append lock."""
+    result, step = Merged(), thresholds.now.overlay_merge_step
+    for start in range(0, len(request.patch), step):
+        await cooperate()
+        result.add(state.cells.edit_of, request.patch[start : start + step])
+    return replace(request, merged=result)
+
+
+async def with_moved(state: ChangeSetState, request: QueuedRequest) -> QueuedRequest:
+    """Return the request with those of its ids that were defined after `expect_at`. The caller must hold the append
+    lock."""
+    ids, step, moved = request.touched, thresholds.now.fold_step, set[str]()
+    for start in range(0, len(ids), step):
+        await cooperate()
+        moved |= defined_after(state, ids[start : start + step], request.expect_at or 0)
+    return replace(request, moved=frozenset(moved))
 
 
 async def pulled(commits: CommitLog, replayed: Replayed) -> Commit:

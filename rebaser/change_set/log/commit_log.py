@@ -9,7 +9,7 @@ built meanwhile.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
@@ -18,6 +18,7 @@ import structlog
 from rebaser.change_set.known_functions import load_functions, missing_functions
 from rebaser.change_set.log.branch_fields import about_branch
 from rebaser.change_set.log.commit_parts import with_before_in_blob, with_delta_in_blob, with_replay_in_blob
+from rebaser.change_set.log.encoded_commit import EncodedCommit, UnstorableCommit
 from rebaser.change_set.log.needed_blobs import needs_blobs, with_blobs_named
 from rebaser.runtime.context import Context
 from rebaser.telemetry import feeds
@@ -30,14 +31,16 @@ from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
 from rebaser_client.log.reader import COMMIT_OVERHEAD, LoadedState
 from rebaser_core import thresholds
 from rebaser_core.commit import Commit, Kind
-from rebaser_core.errors import FencedError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
+from rebaser_core.errors import FencedError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import check_commit, covers_header, decode_commit, encode_commit
-from rebaser_core.record import record
 from rebaser_core.state.change_set import ChangeSetState, View
 from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Update
+
+if TYPE_CHECKING:
+    from rebaser.telemetry.spans import ChangeSetSpans
 
 log = structlog.get_logger(__name__)
 
@@ -45,27 +48,6 @@ APPEND_TIMEOUT = 5.0  # seconds for one attempt
 RETRY = 0.02  # seconds until an append is repeated; doubled each time
 RETRY_MAX = 1.0  # maximum of this delay
 PINNED_CHECK = 0.05  # seconds between checks for threads that still read the state
-
-
-class UnstorableCommit(RebaserError):  # noqa: N818 - a state of the commit
-    """A commit cannot be stored. Nothing was appended, and another attempt would fail again.
-
-    Either the commit is larger than NATS accepts, or its bytes decode to a different commit, which is a bug in Rebaser.
-    """
-
-    default_code = "unstorable_commit"
-
-
-@record
-class EncodedCommit:
-    """A commit and its bytes, which were verified by decoding them. `blob_size` is the size of the blobs that a reader
-    has to load to fold the commit. `freshness` measures the age of the blobs that the commit names, if any."""
-
-    commit: Commit
-    headers: dict[str, str]
-    payload: bytes
-    blob_size: int
-    freshness: Freshness | None = None
 
 
 class CommitLog:
@@ -118,6 +100,7 @@ class CommitLog:
         self.handed_over = False  # whether this owner appended a commit that replaces the state; if so, its last one
         self.debt = feeds.DebtClock(owes=loaded.state.owes)
         self.left_debt = False  # whether a DVU is due after the commit that replaced the state
+        self.spans: ChangeSetSpans | None = None  # exists if traces are on
 
     @property
     def tail_max(self) -> int:
@@ -256,10 +239,14 @@ class CommitLog:
         stored while its blobs may be gone. Raises `TransientError` if the commit was not stored, and `UnstorableCommit`
         if it is larger than NATS accepts. A cancelled caller still waits until the append is answered or abandoned.
         """
+        if self.spans is not None:
+            encoded.headers.update(self.spans.append_begins(encoded.commit, len(encoded.payload)))
         try:
             sequence = await self._publish(encoded, may_have_landed=False)
         except anyio.get_cancelled_exc_class():
             sequence = await self._settle(encoded)  # the caller is cancelled again at its next await
+        if self.spans is not None:
+            self.spans.append_ended(sequence)
         weight = len(encoded.payload) + encoded.blob_size + COMMIT_OVERHEAD
         if self.state.replaced_by(encoded.commit):
             self._hand_over(sequence, encoded.commit)
@@ -381,7 +368,7 @@ async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
     """Load the log of `key`. Raises the errors of `StateLoader.load`."""
     await load_functions()
     loaded = await context.reader.load(key)
-    return CommitLog(
+    commits = CommitLog(
         context.js,
         context.subjects,
         key,
@@ -395,3 +382,6 @@ async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
         new_id=context.new_id,
         on_stream_error=context.stream_watch.check_soon,
     )
+    if context.spans_of is not None:
+        commits.spans = context.spans_of(context.subjects, key)
+    return commits

@@ -29,6 +29,7 @@ from rebaser.dvu.wire.structure import Structure
 from rebaser.dvu.worker.structure_cache import StructureCache
 from rebaser.embedded import MAX_CONCURRENT_JOBS
 from rebaser.telemetry.feeds import spark_job_ended
+from rebaser.telemetry.tracing import UPDATE
 from rebaser_core.errors import DvuError, RebaserError
 
 __all__ = ["Engine", "EngineSettings"]
@@ -121,6 +122,7 @@ class Engine:
             if self._closing:
                 raise _stopping()
             call = EvaluateCall(part, label, timeout or self._settings.job_timeout, anyio.current_time())
+            call.spans = UPDATE.get()
             call.report_progress = partial(arrived, len(results)) if arrived is not None else None
             self._scheduler.add(call)
             self._changed.set()
@@ -203,11 +205,13 @@ class Engine:
             self._scheduler.job_ended(job, now)
             spark_job_ended(
                 job.result,
+                job.tag,
                 large=job.large,
                 waited=job.started_at - min(call.queued_at for call in job.calls),
                 seconds=now - job.started_at,
                 sent=[call.size for call in job.calls],
                 received=sum(len(part) for call in job.calls for parts in call.results for part in parts),
+                updates=[call.spans for call in job.calls if call.spans is not None],
             )
             self._changed.set()
             for call in job.calls:

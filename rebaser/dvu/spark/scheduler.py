@@ -14,6 +14,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -21,6 +22,9 @@ from rebaser.dvu.wire.packet import Encoded
 from rebaser.embedded import MAX_CONCURRENT_JOBS
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
+
+if TYPE_CHECKING:
+    from rebaser.telemetry.update_spans import UpdateSpans
 
 SLOW_AFTER = 1.0  # seconds; a small job is slow if it takes longer than this plus four times the usual time
 MAX_FAST_JOBS = 2  # maximum number of small jobs that run at once and are not slow yet
@@ -52,6 +56,7 @@ class EvaluateCall:
     isolate: bool = False  # whether plug-ins are called in child processes, because a worker died during its job
     abandoned: bool = False
     large: bool = False
+    spans: "UpdateSpans | None" = None  # those of the update that calls; None if traces are off
     size: int = field(init=False)  # total bytes of the packets
 
     def __post_init__(self) -> None:

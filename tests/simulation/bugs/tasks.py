@@ -113,11 +113,11 @@ BUGS = (
         "gentle",
         1,
         CLIENT,
-        """            await self._sender.store(request, deadline)
-        except""",
-        """            await self._task_publisher.publish(key)
-            await self._sender.store(request, deadline)
-        except""",
+        """                await self._sender.store(request, deadline)
+            except""",
+        """                await self._task_publisher.publish(key)
+                await self._sender.store(request, deadline)
+            except""",
     ),
     bug(
         "the client sends again under a new id",

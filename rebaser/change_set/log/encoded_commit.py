@@ -1,0 +1,27 @@
+"""A commit as it will be stored, and the error for one that cannot be."""
+
+from rebaser_client.blobs.freshness import Freshness
+from rebaser_core.commit import Commit
+from rebaser_core.errors import RebaserError
+from rebaser_core.record import record
+
+
+class UnstorableCommit(RebaserError):  # noqa: N818 - a state of the commit
+    """A commit cannot be stored. Nothing was appended, and another attempt would fail again.
+
+    Either the commit is larger than NATS accepts, or its bytes decode to a different commit, which is a bug in Rebaser.
+    """
+
+    default_code = "unstorable_commit"
+
+
+@record
+class EncodedCommit:
+    """A commit and its bytes, which were verified by decoding them. `blob_size` is the size of the blobs that a reader
+    has to load to fold the commit. `freshness` measures the age of the blobs that the commit names, if any."""
+
+    commit: Commit
+    headers: dict[str, str]
+    payload: bytes
+    blob_size: int
+    freshness: Freshness | None = None

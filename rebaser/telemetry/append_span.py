@@ -1,0 +1,58 @@
+"""The span of the append of a commit."""
+
+import time
+from collections.abc import Sequence
+
+from opentelemetry.trace import Span, SpanKind
+
+from rebaser.telemetry.span_maker import Attributes, SpanMaker, position
+from rebaser_core.commit import Commit
+from rebaser_core.messages.headers.traces import trace_headers
+
+
+class AppendSpan:
+    """The append of `commit` (`size` bytes), which begins now. It was caused by the requests or the update that have
+    the spans `causes`: the first one becomes the parent, and the others get links. Without causes, no span begins.
+
+    `name` and `about` are the name and attributes of the span.
+    """
+
+    def __init__(
+        self, maker: SpanMaker, name: str, about: Attributes, *, commit: Commit, size: int, causes: Sequence[Span]
+    ) -> None:
+        self._maker = maker
+        self._name = name
+        self._attributes: Attributes = {
+            **about,
+            "messaging.message.id": commit.id,
+            "messaging.message.body.size": size,
+            "messaging.batch.message_count": max(len(commit.requests), 1),
+        }
+        self._began = time.time_ns()
+        self._ended = self._sequence = 0
+        self.span: Span | None = None
+        if causes:
+            self.span = self._start(causes[0], causes[1:])
+            for other in causes[1:]:
+                other.add_link(self.span.get_span_context())
+
+    def _start(self, parent: Span, others: Sequence[Span] = ()) -> Span:
+        return self._maker.start(
+            self._name, SpanKind.PRODUCER, self._attributes, began=self._began, parent=parent, links=others
+        )
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers that the commit gets, with which readers of the log can continue the trace."""
+        return {} if self.span is None else trace_headers(position(self.span))
+
+    def landed(self, sequence: int) -> None:
+        """Note that the commit is in the log, at `sequence`."""
+        self._ended, self._sequence = time.time_ns(), sequence
+
+    def record(self, late_parent: Span | None = None) -> None:
+        """Record the span if the commit is in the log; with `late_parent`, one under that span, which began after the
+        append."""
+        span = self.span if late_parent is None else self._start(late_parent)
+        if span is not None and self._ended:
+            span.set_attribute("rebaser.commit.sequence", self._sequence)
+            span.end(self._ended)

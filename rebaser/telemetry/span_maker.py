@@ -1,0 +1,100 @@
+"""Starts the spans of a server with OpenTelemetry. This module and those for requests and for updates are the only ones
+of the server that import OpenTelemetry, and only if traces are on (see `tracing`)."""
+
+import random
+from collections.abc import Mapping, Sequence
+
+from opentelemetry.context import Context
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    TraceFlags,
+    Tracer,
+    TraceState,
+    set_span_in_context,
+)
+
+from rebaser_core.messages.headers.traces import TraceContext
+
+MAX_LINKS = 128  # of a span; by default, OpenTelemetry keeps no more
+MAX_LATE = 10  # traces a second that begin because something was slow: if everything is slow, a sample is enough
+NANOS = 1_000_000_000
+_ROOT = Context()  # without it, a span would be the child of the span that is current in the program
+
+Attributes = Mapping[str, str | int | float]
+
+
+class SpanMaker:
+    """Starts spans, and decides for which requests and updates the server begins a trace of its own.
+
+    `ratio` is the share of the requests without a trace for which one begins. A request that takes longer than
+    `slower_than` (seconds, from its storage to its answer), and an update that takes longer than `updates_slower_than`,
+    get a trace afterwards.
+    """
+
+    def __init__(self, tracer: Tracer, *, ratio: float, slower_than: float, updates_slower_than: float) -> None:
+        self._tracer = tracer
+        self._ratio = ratio
+        self._slower_than = round(slower_than * NANOS)
+        self._updates_slower_than = round(updates_slower_than * NANOS)
+        self._late_in = self._late = 0
+
+    def chosen(self, sender: TraceContext | None) -> bool:
+        """Return whether to record a request. If it belongs to a trace, its `sender` has decided that."""
+        if sender is not None:
+            return sender.sampled
+        return self._ratio > 0 and random.random() < self._ratio  # noqa: S311 - no secret
+
+    def request_was_slow(self, now: int, nanoseconds: int) -> bool:
+        """Return whether to record a request, which was not chosen, because of the time that it took."""
+        return nanoseconds > self._slower_than and self._may_be_late(now)
+
+    def update_was_slow(self, now: int, nanoseconds: int) -> bool:
+        """Return whether to record an update, which was not chosen, because of the time that it took."""
+        return nanoseconds > self._updates_slower_than and self._may_be_late(now)
+
+    def _may_be_late(self, now: int) -> bool:
+        second = now // NANOS
+        if second != self._late_in:
+            self._late_in, self._late = second, 0
+        self._late += 1
+        return self._late <= MAX_LATE
+
+    def start(
+        self,
+        name: str,
+        kind: SpanKind,
+        attributes: Attributes,
+        *,
+        began: int,
+        parent: Span | SpanContext | None = None,
+        links: Sequence[Span | SpanContext] = (),
+    ) -> Span:
+        """Start a span that began at `began` (Unix time in nanoseconds)."""
+        if isinstance(parent, SpanContext):
+            parent = NonRecordingSpan(parent)
+        context = _ROOT if parent is None else set_span_in_context(parent, _ROOT)
+        linked = [Link(one if isinstance(one, SpanContext) else one.get_span_context()) for one in links[:MAX_LINKS]]
+        return self._tracer.start_span(name, context, kind, attributes, linked, start_time=began)
+
+
+def is_sampled(span: Span) -> bool:
+    """Return whether a span will be recorded; OpenTelemetry's own sampler may refuse it."""
+    return bool(span.get_span_context().trace_flags.sampled)
+
+
+def position(span: Span) -> TraceContext:
+    """Return the position in a trace for messages that are sent from `span`."""
+    found = span.get_span_context()
+    return TraceContext(found.trace_id, found.span_id, int(found.trace_flags), found.trace_state.to_header())
+
+
+def remote(sender: TraceContext) -> SpanContext:
+    """Return the position from which a message was sent, as OpenTelemetry has it."""
+    state = TraceState.from_header([sender.state]) if sender.state else None
+    return SpanContext(
+        sender.trace_id, sender.span_id, is_remote=True, trace_flags=TraceFlags(sender.flags), trace_state=state
+    )

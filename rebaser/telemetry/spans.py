@@ -1,0 +1,205 @@
+"""The spans of the requests, commits and updates of one change set, on the server of its owner.
+
+Invariant: a request has one span for each answer, which is recorded when the answer was sent. A batch that fails
+records nothing, because its requests are decided again, by this owner or the next one.
+"""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
+
+from rebaser.telemetry.append_span import AppendSpan
+from rebaser.telemetry.span_maker import MAX_LINKS, NANOS, Attributes, SpanMaker, is_sampled, position, remote
+from rebaser.telemetry.update_spans import UpdateSpans
+from rebaser_client.jetstream import Message
+from rebaser_core.commit import Commit, Decision, Kind, Outcome
+from rebaser_core.decisions.decide import DecidedBatch
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages.dead_letter import read_redrive
+from rebaser_core.messages.headers.traces import TraceContext, read_trace, trace_headers
+from rebaser_core.streams.subjects import Subjects
+
+
+class ChangeSetSpans:
+    """Makes the spans of one change set, as long as it has the same owner.
+
+    The owner calls `taken`, `decided` and `answered`, in this order, for each batch of requests. Its log calls
+    `append_begins` and `append_ended` for each commit.
+    """
+
+    def __init__(self, maker: SpanMaker, subjects: Subjects, key: ChangeSetKey) -> None:
+        self.maker = maker
+        self._about: Attributes = {"rebaser.workspace": key.workspace, "rebaser.change_set": key.change_set}
+        self.requests = self._destination(subjects, "requests", subjects.requests(key), "process", "process")
+        self._commits = self._destination(subjects, "commits", subjects.commits(key), "publish", "send")
+        self._taken_at = 0
+        self._batch: _Batch | None = None
+        self._update: UpdateSpans | None = None
+        self._append: AppendSpan | None = None
+        self._owes = False  # whether an update is due after that commit
+        # The recorded commits that no update covers, oldest first, each with its sequence.
+        self._uncovered: deque[tuple[int, SpanContext]] = deque(maxlen=MAX_LINKS)
+
+    def _destination(
+        self, subjects: Subjects, stream: str, subject: str, operation: str, kind: str
+    ) -> tuple[str, Attributes]:
+        """Return the name and the attributes of spans that concern the messages of a stream."""
+        template = f"{subjects.root}.{stream}.{{workspace}}.{{change_set}}"
+        return f"{operation} {template}", {
+            **self._about,
+            "messaging.system": "nats",
+            "messaging.operation.name": operation,
+            "messaging.operation.type": kind,
+            "messaging.destination.name": subject,
+            "messaging.destination.template": template,
+        }
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def taken(self) -> None:
+        """Note that the owner begins to read a batch of requests."""
+        self._taken_at, self._batch = time.time_ns(), None
+
+    def decided(self, messages: Sequence[Message], batch: DecidedBatch) -> None:
+        """Start the spans of a batch of requests, which is decided, but not in the log yet. `messages` may be longer
+        than the batch."""
+        self._batch = _Batch(self, messages, batch, self._taken_at or time.time_ns())
+
+    def reply_headers(self, message: Message) -> dict[str, str]:
+        """Return the headers that the reply to a request gets; empty unless its trace is recorded."""
+        span = None if self._batch is None else self._batch.spans.get(message.stream_sequence)
+        return {} if span is None else trace_headers(position(span))
+
+    def answered(self, commit: int) -> None:
+        """Record the spans of the batch, whose answers are sent. `commit` is the log sequence of its decisions."""
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            batch.record(commit)
+
+    # -- commits ---------------------------------------------------------------------------------------------------
+
+    def append_begins(self, commit: Commit, size: int) -> dict[str, str]:
+        """Note that a commit of `size` bytes is about to be appended.
+
+        Return the headers that it gets; empty unless it was caused by a request or an update whose trace is recorded.
+        """
+        self._append, self._owes = None, commit.covers is not None
+        cause: _Batch | UpdateSpans | None = None
+        if commit.kind is Kind.DVU:
+            cause = self._update
+        elif commit.requests:  # other commits, for instance of attempts, are part of no trace
+            cause = self._batch
+        if cause is None:
+            return {}
+        spans = cause.causes()
+        self._append = cause.append = AppendSpan(self.maker, *self._commits, commit=commit, size=size, causes=spans)
+        return self._append.headers()
+
+    def append_ended(self, sequence: int) -> None:
+        """Note that the commit is in the log, at `sequence`."""
+        append, self._append = self._append, None
+        if append is None:
+            return
+        append.landed(sequence)
+        if self._update is not None and append is self._update.append:
+            return
+        if not self._owes:
+            self._uncovered.clear()
+        elif append.span is not None:
+            self._uncovered.append((sequence, append.span.get_span_context()))
+
+    # -- updates ---------------------------------------------------------------------------------------------------
+
+    def update_begins(self) -> UpdateSpans:
+        """Return the spans of an update that begins."""
+        self._update = UpdateSpans(self.maker, self._about, self._update_ended)
+        return self._update
+
+    def update_planned(self, sequence: int) -> dict[str, str]:
+        """Note the log sequence at which the update is planned: it covers the commits up to there.
+
+        Return the fields `trace_id` and `span_id` of its log events; empty unless one of these commits is recorded.
+        """
+        if self._update is None:
+            return {}
+        self._update.caused_by([context for at, context in reversed(self._uncovered) if at <= sequence])
+        return self._update.log_fields()
+
+    def _update_ended(self, covers: int | None) -> None:
+        self._update = None
+        while covers is not None and self._uncovered and self._uncovered[0][0] <= covers:
+            self._uncovered.popleft()
+
+
+class _Batch:
+    """Requests that are decided in one commit, or answered again. `spans` are those of the requests whose trace is
+    recorded, by request sequence."""
+
+    def __init__(
+        self, change_set: ChangeSetSpans, messages: Sequence[Message], batch: DecidedBatch, began: int
+    ) -> None:
+        self._maker = change_set.maker
+        self._name, self._about = change_set.requests
+        self._began = began
+        self._answers = list(zip(messages, batch.answers, strict=False))
+        self._decided = batch.decisions
+        self.append: AppendSpan | None = None
+        self.spans: dict[int, Span] = {}
+        for message, (decision, _) in self._answers:
+            sender = read_trace(message.headers)
+            if self._maker.chosen(sender):
+                span = self._start(message, decision, sender)
+                if is_sampled(span):
+                    self.spans[message.stream_sequence] = span
+
+    def _start(self, message: Message, decision: Decision, sender: TraceContext | None) -> Span:
+        attributes = {
+            **self._about,
+            "messaging.message.id": decision.request_id,
+            "messaging.message.body.size": len(message.data),
+            "rebaser.queue.seconds": max(self._began - message.timestamp_ns, 0) / NANOS,
+        }
+        parent: SpanContext | None = None
+        links: list[SpanContext] = []
+        if sender is not None:
+            # A request that is answered again, or redriven after days, begins a trace of its own, and so does one that
+            # was only slow: its sender records nothing.
+            first = decision.sequence == message.stream_sequence and not read_redrive(message.headers)
+            if first and sender.sampled:
+                parent = remote(sender)
+            else:
+                links = [remote(sender)]
+        return self._maker.start(
+            self._name, SpanKind.CONSUMER, attributes, began=self._began, parent=parent, links=links
+        )
+
+    def causes(self) -> list[Span]:
+        """Return the spans of the requests that the commit decides."""
+        return [span for one in self._decided if (span := self.spans.get(one.sequence)) is not None]
+
+    def record(self, commit: int) -> None:
+        """Record the spans. Begin a trace for each request that was slow and has none."""
+        now, append = time.time_ns(), self.append
+        if append is not None:
+            append.record()
+        for message, (decision, earlier) in self._answers:
+            span = self.spans.get(message.stream_sequence)
+            if span is None:
+                if not self._maker.request_was_slow(now, now - message.timestamp_ns):
+                    continue
+                span = self._start(message, decision, read_trace(message.headers))
+                if append is not None and earlier is None:
+                    append.record(span)
+            span.set_attributes(
+                {
+                    "rebaser.outcome": decision.outcome.value,
+                    "rebaser.commit.sequence": commit if earlier is None else earlier,
+                }
+            )
+            if decision.outcome is not Outcome.SUCCESS:
+                span.set_attribute("error.type", decision.code or decision.outcome.value)
+            if decision.outcome in (Outcome.ERROR, Outcome.DEAD):
+                span.set_status(Status(StatusCode.ERROR, decision.code))
+            span.end(now)

@@ -1,0 +1,95 @@
+"""The spans of a dependent values update: the update itself, its stages, and the Spark jobs that compute for it."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
+
+from rebaser.telemetry.append_span import AppendSpan
+from rebaser.telemetry.span_maker import MAX_LINKS, NANOS, Attributes, SpanMaker, position
+
+MAX_STAGES = 128  # of an update that are noted; each wave of packets has up to three
+FIELDS = ("covers", "roots", "reached", "changed", "errors")
+
+
+class UpdateSpans:
+    """The spans of one update, which begins now. `about` are attributes of its span.
+
+    The update has a span from the beginning if a recorded commit is among those that it covers. Otherwise, its stages
+    are only noted, and recorded if the update was slow. `on_end` is called with the log sequence up to which derived
+    values are up to date; None if the update failed.
+    """
+
+    def __init__(self, maker: SpanMaker, about: Attributes, on_end: Callable[[int | None], None]) -> None:
+        self._maker = maker
+        self._about = about
+        self._on_end = on_end
+        self._began = time.time_ns()
+        self._stages: list[tuple[str, int, int]] = []
+        self.append: AppendSpan | None = None
+        self.span: Span | None = None
+
+    def caused_by(self, commits: Sequence[SpanContext]) -> None:
+        """Begin a span if there are `commits`: those among the covered commits that are recorded, newest first. The
+        newest one becomes the parent."""
+        if commits:
+            self.span = self._start(commits[0], commits[1:])
+
+    def _start(self, parent: SpanContext | None = None, links: Sequence[SpanContext] = ()) -> Span:
+        return self._maker.start("dvu", SpanKind.INTERNAL, self._about, began=self._began, parent=parent, links=links)
+
+    def log_fields(self) -> dict[str, str]:
+        """Return the fields `trace_id` and `span_id` for log events during the update; empty if it has no span."""
+        if self.span is None:
+            return {}
+        found = position(self.span)
+        return {"trace_id": f"{found.trace_id:032x}", "span_id": f"{found.span_id:016x}"}
+
+    def causes(self) -> list[Span]:
+        """Return the spans that cause the commit of the update: its own, if there is one."""
+        return [] if self.span is None else [self.span]
+
+    def stage_ended(self, stage: str, seconds: float) -> None:
+        """Note that a stage has ended, which took `seconds`."""
+        if len(self._stages) < MAX_STAGES:
+            now = time.time_ns()
+            self._stages.append((stage, now - round(seconds * NANOS), now))
+
+    def job_ended(self, sharing: Sequence["UpdateSpans"], seconds: float, result: str, attributes: Attributes) -> None:
+        """Record a Spark job that took `seconds`: under the first update that has a span, of this one and those
+        `sharing` the job, with links to the others."""
+        spans = [one.span for one in (self, *sharing) if one.span is not None]
+        if not spans:
+            return
+        parent, *others = spans
+        now = time.time_ns()
+        given = {**attributes, "rebaser.spark.result": result}
+        began = now - round(seconds * NANOS)
+        span = self._maker.start("spark job", SpanKind.CLIENT, given, began=began, parent=parent, links=others)
+        if result != "done":
+            span.set_status(Status(StatusCode.ERROR, result))
+        span.end(now)
+        for other in others[:MAX_LINKS]:
+            if other.is_recording():  # an update that was cancelled has ended before its job
+                other.add_link(span.get_span_context())
+
+    def ended(self, result: str, fields: Mapping[str, object]) -> None:
+        """Record the update, which has ended with `result`: `done`, or how it failed. `fields` are those of its log
+        event."""
+        now, covers = time.time_ns(), fields.get("covers")
+        self._on_end(covers if result == "done" and isinstance(covers, int) else None)
+        late = self.span is None
+        if late:
+            if not self._maker.update_was_slow(now, now - self._began):
+                return
+            self.span = self._start()
+        assert self.span is not None  # noqa: S101 - it was just made
+        if self.append is not None:
+            self.append.record(self.span if late else None)
+        for stage, began, finished in self._stages:
+            self._maker.start(f"dvu {stage}", SpanKind.INTERNAL, {}, began=began, parent=self.span).end(finished)
+        numbers = {f"rebaser.{name}": value for name in FIELDS if isinstance(value := fields.get(name), int)}
+        self.span.set_attributes({"rebaser.result": result, **numbers})
+        if result != "done":
+            self.span.set_status(Status(StatusCode.ERROR, result))
+        self.span.end(now)

@@ -1,0 +1,96 @@
+"""The spans of requests in a client: `enqueue rebaser` until the outcome is known, and below it `publish …` until NATS
+has stored the request. The request carries the position of the second one in its headers."""
+
+from types import TracebackType
+from typing import Self
+
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider, set_span_in_context
+
+from rebaser_core.errors import RebaserError
+from rebaser_core.ids import ChangeSetKey, RequestId
+from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure, Success
+from rebaser_core.messages.headers.traces import TraceContext, trace_headers
+from rebaser_core.streams.subjects import Subjects
+
+
+class ClientSpans:
+    """Starts the spans of one client."""
+
+    def __init__(self, provider: TracerProvider, subjects: Subjects) -> None:
+        self.tracer = provider.get_tracer("rebaser_client")
+        self.subjects = subjects
+        self.template = f"{subjects.root}.requests.{{workspace}}.{{change_set}}"
+
+    def request(self, key: ChangeSetKey, request_id: RequestId, wait: str) -> "RequestSpans":
+        """Start the span of a request, under the current span of the program. `wait`: what the caller waits for."""
+        return RequestSpans(self, key, request_id, wait)
+
+
+class RequestSpans:
+    """The spans of one request. As a context manager, it ends them with the error that leaves the context, if any."""
+
+    def __init__(self, client: ClientSpans, key: ChangeSetKey, request_id: RequestId, wait: str) -> None:
+        self._client = client
+        self._key = key
+        self._id = request_id
+        about = {"rebaser.workspace": key.workspace, "rebaser.change_set": key.change_set, "rebaser.wait": wait}
+        self._enqueue = client.tracer.start_span("enqueue rebaser", attributes=about)
+        self._publish: Span | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.ended(error)
+
+    def publish_begins(self, headers: dict[str, str], size: int) -> None:
+        """Start the span of storing the request, and add its position in the trace to `headers`. `size`: the bytes of
+        the payload."""
+        client = self._client
+        subject = client.subjects.requests(self._key)
+        self._publish = client.tracer.start_span(
+            f"publish {client.template}",
+            set_span_in_context(self._enqueue),
+            SpanKind.PRODUCER,
+            {
+                "messaging.system": "nats",
+                "messaging.operation.name": "publish",
+                "messaging.operation.type": "send",
+                "messaging.destination.name": subject,
+                "messaging.destination.template": client.template,
+                "messaging.message.id": self._id,
+                "messaging.message.body.size": size,
+            },
+        )
+        found = self._publish.get_span_context()
+        if found.is_valid:
+            state = found.trace_state.to_header()
+            position = TraceContext(found.trace_id, found.span_id, int(found.trace_flags), state)
+            headers.update(trace_headers(position))
+
+    def stored(self) -> None:
+        """End the span of storing the request: NATS has confirmed it."""
+        if self._publish is not None:
+            self._publish.end()
+            self._publish = None
+
+    def answered(self, response: EnqueueUpdatesResponse) -> None:
+        """Note the answer to the request."""
+        status = response.status
+        outcome = {Success: "success", Conflicts: "conflicts", Failure: "error"}[type(status)]
+        self._enqueue.set_attribute("rebaser.outcome", outcome)
+        if status.commit is not None:
+            self._enqueue.set_attribute("rebaser.commit.sequence", status.commit)
+
+    def ended(self, error: BaseException | None) -> None:
+        """End the spans, with the error that the caller gets, if any."""
+        for span in self._publish, self._enqueue:
+            if span is not None:
+                if error is not None:
+                    code = error.code if isinstance(error, RebaserError) else type(error).__name__
+                    span.set_attribute("error.type", code)
+                    span.set_status(Status(StatusCode.ERROR))
+                span.end()
+        self._publish = None

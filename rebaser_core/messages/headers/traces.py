@@ -1,0 +1,66 @@
+"""The headers by which a message takes part in a trace: `traceparent` and `tracestate` of W3C Trace Context.
+
+Invariant: whatever the headers contain, reading them returns a context or None. A damaged header counts as missing.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from rebaser_core.encoding.envelope import Headers
+
+TRACEPARENT: Final = "traceparent"
+TRACESTATE: Final = "tracestate"
+SAMPLED = 1  # the flag of a trace that its programs record
+MAX_STATE = 512  # characters
+
+# Some libraries write HTTP headers in this way. Header names of NATS are case-sensitive.
+_CAPITALIZED = "Traceparent", "Tracestate"
+_LENGTH = len("00-") + 32 + len("-") + 16 + len("-00")
+_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+_MEMBER = r"[a-z0-9][a-z0-9_*/@-]{0,255}=[!-+\--<>-~ ]{0,255}[!-+\--<>-~]"
+_STATE = re.compile(rf"{_MEMBER}(?:[ \t]*,[ \t]*{_MEMBER}){{0,31}}")
+
+
+class TraceContext(NamedTuple):
+    """A position in a trace: the ids of the trace and of one of its spans, as numbers. `state` is the `tracestate`."""
+
+    trace_id: int
+    span_id: int
+    flags: int
+    state: str = ""
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the sender records the trace."""
+        return bool(self.flags & SAMPLED)
+
+
+def read_trace(headers: Headers | None) -> TraceContext | None:
+    """Return the position in a trace from which a message was sent; None if its headers give none."""
+    if not headers:
+        return None
+    parent, state = headers.get(TRACEPARENT), headers.get(TRACESTATE)
+    if parent is None:
+        parent, state = headers.get(_CAPITALIZED[0]), headers.get(_CAPITALIZED[1], state)
+        if parent is None:
+            return None
+    found = _TRACEPARENT.match(parent)
+    if found is None or found[1] == "ff" or (len(parent) > _LENGTH and (found[1] == "00" or parent[_LENGTH] != "-")):
+        return None  # a later version may add fields after a hyphen
+    trace_id, span_id = int(found[2], 16), int(found[3], 16)
+    if not (trace_id and span_id):
+        return None
+    usable = state is not None and len(state) <= MAX_STATE and _STATE.fullmatch(state) is not None
+    return TraceContext(trace_id, span_id, int(found[4], 16), state if usable and state is not None else "")
+
+
+def trace_headers(context: TraceContext) -> dict[str, str]:
+    """Return the headers of a message that is sent from a position in a trace."""
+    headers = {TRACEPARENT: f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.flags:02x}"}
+    return headers | {TRACESTATE: context.state} if context.state else headers
+
+
+def trace_fields(headers: Headers | None) -> dict[str, str]:
+    """Return the fields `trace_id` and `span_id` for a log event about a message; empty if it belongs to no trace."""
+    context = read_trace(headers)
+    return {} if context is None else {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}

@@ -1,0 +1,489 @@
+"""Traces from a client over a real NATS to a server, its commits, its updates and their Spark jobs."""
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import anyio
+import pytest
+from structlog.contextvars import get_contextvars
+
+from rebaser.change_set.log.commit_log import CommitLog
+from rebaser.change_set.log.encoded_commit import EncodedCommit
+from rebaser.change_set.processor import QueueBlocked
+from rebaser.dvu.spark.engine import Engine
+from rebaser.dvu.spark.session_manager import ActiveSession
+from rebaser.dvu.worker.evaluate import evaluate_packet
+from rebaser.telemetry.span_maker import MAX_LATE
+from rebaser_client import BlockingRebaserClient, RebaserClient, Request, RequestRejected, Set
+from rebaser_client.jetstream import JetStream
+from rebaser_core.commit import Kind
+from rebaser_core.encoding.envelope import MESSAGE_ID, REPLY_INBOX
+from rebaser_core.errors import FencedError
+from rebaser_core.ids import ChangeSetKey, RequestId
+from rebaser_core.messages import EnqueueUpdatesRequest, encode
+from rebaser_core.messages.headers.traces import read_trace
+from rebaser_core.streams.subjects import Subjects
+from tests.conftest import Events
+from tests.support.owners import DOUBLE, serving
+from tests.support.owners import Engine as Idle
+from tests.support.poison import KEY, Fleet
+from tests.support.traces import APPEND, ENQUEUE, PROCESS, STORE, Recorder, headers_of, sender, short
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+
+class Session:
+    """Computes in a thread of this process."""
+
+    task_slots = 4
+    sent_bytes = 0
+
+    def run(self, packets: list[bytes], **_: object) -> list[list[bytes]]:
+        return [evaluate_packet(packet) for packet in packets]
+
+
+class Sessions:
+    """Hands out one session, once `go` is set."""
+
+    state = "ready"
+
+    def __init__(self) -> None:
+        self.ready = self.go = anyio.Event()
+
+    async def check(self) -> None: ...
+
+    async def run(self) -> None: ...
+
+    async def compile(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def session(self) -> ActiveSession:
+        await self.go.wait()
+        return ActiveSession(cast("Any", Session()))
+
+
+class Computing(Engine):
+    """The engine, with its queue and its jobs, on a session that computes here."""
+
+    def __init__(self) -> None:
+        super().__init__("sc://localhost")
+        self.sessions = Sessions()
+        self._sessions = cast("Any", self.sessions)
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def traced_program(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A program that has set up OpenTelemetry; only one can in a process, and for good."""
+    monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: recorder.provider)
+    return iter(())
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Computing]:
+    async with Computing() as engine:
+        yield engine
+
+
+@pytest.fixture
+def fleet(js: JetStream, subjects: Subjects, recorder: Recorder) -> Fleet:
+    fleet = Fleet(js, subjects)
+    settings = fleet.context.settings.model_copy(update={"batch_max_requests": 32})
+    fleet.context = replace(fleet.context, settings=settings, spans_of=recorder.server())
+    return fleet
+
+
+async def until(recorder: Recorder, name: str, count: int = 1) -> None:
+    with anyio.fail_after(60):
+        while len(recorder.spans(name)) < count:  # noqa: ASYNC110 - spans end without a word
+            await anyio.sleep(0.01)
+
+
+async def newest_commit(js: JetStream, subjects: Subjects, key: ChangeSetKey = KEY) -> dict[str, str]:
+    stored = await js.last(subjects.commits_stream, subjects.commits(key))
+    assert stored is not None
+    return stored.headers
+
+
+@pytest.mark.usefixtures("traced_program")
+async def test_a_request_is_one_trace_from_its_caller_to_the_spark_job(
+    js: JetStream, subjects: Subjects, nats_url: str, recorder: Recorder, engine: Computing
+) -> None:
+    engine.sessions.go.set()
+    async with (
+        serving(js, subjects, engine, spans_of=recorder.server()),
+        RebaserClient.connect(nats_url, prefix=subjects.prefix) as client,
+    ):
+        with recorder.tracer.start_as_current_span("caller"):
+            await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), DOUBLE], wait="derived")
+        await until(recorder, "dvu")
+    assert recorder.parents() == {
+        ("caller", None), (ENQUEUE, "caller"), (STORE, ENQUEUE), (PROCESS, STORE), (APPEND, PROCESS), ("dvu", APPEND),
+        ("dvu plan", "dvu"), ("dvu spark", "dvu"), ("dvu absorb", "dvu"), ("spark job", "dvu"), (APPEND, "dvu"),
+    }  # fmt: skip
+    assert len({span.context.trace_id for span in recorder.spans()}) == 1
+    assert [short(span) for span in recorder.spans()][:3] == [STORE, APPEND, PROCESS]
+    asked, decided, commits = recorder.one(ENQUEUE), recorder.one(PROCESS), recorder.spans(APPEND)
+    assert (asked.attributes["rebaser.outcome"], decided.attributes["rebaser.outcome"]) == ("success", "success")
+    assert [one.attributes["rebaser.commit.sequence"] for one in (asked, decided, *commits)][:3] == [1, 1, 1]
+    assert decided.attributes["messaging.destination.name"] == subjects.requests(KEY)
+    assert 0 <= decided.attributes["rebaser.queue.seconds"] < 3600
+    assert decided.start_time <= commits[0].start_time <= commits[0].end_time <= decided.end_time
+    update, job = recorder.one("dvu"), recorder.one("spark job")
+    assert (update.attributes["rebaser.covers"], update.attributes["rebaser.changed"]) == (2, 1)
+    assert (job.attributes["rebaser.spark.result"], job.attributes["rebaser.spark.callers"]) == ("done", 1)
+    found = read_trace(await newest_commit(js, subjects))
+    assert found is not None
+    assert found.span_id == commits[1].context.span_id
+
+
+async def test_a_server_answers_into_the_trace_of_a_request(
+    js: JetStream, subjects: Subjects, recorder: Recorder
+) -> None:
+    headers, payload = encode(EnqueueUpdatesRequest(RequestId("r"), "ws", "cs", (Set("a", 1),)))
+    inbox, reply = js.connection.open_reply(timeout=60)
+    async with serving(js, subjects, Idle(), spans_of=recorder.server()):
+        given = headers | {REPLY_INBOX: inbox} | headers_of(1) | {"tracestate": "vendor=1"}
+        await js.publish(subjects.requests(KEY), payload, given)
+        await js.publish(subjects.task(KEY), b"")
+        answer = read_trace((await reply).headers)
+        await until(recorder, PROCESS)
+    js.connection.close_reply(inbox)
+    commit = read_trace(await newest_commit(js, subjects))
+    decided, append = recorder.one(PROCESS), recorder.one(APPEND)
+    assert answer is not None
+    assert commit is not None
+    assert (answer.trace_id, answer.span_id, answer.state) == (sender(1).trace_id, decided.context.span_id, "vendor=1")
+    assert (commit.trace_id, commit.span_id, commit.state) == (sender(1).trace_id, append.context.span_id, "vendor=1")
+    assert decided.parent.span_id == sender(1).span_id
+
+
+async def test_a_commit_is_linked_to_each_request_that_it_decides(fleet: Fleet, recorder: Recorder) -> None:
+    for number in range(10):
+        await fleet.send(f"r{number}", **headers_of(number))
+    await fleet.send("untraced")
+    await fleet.send("unsampled", **headers_of(99, flags=0))
+    async with fleet.owner(redelivered=False) as owner:
+        assert await owner.decide_all() == []
+    append, decided = recorder.one(APPEND), recorder.spans(PROCESS)
+    assert [span.parent.span_id for span in decided] == [sender(number).span_id for number in range(10)]
+    assert append.parent.span_id == decided[0].context.span_id
+    assert [link.context.span_id for link in append.links] == [span.context.span_id for span in decided[1:]]
+    assert append.attributes["messaging.batch.message_count"] == 12
+    for span in decided[1:]:
+        assert [link.context.span_id for link in span.links] == [append.context.span_id]
+    assert {span.attributes["messaging.message.id"] for span in decided} == {f"r{number}" for number in range(10)}
+
+
+async def test_a_request_that_is_answered_again_begins_a_trace_of_its_own(fleet: Fleet, recorder: Recorder) -> None:
+    for number, again in enumerate(({}, {"Nats_Msg_Id": "other"}, {"Nats_Msg_Id": "redriven", "X_Redrive": "1"})):
+        await fleet.send("r", **again, **headers_of(number))
+    await fleet.send("new", Nats_Msg_Id="new", X_Redrive="1", **headers_of(3))
+    async with fleet.owner(redelivered=False) as owner:
+        assert await owner.decide_all() == []
+    first, *others = recorder.spans(PROCESS)
+    assert first.parent.span_id == sender(0).span_id
+    assert [span.parent for span in others] == [None] * 3
+    assert [span.links[0].context.span_id for span in others] == [sender(number).span_id for number in (1, 2, 3)]
+    assert recorder.one(APPEND).parent.span_id == first.context.span_id
+
+
+@pytest.mark.parametrize("place", ["log.commit_log.CommitLog._publish", "processor.Processor._answer_all"])
+async def test_a_takeover_loses_no_span_of_a_request(
+    fleet: Fleet, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Whether the first owner dies before the commit or after it, the next one records the request."""
+
+    class Death(BaseException): ...
+
+    def dies(*_: object, **__: object) -> None:
+        raise Death
+
+    await fleet.send("r", **headers_of(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(f"rebaser.change_set.{place}", dies)
+        async with fleet.owner(redelivered=False) as owner:
+            queued = owner.queued
+            with pytest.raises(Death):
+                await owner.decide_all()
+    assert recorder.spans() == []
+    async with fleet.owner(redelivered=False) as owner:
+        owner.queued = queued  # if it is decided, it is still not deleted
+        assert await owner.decide_all() == []
+    decided = recorder.one(PROCESS)
+    assert decided.parent.span_id == sender(1).span_id
+    assert decided.attributes["rebaser.commit.sequence"] == 1
+
+
+@pytest.mark.usefixtures("traced_program")
+async def test_requests_in_one_call_are_traces_of_their_own_unless_the_caller_has_one(
+    js: JetStream, subjects: Subjects, nats_url: str, recorder: Recorder
+) -> None:
+    async with (
+        serving(js, subjects, Idle(), spans_of=recorder.server()),
+        RebaserClient.connect(nats_url, prefix=subjects.prefix) as client,
+    ):
+        requests = [Request("ws", "cs", [Set("a", number)]) for number in range(5)]
+        bad = Request("ws", "cs", [Set("", 1)])
+        outcomes = await client.enqueue_many([*requests, bad])
+        await until(recorder, PROCESS, 5)
+    assert [outcome.error is None for outcome in outcomes] == [True] * 5 + [False]
+    assert len({span.context.trace_id for span in recorder.spans()}) == 6
+    assert {(ENQUEUE, None), (STORE, ENQUEUE), (PROCESS, STORE), (APPEND, PROCESS)} == recorder.parents()
+    [failed] = [span for span in recorder.spans(ENQUEUE) if "error.type" in span.attributes]
+    assert failed.attributes["error.type"] == outcomes[5].error.code  # type: ignore[union-attr]
+    assert len(recorder.spans(STORE)) == 5
+
+
+@pytest.mark.usefixtures("traced_program")
+async def test_what_the_caller_gets_is_on_its_span(
+    js: JetStream, subjects: Subjects, nats_url: str, recorder: Recorder
+) -> None:
+    async with (
+        serving(js, subjects, Idle(), spans_of=recorder.server()),
+        RebaserClient.connect(nats_url, prefix=subjects.prefix) as client,
+    ):
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+        with pytest.raises(RequestRejected):
+            await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2)], expect_at=0)
+        await client.enqueue_updates("ws", "cs", [Set("a", 3)])
+        await until(recorder, PROCESS, 3)
+    told = [
+        (span.attributes.get("rebaser.outcome"), span.attributes.get("error.type")) for span in recorder.spans(ENQUEUE)
+    ]
+    assert told == [("success", None), ("error", "moved"), (None, None)]
+    rejected = recorder.spans(PROCESS)[1]
+    assert (rejected.attributes["rebaser.outcome"], rejected.attributes["error.type"]) == ("error", "moved")
+    assert not rejected.status.is_ok
+
+
+@pytest.mark.usefixtures("traced_program")
+async def test_a_blocking_client_goes_on_with_the_trace_of_its_thread(
+    js: JetStream, subjects: Subjects, nats_url: str, recorder: Recorder
+) -> None:
+    def call() -> None:
+        with (
+            BlockingRebaserClient.connect(nats_url, prefix=subjects.prefix) as client,
+            recorder.tracer.start_as_current_span("caller"),
+        ):
+            client.enqueue_updates("ws", "cs", [Set("a", 1)])
+
+    await anyio.to_thread.run_sync(call)
+    assert recorder.parents() == {("caller", None), (ENQUEUE, "caller"), (STORE, ENQUEUE)}
+
+
+async def test_updates_that_share_a_job_are_linked_with_it(
+    js: JetStream, subjects: Subjects, recorder: Recorder, engine: Computing
+) -> None:
+    keys = [ChangeSetKey.of("ws", f"cs{number}") for number in range(3)]
+    async with serving(js, subjects, engine, spans_of=recorder.server()):
+        for number, key in enumerate(keys):
+            updates = (Set("a", 1), DOUBLE)
+            headers, payload = encode(EnqueueUpdatesRequest(RequestId("r"), "ws", key.change_set, updates))
+            await js.publish(subjects.requests(key), payload, headers | headers_of(number, flags=min(number, 1)))
+            await js.publish(subjects.task(key), b"")
+        with anyio.fail_after(60):
+            while engine.load[0] != (3, 0):  # noqa: ASYNC110 - calls are queued without a word
+                await anyio.sleep(0.01)
+        engine.sessions.go.set()
+        await until(recorder, "dvu", 2)
+    job, updates_ = recorder.one("spark job"), {span.context.span_id: span for span in recorder.spans("dvu")}
+    assert job.attributes["rebaser.spark.callers"] == 3
+    parent = updates_.pop(job.parent.span_id)
+    [other] = updates_.values()
+    assert [link.context.span_id for link in job.links] == [other.context.span_id]
+    assert [link.context.span_id for link in other.links] == [job.context.span_id]
+    assert not parent.links
+
+
+async def test_an_update_is_linked_to_all_commits_that_it_covers(
+    js: JetStream, subjects: Subjects, recorder: Recorder, engine: Computing
+) -> None:
+    """The newest is its parent. An update that failed leaves them to the next one."""
+    async with serving(js, subjects, engine, spans_of=recorder.server()):
+        for number in range(4):
+            updates = (Set("a", number), DOUBLE)
+            headers, payload = encode(EnqueueUpdatesRequest(RequestId(f"r{number}"), "ws", "cs", updates))
+            await js.publish(subjects.requests(KEY), payload, headers | headers_of(number))
+            if number == 0:
+                await js.publish(subjects.task(KEY), b"")
+            await until(recorder, PROCESS, number + 1)
+        engine.sessions.go.set()
+        await until(recorder, "dvu", 2)
+    first, second = recorder.spans("dvu")
+    commits = recorder.spans(APPEND)
+    assert first.parent.span_id == commits[0].context.span_id
+    ids = [
+        span.context.span_id
+        for span in commits
+        if span.parent.span_id not in {first.context.span_id, second.context.span_id}
+    ]
+    assert second.parent.span_id == ids[3]
+    assert [link.context.span_id for link in second.links] == [ids[2], ids[1]]
+
+
+async def test_an_update_has_no_part_in_commits_that_owe_none(
+    js: JetStream, subjects: Subjects, recorder: Recorder, engine: Computing
+) -> None:
+    engine.sessions.go.set()
+    async with serving(js, subjects, engine, spans_of=recorder.server()):
+        for number, updates in enumerate([(Set("b", 1),), (Set("a", 1), DOUBLE), (Set("b", 2),), (Set("a", 2),)]):
+            headers, payload = encode(EnqueueUpdatesRequest(RequestId(f"r{number}"), "ws", "cs", updates))
+            await js.publish(subjects.requests(KEY), payload, headers | headers_of(number))
+            if number == 0:
+                await js.publish(subjects.task(KEY), b"")
+            await until(recorder, PROCESS, number + 1)
+            await until(recorder, "dvu", (number + 1) // 2)
+    updates_ = recorder.spans("dvu")
+    assert [span.context.trace_id for span in updates_] == [sender(1).trace_id, sender(3).trace_id]
+    assert [span.links for span in updates_] == [(), ()]
+
+
+async def test_an_append_that_fails_leaves_no_span(
+    js: JetStream, subjects: Subjects, recorder: Recorder, engine: Computing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, failures = CommitLog._publish, [FencedError("as if another owner had appended")]
+
+    async def publish(commits: CommitLog, encoded: EncodedCommit, **more: Any) -> int:
+        if encoded.commit.kind is Kind.DVU and failures:
+            raise failures.pop()
+        return await append(commits, encoded, **more)
+
+    monkeypatch.setattr(CommitLog, "_publish", publish)
+    engine.sessions.go.set()
+    headers, payload = encode(EnqueueUpdatesRequest(RequestId("r"), "ws", "cs", (Set("a", 1), DOUBLE)))
+    async with serving(js, subjects, engine, spans_of=recorder.server()):
+        await js.publish(subjects.requests(KEY), payload, headers | headers_of(1))
+        await js.publish(subjects.task(KEY), b"")
+        await until(recorder, "dvu")
+    update = recorder.one("dvu")
+    assert (update.attributes["rebaser.result"], update.status.is_ok) == ("fenced", False)
+    assert (APPEND, "dvu") not in recorder.parents()
+
+
+async def test_a_request_of_no_trace_begins_one_by_chance_or_because_it_was_slow(
+    js: JetStream, subjects: Subjects, fleet: Fleet, recorder: Recorder
+) -> None:
+    async def decide(id_: str, headers: dict[str, str], **given: float) -> list[Any]:
+        fleet.context = replace(fleet.context, spans_of=recorder.server(**given))
+        before = len(recorder.spans())
+        await fleet.send(id_, **headers)
+        async with fleet.owner(redelivered=False) as owner:
+            with recorder.tracer.start_as_current_span("what the program does besides"):
+                assert await owner.decide_all() == []
+        return recorder.spans()[before:-1]
+
+    assert await decide("untraced", {}) == []
+    assert await decide("unsampled", headers_of(1, flags=0), ratio=1.0) == []
+    append, chosen = await decide("chosen", {}, ratio=1.0)
+    assert (chosen.parent, append.parent.span_id) == (None, chosen.context.span_id)
+    assert read_trace(await newest_commit(js, subjects)) is not None
+    for number, headers in enumerate(({}, headers_of(1, flags=0))):
+        append, slow = await decide(f"slow{number}", headers, slower_than=-1e6)
+        assert (slow.parent, append.parent.span_id) == (None, slow.context.span_id)
+        assert slow.start_time <= append.start_time <= append.end_time <= slow.end_time
+        assert len(slow.links) == number
+        assert read_trace(await newest_commit(js, subjects)) is None, "nobody knew before the append"
+
+
+async def test_slow_requests_get_few_traces_if_all_are_slow(
+    fleet: Fleet, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time_ns()
+    monkeypatch.setattr("rebaser.telemetry.spans.time.time_ns", lambda: now)
+    fleet.context = replace(fleet.context, spans_of=recorder.server(slower_than=-1e6))
+    await fleet.send(*(f"r{number}" for number in range(3 * MAX_LATE)))
+    async with fleet.owner(redelivered=False) as owner:
+        assert await owner.decide_all() == []
+    assert len(recorder.spans(PROCESS)) == MAX_LATE
+
+
+async def test_a_slow_update_gets_a_trace_afterwards(
+    js: JetStream, subjects: Subjects, client: RebaserClient, recorder: Recorder, engine: Computing
+) -> None:
+    engine.sessions.go.set()
+    async with serving(js, subjects, engine, spans_of=recorder.server(updates_slower_than=0.0)):
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), DOUBLE], wait="derived")
+        await until(recorder, "dvu")
+    assert recorder.parents() == {
+        ("dvu", None), ("dvu plan", "dvu"), ("dvu spark", "dvu"), ("dvu absorb", "dvu"), (APPEND, "dvu"),
+    }  # fmt: skip
+    assert read_trace(await newest_commit(js, subjects)) is None
+
+
+async def test_the_headers_of_what_belongs_to_no_trace_are_those_without_traces(
+    js: JetStream, subjects: Subjects, client: RebaserClient, recorder: Recorder
+) -> None:
+    found: list[list[str]] = []
+    for name, spans_of in (("off", None), ("on", recorder.server())):
+        key = ChangeSetKey.of("ws", name)
+        await client.enqueue_updates("ws", name, [Set("a", 1)], request_id="r")
+        request = await js.last(subjects.requests_stream, subjects.requests(key))
+        assert request is not None
+        headers, _ = encode(EnqueueUpdatesRequest(RequestId("r"), "ws", name, (Set("a", 1),)))
+        assert headers.items() <= request.headers.items()
+        assert list(request.headers) == [*headers, MESSAGE_ID]
+        async with serving(js, subjects, Idle(), spans_of=spans_of):
+            await client.enqueue_updates_with_reply("ws", name, [Set("a", 2)])
+            found.append(list(await newest_commit(js, subjects, key)))
+    assert found[0] == found[1]
+    assert "traceparent" not in found[0]
+    assert recorder.spans() == []
+
+
+@pytest.mark.parametrize(
+    "parent", ["", "x", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "9" * 10_000, "00-é", "ff-" + "1" * 52]
+)
+async def test_a_damaged_position_harms_no_request(fleet: Fleet, recorder: Recorder, parent: str) -> None:
+    await fleet.send("r", traceparent=parent, tracestate="=" * 10_000)
+    async with fleet.owner(redelivered=False) as owner:
+        assert await owner.decide_all() == []
+        assert owner.commits.state.cells.keys() == {"r"}
+    assert recorder.spans() == []
+
+
+async def test_log_events_of_a_request_name_its_trace(
+    js: JetStream, subjects: Subjects, fleet: Fleet, recorder: Recorder, events: Events
+) -> None:
+    await fleet.send("dead", X_MESSAGE_TYPE="Nothing", **headers_of(1))
+    await fleet.send("held", X_MESSAGE_VERSION="99", **headers_of(2))
+    async with fleet.owner(redelivered=False) as owner:
+        with pytest.raises(QueueBlocked) as blocked:
+            await owner.processor.process(owner.queued)
+        [pending] = blocked.value.dead
+        await owner.processor.publish_dead_letter(pending)
+    [dead] = events.named("request_dead")
+    [held] = events.named("request_held")
+    assert [event["trace_id"] for event in (dead, held)] == [f"{sender(number).trace_id:032x}" for number in (1, 2)]
+    letter = await js.last(subjects.dlq_stream, subjects.dlq(KEY))
+    assert letter is not None
+    assert read_trace(letter.headers) == sender(1)
+
+
+async def test_log_events_of_an_update_name_its_trace(
+    js: JetStream, subjects: Subjects, recorder: Recorder, engine: Computing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, Any]] = []
+    evaluate = engine.evaluate
+
+    async def looks(*given: Any, **more: Any) -> Any:
+        seen.append(get_contextvars())
+        return await evaluate(*given, **more)
+
+    monkeypatch.setattr(engine, "evaluate", looks)
+    engine.sessions.go.set()
+    headers, payload = encode(EnqueueUpdatesRequest(RequestId("r"), "ws", "cs", (Set("a", 1), DOUBLE)))
+    async with serving(js, subjects, engine, spans_of=recorder.server()):
+        await js.publish(subjects.requests(KEY), payload, headers | headers_of(1))
+        await js.publish(subjects.task(KEY), b"")
+        await until(recorder, "dvu")
+    update = recorder.one("dvu").context
+    assert seen == [{"trace_id": f"{update.trace_id:032x}", "span_id": f"{update.span_id:016x}"}]
+    assert get_contextvars() == {}

@@ -1,0 +1,67 @@
+"""Spans that stay in memory, of clients and servers in this process."""
+
+from functools import partial
+from typing import Any
+
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from rebaser.telemetry.span_maker import SpanMaker
+from rebaser.telemetry.spans import ChangeSetSpans
+from rebaser.telemetry.tracing import SpansOf
+from rebaser_core.messages.headers.traces import TraceContext, trace_headers
+
+NEVER = 1e6  # seconds
+
+ENQUEUE = "enqueue rebaser"
+STORE, PROCESS, APPEND = "publish requests", "process requests", "publish commits"
+
+
+class Recorder:
+    """Keeps each span that has ended."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.tracer = self.provider.get_tracer("tests")
+
+    def server(self, *, ratio: float = 0.0, slower_than: float = NEVER, updates_slower_than: float = NEVER) -> SpansOf:
+        """What a server has whose traces come here."""
+        tracer = self.provider.get_tracer("rebaser")
+        maker = SpanMaker(tracer, ratio=ratio, slower_than=slower_than, updates_slower_than=updates_slower_than)
+        return partial(ChangeSetSpans, maker)
+
+    def spans(self, name: str | None = None) -> list[Any]:
+        """The spans that have ended, all or those of one name, in the order in which they ended."""
+        return [span for span in self._exporter.get_finished_spans() if name in (None, short(span))]
+
+    def one(self, name: str) -> Any:
+        [span] = self.spans(name)
+        return span
+
+    def parents(self) -> set[tuple[str, str | None]]:
+        """Each span with its parent, by their names; None: it has none, and `?`: it is not kept here."""
+        names = {span.context.span_id: short(span) for span in self.spans()}
+        return {
+            (short(span), None if span.parent is None else names.get(span.parent.span_id, "?")) for span in self.spans()
+        }
+
+
+def short(span: Any) -> str:
+    """The name of a span, without the form of its subjects."""
+    operation, _, subject = str(span.name).partition(" ")
+    if "{workspace}" not in subject:
+        return str(span.name)
+    assert subject.endswith(".{workspace}.{change_set}")
+    return f"{operation} {subject.split('.')[-3]}"
+
+
+def sender(number: int, *, flags: int = 1) -> TraceContext:
+    """A position in a trace of its own."""
+    return TraceContext(0xABC0000 + number, 0xDEF0000 + number, flags)
+
+
+def headers_of(number: int, *, flags: int = 1) -> dict[str, str]:
+    return trace_headers(sender(number, flags=flags))

@@ -1,0 +1,57 @@
+"""What is read from the headers of W3C Trace Context, and what is not."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebaser_core.messages.headers.traces import TraceContext, read_trace, trace_fields, trace_headers
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+PARENT = f"00-{TRACE}-{SPAN}-01"
+FOUND = TraceContext(int(TRACE, 16), int(SPAN, 16), 1)
+
+
+def test_a_position_is_read_back() -> None:
+    for context in (FOUND, FOUND._replace(flags=0), FOUND._replace(state="a=1,b@c=2"), TraceContext(1, 1, 3)):
+        assert read_trace(trace_headers(context)) == context
+    assert trace_headers(FOUND) == {"traceparent": PARENT}
+    assert [FOUND._replace(flags=flags).sampled for flags in (0, 1, 2, 3)] == [False, True, False, True]
+    assert trace_fields({"traceparent": PARENT}) == {"trace_id": TRACE, "span_id": SPAN}
+    assert trace_fields({}) == trace_fields(None) == {}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Traceparent": PARENT},  # as libraries for HTTP write it
+        {"traceparent": PARENT, "tracestate": ""},
+        {"traceparent": PARENT, "tracestate": "no member"},
+        {"traceparent": PARENT, "tracestate": "a=" + "x" * 600},
+        {"traceparent": PARENT, "tracestate": "a=b\x00"},
+        {"traceparent": "01" + PARENT[2:]},
+        {"traceparent": "cc" + PARENT[2:] + "-what-a-later-version-adds"},
+    ],
+)
+def test_what_is_not_understood_is_left_out(headers: dict[str, str]) -> None:
+    assert read_trace(headers) == FOUND
+
+
+@pytest.mark.parametrize(
+    "parent",
+    [
+        "", "0", "00", PARENT[:-1], PARENT + "1", PARENT + "-more", "ff" + PARENT[2:], PARENT.upper(),
+        f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01", PARENT.replace("-", "_"), f" {PARENT}",
+        "01" + PARENT[2:] + "x", PARENT.replace("a", "\u0430"), PARENT * 200, "9" * 10_000, "\x00",
+        f"00-{TRACE}-{SPAN}-0g",
+    ],
+)  # fmt: skip
+def test_what_is_no_position_counts_as_missing(parent: str) -> None:
+    assert read_trace({"traceparent": parent}) is None
+
+
+@given(st.text(), st.text())
+def test_any_headers_give_a_position_or_none(parent: str, state: str) -> None:
+    assert read_trace({"traceparent": parent}) is None
+    context = read_trace({"traceparent": PARENT, "tracestate": state})
+    assert context is not None
+    assert read_trace(trace_headers(context)) == context
