@@ -1,4 +1,4 @@
-"""One installation for all tests of the console, and a console of its own for each."""
+"""One installation that all tests of the console share, and a separate console for each test."""
 
 from collections.abc import AsyncIterator, Iterator
 

@@ -1,5 +1,7 @@
-"""Writes a picture of each page of the console, in both themes and three sizes, for somebody to look at:
-`python -m tests.console.screenshots FOLDER [PAGE…]`."""
+"""Writes a picture of each page of the console, in both themes and three sizes, for a person to look at.
+
+`python -m tests.console.screenshots FOLDER [PAGE…]`
+"""
 
 import sys
 from functools import partial
@@ -28,7 +30,7 @@ PAGES = {
 
 
 async def fill(client: RebaserClient) -> None:
-    """Make a price book with a broken input, and branches: one in conflict, one behind, one closed."""
+    """Create a price book with a broken input, and three branches: one in conflict, one behind, one closed."""
     edits: list[Set | Derive] = [Set("currency", "EUR"), Set("vat", 0.2), Set("note", {"a": [1, 2, {"b": "text"}]})]
     for number in range(40):
         cart = f"cart/{number}"

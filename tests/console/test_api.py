@@ -1,4 +1,4 @@
-"""The console as a program sees it: pages, files, errors, the live stream, and what happens without NATS."""
+"""The console as a program sees it: pages, files, errors, the live stream, and answers without NATS."""
 
 import anyio
 import pytest
@@ -68,14 +68,14 @@ async def test_streams_are_bounded_in_number(console: WebConsole, monkeypatch: p
                 try:
                     await live.next()
                     break
-                except (anyio.EndOfStream, anyio.IncompleteRead):  # the first one is not gone yet
+                except (anyio.EndOfStream, anyio.IncompleteRead):  # the first stream has not ended yet
                     continue
 
 
 async def test_a_console_without_nats_serves_pages_that_say_so(
     own_nats: EmbeddedNats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It begins without NATS, finds it, loses it, and finds it again."""
+    """The console starts without NATS, connects, loses the connection, and connects again."""
     monkeypatch.setattr("rebaser.console.hub.RECONNECT", 0.1)
     await own_nats.kill()
     async with web_console(own_nats.url) as console:

@@ -1,4 +1,5 @@
-"""What the overview and the table of change sets answer, on a real installation and for hosts of change sets."""
+"""Tests the answers of the overview and of the table of change sets, on a real installation and with many change
+sets."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -32,7 +33,7 @@ def active(name: str, **fields: Any) -> ActiveChangeSet:
 async def answer(
     module: Any, query: dict[str, str], rows: Sequence[ActiveChangeSet], infos: Sequence[BranchInfo], **view: Any
 ) -> Any:
-    """What a handler answers when this was seen."""
+    """Return the answer of a handler for these rows and branches."""
     seen = Seen(FleetView(1000.0, 2.0, view.pop("servers", []), rows, len(infos), **view), infos, ())
 
     class Stub:

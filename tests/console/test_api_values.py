@@ -1,4 +1,4 @@
-"""What one change set answers, on a real installation: values, one value, commits, history, explanation."""
+"""Tests the answers about one change set on a real installation: values, one value, commits, history, explanation."""
 
 from typing import Any
 from urllib.parse import urlencode

@@ -87,7 +87,7 @@ async def test_the_keys(running: Any, console: WebConsole) -> None:
 
 
 async def test_names_never_become_markup(running: Any, console: WebConsole, installation: LocalRebaser) -> None:
-    """Somebody answers pings like a server, with markup in every text that a server may send."""
+    """A program answers pings like a server, with markup in every text that a server may send."""
     texts = dict.fromkeys(("id", "version", "dvu", "durability", "trouble"), HOSTILE)
     hostile = json.dumps({**texts, "owned": 1, "slots": 2, "ready": False, "losses": [HOSTILE]}).encode()
     subjects = Subjects("")

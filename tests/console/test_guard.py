@@ -1,4 +1,4 @@
-"""The safety rules of the console: who is answered, and with which headers."""
+"""Tests the safety rules of the console: which requests are answered, and with which headers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The scripts of the console: the pure parts in node, and what holds for all of them."""
+"""Tests the scripts of the console: their pure parts in node, and the rules for all of them."""
 
 import re
 import shutil

@@ -1,4 +1,5 @@
-"""Loaded change sets: where ids with a prefix are, when a state is loaded again, how many are kept."""
+"""The change sets that the console has loaded: how ids with a prefix are found, when a state is loaded again, and how
+many are kept."""
 
 from collections.abc import Iterable
 from types import SimpleNamespace
@@ -44,7 +45,7 @@ def test_many_ids_are_sorted_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Installation:
-    """A client whose change sets have a newest commit each."""
+    """A client of change sets that have one newest commit each."""
 
     def __init__(self) -> None:
         self.newest: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""How the environment turns the traces of a server on, and that they arrive where it says."""
+"""Environment variables turn the traces of a server on, and the spans arrive at the address that they name."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
 class Collector:
-    """What was posted, as (path, body)."""
+    """Collects what is posted, as (path, body)."""
 
     def __init__(self) -> None:
         self.posted: list[tuple[str, bytes]] = []

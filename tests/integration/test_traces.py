@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
 
 class Session:
-    """Computes in a thread of this process."""
+    """A Spark session that computes in a thread of this process."""
 
     task_slots = 4
     sent_bytes = 0
@@ -45,7 +45,7 @@ class Session:
 
 
 class Sessions:
-    """Hands out one session, once `go` is set."""
+    """Gives out one session, once `go` is set."""
 
     state = "ready"
 
@@ -66,7 +66,7 @@ class Sessions:
 
 
 class Computing(Engine):
-    """The engine, with its queue and its jobs, on a session that computes here."""
+    """The engine, with its queue and its jobs, on a session that computes in this process."""
 
     def __init__(self) -> None:
         super().__init__("sc://localhost")
@@ -81,7 +81,7 @@ def recorder() -> Recorder:
 
 @pytest.fixture
 def traced_program(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A program that has set up OpenTelemetry; only one can in a process, and for good."""
+    """A program that has set up OpenTelemetry, which is possible only once in a process."""
     monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: recorder.provider)
     return iter(())
 
@@ -199,7 +199,7 @@ async def test_a_request_that_is_answered_again_begins_a_trace_of_its_own(fleet:
 async def test_a_takeover_loses_no_span_of_a_request(
     fleet: Fleet, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """Whether the first owner dies before the commit or after it, the next one records the request."""
+    """The first owner dies before or after the commit; in both cases, the next owner records the request."""
 
     class Death(BaseException): ...
 
@@ -215,7 +215,7 @@ async def test_a_takeover_loses_no_span_of_a_request(
                 await owner.decide_all()
     assert recorder.spans() == []
     async with fleet.owner(redelivered=False) as owner:
-        owner.queued = queued  # if it is decided, it is still not deleted
+        owner.queued = queued  # even if the request is decided, it is not deleted yet
         assert await owner.decide_all() == []
     decided = recorder.one(PROCESS)
     assert decided.parent.span_id == sender(1).span_id
@@ -306,7 +306,7 @@ async def test_updates_that_share_a_job_are_linked_with_it(
 async def test_an_update_is_linked_to_all_commits_that_it_covers(
     js: JetStream, subjects: Subjects, recorder: Recorder, engine: Computing
 ) -> None:
-    """The newest is its parent. An update that failed leaves them to the next one."""
+    """The newest commit is the parent of the update. If an update fails, the next one is linked to its commits."""
     async with serving(js, subjects, engine, spans_of=recorder.server()):
         for number in range(4):
             updates = (Set("a", number), DOUBLE)

@@ -1,4 +1,4 @@
-"""A real browser for tests: Debian's Chromium, driven by playwright. Tests that need it are skipped without it."""
+"""A real browser for tests: Debian's Chromium, driven by playwright. Without it, the tests that need it are skipped."""
 
 import importlib.util
 import os
@@ -23,7 +23,8 @@ SIZES = {"phone": (320, 640), "desk": (1440, 900), "wall": (3840, 2160)}
 
 
 def chromium() -> str | None:
-    """Where Chromium is: beside Python, where `.ci/run` puts it, or on the path."""
+    """Return the path of Chromium: next to Python, where `.ci/run` installs it, or on the path; None if it is
+    missing."""
     beside = Path(os.sys.executable).parent / "chromium-unpacked" / "chromium"  # type: ignore[attr-defined]
     return str(beside) if beside.exists() else next(filter(None, map(shutil.which, PATHS)), None)
 
@@ -38,13 +39,13 @@ def need_browser() -> None:
 
 @dataclass
 class Seen:
-    """What a browser had to complain about, and which addresses it loaded."""
+    """The complaints of a browser, and the addresses that it loaded."""
 
     complaints: list[str] = field(default_factory=list)
     loaded: list[str] = field(default_factory=list)
 
     def read(self, message: Any) -> None:
-        """Keep a message of the browser's log, unless it is of no importance."""
+        """Keep a message of the browser's log, unless it is unimportant."""
         if message.type in ("error", "warning"):
             self.complaints.append(message.text)
 
@@ -63,7 +64,7 @@ async def browser() -> AsyncIterator[Any]:
 async def opened(
     running: Any, *, theme: str = "light", size: str = "desk", seen: Seen | None = None
 ) -> AsyncIterator[Any]:
-    """An empty page in a context of its own. `seen` collects what the browser complains about."""
+    """Open an empty page in a context of its own. `seen` collects the complaints of the browser."""
     width, height = SIZES[size]
     context = await running.new_context(color_scheme=theme, viewport={"width": width, "height": height})
     page = await context.new_page()

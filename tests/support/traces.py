@@ -1,4 +1,4 @@
-"""Spans that stay in memory, of clients and servers in this process."""
+"""Keeps the spans of clients and servers in this process in memory."""
 
 from functools import partial
 from typing import Any
@@ -28,13 +28,13 @@ class Recorder:
         self.tracer = self.provider.get_tracer("tests")
 
     def server(self, *, ratio: float = 0.0, slower_than: float = NEVER, updates_slower_than: float = NEVER) -> SpansOf:
-        """What a server has whose traces come here."""
+        """Return the tracing of a server whose spans are kept here."""
         tracer = self.provider.get_tracer("rebaser")
         maker = SpanMaker(tracer, ratio=ratio, slower_than=slower_than, updates_slower_than=updates_slower_than)
         return partial(ChangeSetSpans, maker)
 
     def spans(self, name: str | None = None) -> list[Any]:
-        """The spans that have ended, all or those of one name, in the order in which they ended."""
+        """Return the ended spans, all or those with one name, in the order in which they ended."""
         return [span for span in self._exporter.get_finished_spans() if name in (None, short(span))]
 
     def one(self, name: str) -> Any:
@@ -42,7 +42,8 @@ class Recorder:
         return span
 
     def parents(self) -> set[tuple[str, str | None]]:
-        """Each span with its parent, by their names; None: it has none, and `?`: it is not kept here."""
+        """Return each span with its parent, by their names. None stands for no parent, `?` for a parent that is not
+        kept here."""
         names = {span.context.span_id: short(span) for span in self.spans()}
         return {
             (short(span), None if span.parent is None else names.get(span.parent.span_id, "?")) for span in self.spans()
@@ -50,7 +51,7 @@ class Recorder:
 
 
 def short(span: Any) -> str:
-    """The name of a span, without the form of its subjects."""
+    """Return the name of a span, without the names in its subject."""
     operation, _, subject = str(span.name).partition(" ")
     if "{workspace}" not in subject:
         return str(span.name)
@@ -59,7 +60,7 @@ def short(span: Any) -> str:
 
 
 def sender(number: int, *, flags: int = 1) -> TraceContext:
-    """A position in a trace of its own."""
+    """Return a position in a separate trace."""
     return TraceContext(0xABC0000 + number, 0xDEF0000 + number, flags)
 
 

@@ -1,4 +1,4 @@
-"""A console on a port of its own, and requests to it as a browser or a program sends them."""
+"""A console on a separate port, and requests to it as a browser or a program sends them."""
 
 import json
 import secrets
@@ -58,7 +58,7 @@ class WebConsole:
         return Reply(int(first.split(" ")[1]), found, content)
 
     async def get(self, path: str, status: int = 200) -> Any:
-        """The JSON at a path of the API."""
+        """Return the JSON at a path of the API."""
         reply = await self.ask(f"/api/v1{path}")
         assert reply.status == status, reply.body
         return reply.json()
@@ -83,7 +83,7 @@ class LiveEvents:
         self._stream = stream
 
     async def next(self) -> tuple[str, Any]:
-        """The name of the next event, and its data."""
+        """Return the name of the next event, and its data."""
         name = ""
         with anyio.fail_after(60):
             while True:
@@ -95,7 +95,7 @@ class LiveEvents:
 
 
 def workspace() -> str:
-    """A name that no other test uses."""
+    """Return the name of a workspace that no other test uses."""
     return f"t{secrets.token_hex(5)}"
 
 

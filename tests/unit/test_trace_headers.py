@@ -1,4 +1,4 @@
-"""What is read from the headers of W3C Trace Context, and what is not."""
+"""Tests which headers of W3C Trace Context are read, and which are ignored."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ def test_a_position_is_read_back() -> None:
 @pytest.mark.parametrize(
     "headers",
     [
-        {"Traceparent": PARENT},  # as libraries for HTTP write it
+        {"Traceparent": PARENT},  # as HTTP libraries write it
         {"traceparent": PARENT, "tracestate": ""},
         {"traceparent": PARENT, "tracestate": "no member"},
         {"traceparent": PARENT, "tracestate": "a=" + "x" * 600},
