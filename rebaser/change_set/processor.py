@@ -351,8 +351,8 @@ class Processor:
         return Attempt(message.stream_sequence, 0, waiting_since)
 
     def _expired(self, held: HeldRequest, message: Message) -> QueuedRequest | None:
-        """Return the request if it is decided already, or if it has blocked the queue for too long and is to be decided
-        dead.
+        """Return the request if it is decided already, or with the outcome `dead` if it has blocked the queue for too
+        long.
 
         Return None if it may still wait. A request is never given up because of an outage or a deployment.
         """

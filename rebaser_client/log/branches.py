@@ -246,7 +246,7 @@ class BranchReader:
         changes = await self._changes(key, sequence)
         contested = [(id_, one, one.contested) for id_, one in changes.items() if one.contested is not None]
         return tuple(
-            BranchConflict(id_, conflict.left, one.here, one.base)  # type: ignore[arg-type] # no `Remove`
+            BranchConflict(id_, conflict.base, one.here, one.base)  # type: ignore[arg-type] # no `Remove`
             for id_, one, conflict in sorted(contested, key=itemgetter(0))
         )
 
@@ -274,10 +274,10 @@ class BranchReader:
     async def _theirs(
         self, target: ChangeSetKey, base: int, ids: Mapping[str, object], at: At | None
     ) -> tuple[int, dict[str, Definition | None]]:
-        """Return the newest log sequence of `target` at the position `at`, and definitions in `target` by id.
+        """Return the log sequence of the newest commit of `target` at or before `at`, and definitions by id.
 
-        The definitions are those of the `ids` that were edited in `target` after `base`. If the commits of `target` do
-        not suffice, the definitions of all `ids` are returned.
+        The definitions are those in `target` of the `ids` that were edited there after `base`. If the commits that
+        would show these edits can no longer be read, the definitions of all `ids` are returned.
         """
         theirs: dict[str, Definition | None] = {}
         newest, oldest = 0, base + 1

@@ -266,7 +266,7 @@ class _ValuesLoader(StateLoader):
 
     def _decode(self, kind: Kind, data: bytes) -> Delta:
         if len(self._words) <= MAX_SEARCHES and not any(word in data for word in self._words):
-            return ()  # blobs contain ids as plain text, so this blob does not concern the wanted values
+            return ()  # blobs contain ids as plain text, and this blob contains none of the wanted ids
         return select_delta(decode_delta(kind, data), self._ids)
 
     async def _fold(self, state: ChangeSetState, sequence: int, commit: Commit, weight: int = 0) -> None:

@@ -4,9 +4,9 @@ Invariant: a request is sent again only after it has left the queue, so callers 
 it longer. The log recognizes the id of the request, so the answer to the new message is the outcome of the first
 message.
 
-The queue of a change set is checked when a request has waited for `PATIENCE` seconds, and after a reconnect. While no
-request leaves the queue, it is checked less and less often. So the cost of the checks does not depend on the number of
-requests that wait for a slow server.
+One check of the queue of a change set serves all its waiting requests, so many of them cost no more than one. A check
+runs when a request has waited for `PATIENCE` seconds, and after a reconnect. While no request leaves the queue, the
+checks become less and less frequent.
 """
 
 import asyncio

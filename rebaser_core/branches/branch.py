@@ -100,14 +100,14 @@ class Fork:
 
 @record
 class Contested:
-    """A conflict between a branch and its target: each of them replaced the definition `left`, with different results.
+    """A conflict between a branch and its target: each replaced the definition `base` with a different one.
 
-    `Branch.changes` contains the target's definition. `told` is the log sequence of the `replay` commit that recorded
-    the conflict.
+    `Branch.changes` contains the target's definition. `recorded_at` is the log sequence of the `replay` commit that
+    recorded the conflict.
     """
 
-    left: Definition
-    told: int
+    base: Definition
+    recorded_at: int
 
 
 @record

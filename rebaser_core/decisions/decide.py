@@ -263,7 +263,9 @@ def defined_after(state: ChangeSetState, ids: Sequence[str], at: int) -> frozens
     """Return those of `ids` that were, or may have been, defined or removed in `state` after log sequence `at`. Ids
     whose conflicts were recorded after `at` are included."""
     defined_by, conflicts = state.defined_by, {} if state.branch is None else state.branch.conflicts
-    return frozenset([id_ for id_ in ids if defined_by(id_) > at or (id_ in conflicts and conflicts[id_].told > at)])
+    return frozenset(
+        [id_ for id_ in ids if defined_by(id_) > at or (id_ in conflicts and conflicts[id_].recorded_at > at)]
+    )
 
 
 def _shown(merged: Merged, about: str) -> tuple[Conflict, ...]:

@@ -167,7 +167,7 @@ class Replayed:
         base = self._theirs.agreed[id_] if agreed else branch.changes.get(id_, ours)
         # If the target took the definition from the branch, an older conflict about the id has ended.
         known = None if agreed else branch.conflicts.get(id_)
-        left = base if known is None else known.left
+        left = base if known is None else known.base
         moved = not same_definition(their, base)
         if same_definition(ours, their):
             self._rebase(id_, their, level=True)

@@ -87,7 +87,7 @@ def encode_changes(changes: Iterable[tuple[str, Changed]]) -> bytes:
     for id_, changed in changes:
         updates += (changed.base or Remove(id_), changed.here or Remove(id_))
         if changed.contested is not None:
-            updates += (changed.contested.left or Remove(id_), Set(id_, changed.contested.told))
+            updates += (changed.contested.base or Remove(id_), Set(id_, changed.contested.recorded_at))
     return encode_updates_blob(updates)
 
 

@@ -281,7 +281,7 @@ def seen(state: ChangeSetState) -> tuple[Any, ...]:
     changed = None if branch is None else {one.id: one for one in differing(branch.changes.items(), cells.edit_of)}
     about = None
     if branch is not None:
-        left = {id_: (one.left, one.told) for id_, one in branch.conflicts.items()}
+        left = {id_: (one.base, one.recorded_at) for id_, one in branch.conflicts.items()}
         origin = (branch.origin, branch.origin_sequence)
         about = (branch.birth, branch.target, branch.base, branch.status, branch.own, left, origin)
     return definitions, (state.edited, state.taken, state.protected), changed, about

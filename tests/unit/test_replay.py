@@ -47,7 +47,7 @@ def folded(branch: Branch, here: Definition, found: Replayed) -> tuple[Any, ...]
         here = definition_of(update)
     assert all(True for _ in branch.fold(60, commit, lambda _: here, 1))
     assert found.summary() == branch.summary()
-    left = {id_: (place(one.left), one.told) for id_, one in branch.conflicts.items()}
+    left = {id_: (place(one.base), one.recorded_at) for id_, one in branch.conflicts.items()}
     return place(here), {id_: place(one) for id_, one in branch.changes.items()}, left
 
 

@@ -51,10 +51,10 @@ async def store_emptied(blobs: BlobStore, state: ChangeSetState) -> tuple[Change
 async def store_restored(
     blobs: BlobStore, restored: Restored, deleted: ChangeSetState
 ) -> tuple[ChangeSetState, dict[str, Any]]:
-    """Store a checkpoint of the state `restored`, which from now on continues the log and the queue of `deleted`.
+    """Turn `restored` into the state that continues the log and the queue of `deleted`, and store its checkpoint.
 
-    The results and errors are those of `store_emptied`. This function changes `restored`. If the commit is not
-    appended, the caller has to read the state again.
+    The results and errors are those of `store_emptied`. If the caller cannot append the commit that names the
+    checkpoint, it has to read the state again, because this function has changed `restored`.
     """
     restored.state.restore(deleted)
     return restored.state, await _store(blobs, restored.state, restored.chain)

@@ -122,7 +122,7 @@ def _by_id(columns: Columns, rows: Ints, patterned: Longs) -> Longs:
 def _name_inputs(columns: Columns, rows: Ints, positions: list[int], expansion: Expansion) -> None:
     """Give each `by_id` definition at `positions` a template that names the ids of its inputs, or a fault if the ids
     alone take more bytes than a value may have."""
-    templates: dict[tuple[int, ...], int | None] = {}  # by inputs; None if the ids are too large
+    templates: dict[tuple[int, ...], int | None] = {}  # by inputs; None if the ids take too many bytes
     for position in positions:
         inputs = tuple(columns.inputs(int(rows[position])))
         if inputs not in templates:

@@ -295,8 +295,8 @@ class Engine:
             return
         if single:
             job.calls[0].retried = True
-        # Halving finds a bad packet in a few jobs. If each failed job takes a session or the whole timeout, every call
-        # gets a job of its own instead.
+        # Halving finds a bad packet in a few jobs. But if each failed job ends a session or takes the whole timeout,
+        # each call is run in a job of its own.
         late = any(anyio.current_time() - job.started_at >= call.timeout for call in calls)
         self._scheduler.split(calls, len(calls) if session_lost or late else 2)
 

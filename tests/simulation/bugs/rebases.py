@@ -72,7 +72,7 @@ BUGS = (
         "gentle",
         32,
         REPLAY,
-        "        left = base if known is None else known.left\n",
+        "        left = base if known is None else known.base\n",
         "        left = base\n",
     ),
     bug(
@@ -88,7 +88,7 @@ BUGS = (
         "gentle",
         50,
         DECIDE,
-        " or (id_ in conflicts and conflicts[id_].told > at)",
+        " or (id_ in conflicts and conflicts[id_].recorded_at > at)",
         "",
     ),
     bug(
