@@ -167,19 +167,19 @@ class Replayed:
         base = self._theirs.agreed[id_] if agreed else branch.changes.get(id_, ours)
         # If the target took the definition from the branch, an older conflict about the id has ended.
         known = None if agreed else branch.conflicts.get(id_)
-        left = base if known is None else known.base
+        common = base if known is None else known.base
         moved = not same_definition(their, base)
         if same_definition(ours, their):
             self._rebase(id_, their, level=True)
-        elif same_definition(ours, left) or (strategy is Strategy.THEIRS and (moved or known is not None)):
+        elif same_definition(ours, common) or (strategy is Strategy.THEIRS and (moved or known is not None)):
             self._take(id_, their)
         elif strategy is Strategy.OURS or (agreed and not moved):
             self._rebase(id_, their)
         elif moved:
-            in_conflict = not same_definition(their, left)  # equal if the target went back to the common definition
+            in_conflict = not same_definition(their, common)  # equal if the target went back to the common definition
             self._rebase(id_, their, in_conflict=in_conflict)
             if in_conflict:
-                self.conflicts.append(_update(id_, left))
+                self.conflicts.append(_update(id_, common))
 
     def _take(self, id_: str, their: Definition) -> None:
         self.delta.append(_update(id_, their))

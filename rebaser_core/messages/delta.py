@@ -92,8 +92,8 @@ def read_delta(kind: Kind, raw: dict[str, Any], limits: Limits) -> Delta:
 
 # -- blobs -------------------------------------------------------------------------------------------------------------
 #
-# A blob contains `{"v1": {"updates": […]}}` or `{"v1": {"computed": […]}}` in CBOR. Each call of the
-# CBOR library encodes or decodes a few hundred items, because a million would block the event loop for a second. Updates
+# A blob contains `{"v1": {"updates": […]}}` or `{"v1": {"computed": […]}}` in CBOR. Each call of the CBOR library
+# encodes or decodes a few hundred items, because a million would block the event loop for a second. Updates
 # that contain a match are tagged `v2`, so that programs of the previous release refuse the blob as too new. The results
 # of a large update are written in columns (`rebaser_core.messages.computed_blob`) and are also tagged `v2`. The module
 # for columns needs NumPy, so it is imported only for these results, which clients rarely read.

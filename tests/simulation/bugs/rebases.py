@@ -72,7 +72,7 @@ BUGS = (
         "gentle",
         32,
         REPLAY,
-        "        left = base if known is None else known.base\n",
+        "        common = base if known is None else known.base\n",
         "        left = base\n",
     ),
     bug(
