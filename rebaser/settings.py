@@ -355,7 +355,7 @@ class Settings(BaseModel):
         return self.model_copy(update=dict.fromkeys(ACCESS) | {"nats_url": url, "create_streams": True})
 
     def retention(self) -> Retention:
-        """Return for how long, and up to which size, the history of a change set is kept."""
+        """Return the maximum age and the maximum size of the history of a change set."""
         return Retention(int(self.history_for * 1000), self.history_bytes)
 
     def collection_interval(self) -> float:

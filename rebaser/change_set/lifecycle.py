@@ -105,7 +105,7 @@ class DvuFailed:
 
 @dataclass(frozen=True, slots=True)
 class JobStarted:
-    """A job began that must end before a release: publishing a dead letter, writing a checkpoint, or pulling."""
+    """A job has started that must end before the owner releases its task: a dead letter, a checkpoint, or a pull."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,7 +228,7 @@ def wrong_settled(history: "History", commit: Commit, seen: set[str]) -> str:
 def wrong_disputes(history: "History", sequence: int, changes: Mapping[str, Changed]) -> str:
     """Return what is wrong with the conflicts in a checkpoint as of log sequence `sequence`; empty if nothing is."""
     told = {
-        id_: Disputed(repr(one.contested.base and as_null(one.contested.left)), one.contested.recorded_at)
+        id_: Disputed(repr(one.contested.base and as_null(one.contested.base)), one.contested.recorded_at)
         for id_, one in changes.items()
         if one.contested is not None
     }

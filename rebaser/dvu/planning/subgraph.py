@@ -64,8 +64,8 @@ class Reached:
     """The derived rows that an update may change: derived roots, rows to recompute, and all rows that depend on a root
     or on a row to recompute.
 
-    The first `direct` of `rows` are roots, direct dependents of roots, or rows to recompute. `mark` has an item for
-    each row of the change set, which is 1 for each of `rows`.
+    `direct` is a number: the first `direct` items of `rows` are roots, direct dependents of roots, or rows to
+    recompute. `mark` has an item for each row of the change set: 1 if the row is in `rows`, otherwise 0.
     """
 
     rows: Ints

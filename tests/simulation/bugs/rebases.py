@@ -32,8 +32,8 @@ BUGS = (
         "gentle",
         45,
         REPLAY,
-        "        elif same_definition(ours, left) or (",
-        "        elif same_definition(ours, left) or True or (",
+        "        elif same_definition(ours, common) or (",
+        "        elif same_definition(ours, common) or True or (",
     ),
     bug(
         "a branch is closed though it has edits that were not applied",
@@ -73,7 +73,7 @@ BUGS = (
         32,
         REPLAY,
         "        common = base if known is None else known.base\n",
-        "        left = base\n",
+        "        common = base\n",
     ),
     bug(
         "a blind edit settles a conflict",
@@ -104,15 +104,15 @@ BUGS = (
         "gentle",
         10,
         REPLAY,
-        "        elif same_definition(ours, left) or (",
-        "        elif (id_ not in branch.changes if known is None else same_definition(ours, left)) or (",
+        "        elif same_definition(ours, common) or (",
+        "        elif (id_ not in branch.changes if known is None else same_definition(ours, common)) or (",
     ),
     bug(
         "a conflict stays although the target went back",
         "gentle",
         202,
         REPLAY,
-        "in_conflict = not same_definition(their, left)",
+        "in_conflict = not same_definition(their, common)",
         "in_conflict = True",
     ),
     bug(

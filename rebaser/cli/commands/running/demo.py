@@ -23,8 +23,8 @@ def demo(
     values: sizes and requirements are set, closures and totals are derived. Then it edits the graph: a package grows, a
     requirement is added, a cycle is made and removed. It tries out an edit on a branch, shows which derived values
     change as a result, settles a conflict, applies the branch, and then undoes that. It compares every value with a
-    value that is computed directly from importlib.metadata; the exit code is 1 if any value differs. At the end, it stops
-    everything that it started.
+    value that is computed directly from importlib.metadata; the exit code is 1 if any value differs. At the end, it
+    stops everything that it started.
     """
     from rebaser.cli import logs
     from rebaser.cli.spark_prestart import prestarted_spark
