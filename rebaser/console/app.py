@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import anyio
 import structlog
 from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
@@ -12,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from rebaser.console.api import change_set, change_sets, commits, overview, values
+from rebaser.console.api import branches, change_set, change_sets, commits, edits, overview, values
 from rebaser.console.files import StaticFile
 from rebaser.console.guard import Guard
 from rebaser.console.resources import Action, Answer, Console, Given, Resource, error_answer
@@ -24,7 +25,8 @@ log = structlog.get_logger(__name__)
 
 API = "/api/v1"
 MAX_QUERY = 4096  # characters
-PAGES = (overview, change_sets, change_set, values, commits)
+BODY = 20.0  # seconds in which the body of an action has to arrive
+PAGES = (overview, change_sets, change_set, values, commits, branches, edits)
 RESOURCES: tuple[Resource, ...] = tuple(one for page in PAGES for one in page.RESOURCES)
 ACTIONS: tuple[Action, ...] = tuple(one for page in PAGES for one in getattr(page, "ACTIONS", ()))
 
@@ -58,8 +60,9 @@ def _reading(console: Console, resource: Resource) -> Any:
 def _acting(console: Console, action: Action) -> Any:
     async def answer(request: Any) -> Any:
         try:
-            body = json.loads(await request.body())
-        except (ValueError, ClientDisconnect, RecursionError):
+            with anyio.fail_after(BODY):
+                body = json.loads(await request.body())
+        except (ValueError, ClientDisconnect, RecursionError, TimeoutError):
             body = None
         if not isinstance(body, dict):
             return JSONResponse({"error": {"code": "not_json", "message": "the body has to be a JSON object"}}, 400)

@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 
 from rebaser.console.hub import Hub
 from rebaser.console.options import ConsoleOptions
+from rebaser.console.shapes import cut
 from rebaser.console.states import StateCache
-from rebaser_client import RebaserClient, RequestConflicts, RequestRejected
+from rebaser_client import NewErrors, RebaserClient, RequestConflicts, RequestRejected, UnresolvedConflicts
 from rebaser_client.errors import NotAllowed
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
@@ -19,6 +20,8 @@ from rebaser_core.ids import ChangeSetKey
 Answer: TypeAlias = dict[str, Any]
 PAGE = 100  # rows of a page, unless the viewer chose another number
 MOST = 500  # rows of a page
+MAX_MESSAGE = 4000  # characters
+MAX_DETAILS = 50  # values that an error is about
 _PLACE = re.compile(r"\{(\w+)\}")
 
 
@@ -124,7 +127,7 @@ def match(template: str, path: str) -> dict[str, str] | None:
 def error_answer(error: RebaserError) -> tuple[int, Answer]:
     """Return the status and the body of the answer to a request that failed."""
     code, status = error.code, 500
-    if isinstance(error, (RequestRejected, RequestConflicts)):
+    if isinstance(error, (RequestRejected, NewErrors, UnresolvedConflicts)):
         status = 409
     elif isinstance(error, NotAllowed):
         status = 403
@@ -132,7 +135,17 @@ def error_answer(error: RebaserError) -> tuple[int, Answer]:
         status = 404 if code.startswith("no_such") else 400
     elif isinstance(error, TransientError):
         status = 503
-    return status, {"error": {"code": code, "message": error.message}}
+    return status, {"error": {"code": code, "message": cut(error.message, MAX_MESSAGE), "details": _details(error)}}
+
+
+def _details(error: RebaserError) -> list[Answer]:
+    """Return the values that an error is about, each with what is wrong."""
+    found: list[tuple[str, str]] = []
+    if isinstance(error, NewErrors):
+        found = [(id_, f"{fault.code}: {fault.message}") for id_, fault in error.errors.items()]
+    elif isinstance(error, RequestConflicts):
+        found = [(conflict.id, conflict.message) for conflict in error.conflicts]
+    return [{"id": id_, "message": cut(message)} for id_, message in found[:MAX_DETAILS]]
 
 
 def _invalid(message: str) -> UnprocessableError:

@@ -154,6 +154,7 @@ def _input(name: str, given: Any) -> dict[str, Any]:
     sources = [given] if one else list(given)
     return {
         "name": name,
+        "single": one,
         "count": len(sources),
         "sources": [
             {"match": source.glob} if isinstance(source, Match) else {"id": source} for source in sources[:MAX_INPUTS]

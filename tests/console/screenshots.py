@@ -3,11 +3,13 @@
 `python -m tests.console.screenshots FOLDER [PAGE…]`
 """
 
+import logging
 import sys
 from functools import partial
 from pathlib import Path
 
 import anyio
+import structlog
 
 from rebaser.testing import local_rebaser
 from rebaser_client import Derive, Match, RebaserClient, Set
@@ -26,6 +28,10 @@ PAGES = {
     "commits": f"{BASE}/commits",
     "commit": f"{BASE}/commit?at=1",
     "explain": f"{BASE}/explain",
+    "branches": "/branches",
+    "changes": "/change-sets/shop/cheaper/changes?derived=yes",
+    "apply": "/change-sets/shop/ready/changes",
+    "conflicts": "/change-sets/shop/dearer/conflicts",
 }
 
 
@@ -52,11 +58,14 @@ async def fill(client: RebaserClient) -> None:
     await client.enqueue_updates_with_reply("shop", "main", [Set("cart/1/price", 77.0)], wait="derived", author="ann")
     await client.rebase("shop", "dearer")
     await client.close_change_set("shop", "old-prices")
+    await client.create_branch("shop", "ready")
+    await client.enqueue_updates_with_reply("shop", "ready", [Set("vat", 0.25)], wait="derived", author="eve")
     for number in range(24):
         await client.enqueue_updates_with_reply("stock", f"warehouse-{number}", [Set("count", number)])
 
 
 async def main(folder: Path, names: list[str]) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with local_rebaser(quiescent_period=2) as installation:
         async with RebaserClient.connect(installation.url) as client, browser() as running:
             await fill(client)

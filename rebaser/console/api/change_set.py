@@ -17,7 +17,7 @@ async def read(console: Console, given: Given) -> Answer:
     seen = await console.hub.seen()
     for one in listed(seen):
         if (one.workspace, one.change_set) == (key.workspace, key.change_set):
-            return {"at": seen.view.at, "problem": seen.problem, **row_object(one)}
+            return {"at": seen.view.at, "actions": console.options.actions, **row_object(one), "trouble": seen.problem}
     raise UnprocessableError(f"there is no change set {key.workspace}/{key.change_set}", code="no_such_change_set")
 
 

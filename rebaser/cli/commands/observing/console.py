@@ -45,6 +45,14 @@ def console(
             allow_from_autoenv=False,
         ),
     ] = False,
+    actions: Annotated[
+        bool,
+        typer.Option(
+            "--actions",
+            help="Allow changes: edit, branch, settle conflicts, apply, redrive.",
+            allow_from_autoenv=False,
+        ),
+    ] = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
     log_level: Annotated[
@@ -58,8 +66,8 @@ def console(
 ) -> int:
     """Serve the web console: servers, change sets and what they wait for, live in a browser.
 
-    The console only reads. It needs the permissions of a reader, and also works while no server runs. If NATS cannot be
-    reached, its pages say so.
+    The console only reads, unless --actions allows changes. It needs the permissions of a reader, or with --actions
+    those of an editor. It also works while no server runs. If NATS cannot be reached, its pages say so.
 
     It has no login. So it listens on this machine only, and answers only requests that name this machine; from another
     machine, use an SSH tunnel: ssh -L 8420:127.0.0.1:8420 HOST. Ctrl-C stops it.
@@ -74,7 +82,7 @@ def console(
     async def serve() -> None:
         from anyio import sleep_forever
 
-        async with open_console(settings, http, names=allow_host or [], insecure=insecure) as url:
+        async with open_console(settings, http, names=allow_host or [], insecure=insecure, actions=actions) as url:
             terminal.write_line(f"console {url}")
             await sleep_forever()
 
@@ -88,6 +96,7 @@ async def open_console(
     *,
     names: list[str] | None = None,
     insecure: bool = False,
+    actions: bool = False,
     fall_back: bool = False,
 ) -> AsyncGenerator[str, None]:
     """Serve a console of the installation that `settings` describe, and yield its URL.
@@ -116,7 +125,7 @@ async def open_console(
 
     with closing(await _listen(address, host, fall_back)) as listener:
         port = listener.getsockname()[1]
-        options = ConsoleOptions(accepted_hosts(host, port, names or ()))
+        options = ConsoleOptions(accepted_hosts(host, port, names or ()), actions)
         async with server.console(connect, listener, options, __version__):
             yield f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 

@@ -12,10 +12,14 @@ const ROUTES = [
   ["/change-sets/:workspace/:changeSet/commits", "commits"],
   ["/change-sets/:workspace/:changeSet/commit", "commit"],
   ["/change-sets/:workspace/:changeSet/explain", "explain"],
+  ["/change-sets/:workspace/:changeSet/changes", "changes"],
+  ["/change-sets/:workspace/:changeSet/conflicts", "conflicts"],
+  ["/branches", "branches"],
 ];
 const NAV = [
   ["/", "Overview", "o"],
   ["/change-sets", "Change sets", "c"],
+  ["/branches", "Branches", "b"],
 ];
 const KEYS = [
   ["/", "search"],

@@ -10,8 +10,10 @@ export const commitAddress = (at, position) => address(base(at, "/commit"), { at
 export const headSource = (at) => ({ path: base(at), live: true });
 export const fullName = (at) => `${at.path.workspace}/${at.path.changeSet}`;
 
-const TABS = [
+const TABS = (head) => [
   ["", "Values"],
+  ...(head.target ? [["/changes", `Changes ${count(head.changes)}`]] : []),
+  ...(head.conflicts ? [["/conflicts", `Conflicts ${count(head.conflicts)}`]] : []),
   ["/commits", "Commits"],
   ["/explain", "Why it waits"],
 ];
@@ -29,14 +31,15 @@ function facts(at, head) {
 
 // The head of a page. `more`: what stands behind the tabs, for instance a value.
 export function changeSetHead(at, head, tab) {
-  return html`${oldNotice(head.problem, clock(head.at))}
+  return html`${oldNotice(head.trouble, clock(head.at))}
+    ${head.problem ? html`<div class="notice bad" role="alert">${icon("alert")}<div><strong>Its log cannot be read</strong><p>${head.problem}</p></div></div>` : null}
     <div class="object-head">
       <p class="crumbs"><a href="/change-sets">Change sets</a> / <a href=${address("/change-sets", { q: `${at.path.workspace}/` })}>${at.path.workspace}</a> /</p>
       <div class="object-title"><h1 tabindex="-1">${at.path.changeSet}</h1>${badge(head.state)}<span class="marks">${marks(head)}</span></div>
       <p class="facts">${facts(at, head).map((one, index) => keyed(index, one))}</p>
     </div>
     <nav class="tabs" aria-label="Parts of the change set">
-      ${TABS.map(([path, word]) => keyed(path, html`<a href=${base(at, path)} aria-current=${path === tab ? "page" : null}>${word}</a>`))}
+      ${TABS(head).map(([path, word]) => keyed(path, html`<a href=${base(at, path)} aria-current=${path === tab ? "page" : null}>${word}</a>`))}
     </nav>`;
 }
 

@@ -3,8 +3,9 @@
 const API = "/api/v1";
 
 export class Trouble extends Error {
-  constructor(code, message, status = 0) {
+  constructor(code, message, status = 0, details = []) {
     super(message);
+    this.details = details;
     this.code = code;
     this.status = status;
   }
@@ -40,7 +41,7 @@ async function answerOf(response) {
   } catch {
     throw new Trouble("no_json", `The console answered with status ${response.status}.`, response.status);
   }
-  if (!response.ok) throw new Trouble(body.error?.code ?? "failed", body.error?.message ?? "It failed.", response.status);
+  if (!response.ok) throw new Trouble(body.error?.code ?? "failed", body.error?.message ?? "It failed.", response.status, body.error?.details);
   return body;
 }
 

@@ -166,6 +166,12 @@ const TITLES = {
 export const oldNotice = (problem, since) =>
   problem ? html`<div class="notice warn" role="alert">${icon("alert")}<div><strong>Nothing newer since ${since}</strong><p>${problem}</p></div></div>` : null;
 
+// A trouble with what it is about, for instance the values in conflict.
+export const failedBox = (trouble) => html`<div class="notice bad" role="alert">${icon("alert")}<div>
+  <strong>Nothing was done</strong><p>${trouble.message}</p>
+  ${trouble.details?.length ? html`<ul class="details">${trouble.details.map((one, index) => keyed(index, html`<li><span class="mono">${one.id}</span> ${one.message}</li>`))}</ul>` : null}
+</div></div>`;
+
 export const name = (row) => `${row.workspaceId}/${row.changeSetId}`;
 
 export const changeSetLink = (row) =>

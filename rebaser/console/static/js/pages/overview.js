@@ -39,7 +39,7 @@ function tiles(data) {
         label: "Branches in conflict",
         value: count(data.branchesInConflict),
         note: `of ${count(data.branches)} open, ${count(data.branchesBehind)} behind`,
-        href: "/change-sets?state=conflicts",
+        href: "/branches?state=conflicts",
       }),
     ].map((one, index) => keyed(index, one))}
   </section>`;

@@ -1,5 +1,6 @@
 // One value: what it is, why, what it is made of, what depends on it, and who defined it.
 
+import { area, field, form, outcome, run, whoFields } from "../actions.js";
 import { html, keyed } from "../html.js";
 import {
   base, changeSetHead, commitAddress, definitionCell, fullName, headSource, idLink, idText, kindText, requestLine, shown, valueCell,
@@ -89,6 +90,60 @@ const HISTORY = (at, now) => [
   { title: "Definition from then on", kind: "grow", cell: (row) => (row.after === null ? badge("deleted", "removed") : definitionCell(row.after.text)) },
 ];
 
+// What the form begins with: the value, or the definition without its id.
+function startOf(value) {
+  const { definition: one } = value;
+  if (one?.op !== "derive") return value.value && value.value.text.length === value.value.length ? value.value.text : "";
+  const inputs = Object.fromEntries(one.inputs.map((input) => [input.name, sources(input)]));
+  return JSON.stringify({ function: one.function, inputs, params: "\u0000" }, null, 2).replace('"\\u0000"', () => one.params.replaceAll("\n", "\n  "));
+}
+
+function sources(input) {
+  const all = input.sources.map((source) => (source.match === undefined ? source.id : { match: source.match }));
+  return input.single ? all[0] : all;
+}
+
+const isWhole = (value) => value.definition?.op !== "derive" || value.definition.inputs.every((input) => input.count === input.sources.length);
+
+function editor(at, head, value, tools) {
+  if (!head.actions || head.status !== "open" || !isWhole(value)) return null;
+  const derives = value.definition?.op === "derive";
+  const { branch } = tools.state;
+  const submit = async (data) => {
+    const { author, message } = data;
+    const edit = { id: value.id, at: value.position, author, message, [derives ? "definition" : "value"]: data.text };
+    if (!data.name) {
+      run(tools, "edit", `${base(at)}/edit`, edit, (answer) => {
+        tools.reload("value");
+        return html`Defined in commit <a href=${commitAddress(at, answer.commit)}>${answer.commit}</a>.`;
+      });
+      return;
+    }
+    const there = `/change-sets/${at.path.workspace}/${data.name}`;
+    const send = (from) => run(tools, "edit", `${there}/edit`, { ...edit, at: from }, () => tools.go(`${there}/changes?derived=yes`));
+    if (branch === data.name) send(tools.state.born); // it was created, but refused the edit
+    else {
+      run(tools, "edit", `${base(at)}/branch`, { name: data.name, author }, (answer) => {
+        tools.set({ branch: data.name, born: answer.commit });
+        queueMicrotask(() => send(answer.commit));
+      });
+    }
+  };
+  return html`<details class="panel"><summary>Edit this value</summary>
+    ${form({
+      label: "Edit this value",
+      fields: [
+        keyed("text", area("text", derives ? "Definition, as JSON" : "Value, as JSON", { value: startOf(value), rows: derives ? 8 : 2 })),
+        keyed("name", field("name", "On a new branch named", { hint: `empty: in ${at.path.changeSet} itself`, most: 64 })),
+        ...whoFields("what the edit is for").map((one, index) => keyed(index, one)),
+      ],
+      button: "Save",
+      submit,
+      disabled: Boolean(tools.state.busy),
+    })}${outcome(tools, "edit")}
+  </details>`;
+}
+
 export const page = {
   title: (at) => `${at.query.id ?? ""} in ${fullName(at)}`,
   needs: ["head"],
@@ -115,7 +170,7 @@ export const page = {
 
 function body(at, head, value, blame, history, tools) {
   const derived = value.definition?.op === "derive";
-  return html`${why(at, value)}
+  return html`${why(at, value)}${editor(at, head, value, tools)}
     <div class="columns">
       <section><h3>Value</h3>${content(value)}</section>
       <section><h3>Definition</h3>${definition(value)}<h3>Defined by</h3>${blame === null ? tools.pending("blame") : origin(at, blame, head.at)}</section>

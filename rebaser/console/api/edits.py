@@ -1,0 +1,161 @@
+"""The actions on change sets and branches: edit, branch, rebase, settle conflicts, apply, close, reopen.
+
+Invariant: an action names the position that its page showed, where that matters. So what is applied, settled or edited
+is what somebody saw, and anything else is refused.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+from rebaser.console.api.values import MAX_ID, base_path
+from rebaser.console.resources import Action, Answer, Console, Given
+from rebaser_client import EnqueueUpdatesResponse, Success
+from rebaser_client.reverts import RevertOptions
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import check_token
+from rebaser_core.updates import Set, Update, parse_update
+
+TIMEOUT = 60.0  # seconds
+MAX_IDS = 500  # conflicts that are settled at once
+STRATEGIES = ("record", "ours", "theirs")
+Body = Mapping[str, Any]
+
+
+def text_of(body: Body, name: str, most: int, default: str | None = None) -> str:
+    """Return the text `name` of a body. Raises `UnprocessableError` if it is missing or too long."""
+    found = body.get(name, default)
+    if not isinstance(found, str) or len(found) > most:
+        raise invalid(f"{name} has to be a text of up to {most:,} characters")
+    return found
+
+
+def invalid(message: str) -> UnprocessableError:
+    return UnprocessableError(message, code="invalid_argument")
+
+
+def flag_of(body: Body, name: str) -> bool:
+    found = body.get(name, False)
+    if not isinstance(found, bool):
+        raise invalid(f"{name} has to be true or false")
+    return found
+
+
+def position_of(body: Body) -> int:
+    """Return the position that the page showed."""
+    found = body.get("at")
+    if type(found) is not int or found < 1:
+        raise invalid("at has to be the position that was shown")
+    return found
+
+
+def _who(body: Body) -> RevertOptions:
+    """Return who asks, and why."""
+    author, message = text_of(body, "author", 128, ""), text_of(body, "message", 1024, "")
+    return RevertOptions(author=author or None, message=message, timeout=TIMEOUT)
+
+
+def _done(response: EnqueueUpdatesResponse) -> Answer:
+    status = response.status
+    assert isinstance(status, Success)  # noqa: S101 - the client raises any other status
+    return {"commit": status.commit, "updates": status.performed, "conflicts": status.conflicts}
+
+
+def _json(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise invalid(f'{what} is not JSON: {str(error)[:200]}; a text needs quotes, as in "tea"') from None
+
+
+def _update(body: Body) -> Update:
+    """Return the edit in a body: a `value`, a `definition`, or `remove`."""
+    id_ = text_of(body, "id", MAX_ID)
+    if flag_of(body, "remove"):
+        return parse_update({"op": "remove", "id": id_})
+    if "definition" in body:
+        found = _json(text_of(body, "definition", 1 << 20), "the definition")
+        if not isinstance(found, dict):
+            raise invalid("a definition is an object with function, inputs and params")
+        return parse_update({**found, "op": "derive", "id": id_})
+    return parse_update({"op": "set", "id": id_, "value": _json(text_of(body, "value", 1 << 20), "the value")})
+
+
+async def edit(console: Console, given: Given, body: Body) -> Answer:
+    """Define or remove one value; refused if it was defined again after the position that was shown."""
+    key, update, at = given.key, _update(body), position_of(body)
+    client = await console.client()
+    return _done(
+        await client.enqueue_updates_with_reply(key.workspace, key.change_set, [update], expect_at=at, **_who(body))
+    )
+
+
+async def branch(console: Console, given: Given, body: Body) -> Answer:
+    """Create a branch of the change set."""
+    key, name = given.key, check_token(body.get("name"), "the name of the branch")
+    client = await console.client()
+    who = _who(body)
+    info = await client.create_branch(
+        key.workspace, name, key.change_set, author=who["author"], message=who["message"], timeout=TIMEOUT
+    )
+    return {"changeSetId": info.change_set, "commit": info.sequence}
+
+
+async def rebase(console: Console, given: Given, body: Body) -> Answer:
+    """Bring what the target changed into the branch."""
+    key, strategy = given.key, body.get("strategy", "record")
+    if strategy not in STRATEGIES:
+        raise invalid(f"strategy has to be one of {', '.join(STRATEGIES)}")
+    client = await console.client()
+    found = await client.rebase(
+        key.workspace, key.change_set, strategy=cast("Literal['record', 'ours', 'theirs']", strategy), **_who(body)
+    )
+    return {"commit": found.commit, "base": found.base, "updates": found.updates, "conflicts": found.conflicts}
+
+
+async def resolve(console: Console, given: Given, body: Body) -> Answer:
+    """Settle conflicts: take the definitions of one side, or one new value."""
+    key, ids, at = given.key, body.get("ids"), position_of(body)
+    if not isinstance(ids, list) or not 0 < len(ids) <= MAX_IDS or not all(isinstance(id_, str) for id_ in ids):
+        raise invalid(f"ids has to be a list of up to {MAX_IDS} ids")
+    client = await console.client()
+    if "value" in body:
+        value = _json(text_of(body, "value", 1 << 20), "the value")
+        updates: list[Update] = [parse_update(Set(id_, value).to_wire()) for id_ in ids]
+        response = await client.resolve(key.workspace, key.change_set, updates=updates, at=at, **_who(body))
+    else:
+        take = text_of(body, "take", 64)
+        response = await client.resolve(key.workspace, key.change_set, ids, take=take, at=at, **_who(body))
+    return _done(response)
+
+
+async def apply(console: Console, given: Given, body: Body) -> Answer:
+    """Apply the branch, as of the position that was shown, to its target."""
+    key, at = given.key, position_of(body)
+    client = await console.client()
+    response = await client.apply(
+        *(key.workspace, key.change_set),
+        at=at,
+        check=flag_of(body, "check"),
+        keep=flag_of(body, "keep"),
+        **_who(body),
+    )
+    return _done(response)
+
+
+async def close(console: Console, given: Given, body: Body) -> Answer:
+    """Close the change set: it accepts no edits."""
+    client = await console.client()
+    return _done(await client.close_change_set(given.key.workspace, given.key.change_set, **_who(body)))
+
+
+async def reopen(console: Console, given: Given, body: Body) -> Answer:
+    """Make a closed change set accept edits again."""
+    client = await console.client()
+    return _done(await client.reopen_change_set(given.key.workspace, given.key.change_set, **_who(body)))
+
+
+RESOURCES = ()
+ACTIONS = tuple(
+    Action(base_path(f"/{act.__name__}"), act) for act in (edit, branch, rebase, resolve, apply, close, reopen)
+)

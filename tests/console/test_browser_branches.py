@@ -1,0 +1,108 @@
+"""Branches in a real browser: from an error on `main` to the fix on a branch, its review, and the apply; conflicts."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from rebaser_client import Derive, RebaserClient, Set
+from tests.support.browser import SIZES, Seen, browser, need_browser, opened
+from tests.support.web_console import WebConsole
+
+pytestmark = [pytest.mark.anyio]
+
+MARKUP = "<img src=x onerror=document.title='owned'>"
+
+
+@pytest.fixture
+async def running(anyio_backend: str) -> AsyncIterator[Any]:
+    need_browser()
+    async with browser() as started:
+        yield started
+
+
+@pytest.fixture
+async def shop(client: RebaserClient, ws: str) -> str:
+    """`main` with a value in error, and a branch that is in conflict with it."""
+    total = Derive("total", "sum", {"of": ["price", "fee"]})
+    await client.enqueue_updates_with_reply(ws, "main", [Set("price", 9.5), Set("fee", "none"), total], wait="derived")
+    await client.create_branch(ws, "dearer", follow="manual")
+    edits = [Set("price", 12.0), Set(MARKUP, MARKUP)]
+    await client.enqueue_updates_with_reply(ws, "dearer", edits, wait="derived", message=MARKUP)
+    await client.enqueue_updates_with_reply(ws, "main", [Set("price", 8.0), Set(MARKUP, "other")], wait="derived")
+    await client.rebase(ws, "dearer")
+    return f"/change-sets/{ws}"
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_pages_open_without_a_complaint_and_texts_stay_texts(
+    running: Any, acting: WebConsole, shop: str, theme: str, size: str
+) -> None:
+    seen = Seen()
+    async with opened(running, theme=theme, size=size, seen=seen) as page:
+        for path in ("/branches", f"{shop}/dearer/changes?derived=yes", f"{shop}/dearer/conflicts"):
+            await page.goto(acting.url + path)
+            await page.wait_for_selector("table, article")
+            wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide <= 0, f"{path} is {wide} pixels wider than the window"
+            assert await page.locator("main img").count() == 0
+    assert seen.complaints == []
+
+
+async def test_an_error_is_fixed_on_a_branch_reviewed_and_applied(
+    running: Any, acting: WebConsole, client: RebaserClient, ws: str, shop: str
+) -> None:
+    seen = Seen()
+    async with opened(running, seen=seen) as page:
+        await page.goto(f"{acting.url}{shop}/main?state=error")
+        await page.get_by_role("link", name="total").click()
+        await page.get_by_role("region", name="Inputs").get_by_role("link", name="fee").click()
+        await page.get_by_text("Edit this value").click()
+        await page.get_by_label("Value, as JSON").fill("1.5")
+        await page.get_by_label("On a new branch named").fill("fix")
+        await page.get_by_label("Author").fill("ann")
+        await page.get_by_label("Why").fill("the fee is a number")
+        await page.get_by_role("button", name="Save").click()
+        await page.wait_for_url("**/fix/changes?derived=yes")
+        await page.wait_for_selector("h2:has-text('1 change since main')")
+        await page.wait_for_selector("section:has(h2:has-text('derived value')) tr:has-text('total')")
+        assert await page.get_by_label("Author").input_value() == "ann", "the author is remembered"
+        await page.get_by_role("button", name="Apply 1 change").click()
+        await page.wait_for_selector("text=Applied to main in commit")
+    assert (await client.value(ws, "main", "fee")).value == 1.5  # type: ignore[union-attr]
+    assert seen.complaints == []
+
+
+async def test_conflicts_are_settled_side_by_side(
+    running: Any, acting: WebConsole, client: RebaserClient, ws: str, shop: str
+) -> None:
+    async with opened(running) as page:
+        await page.goto(f"{acting.url}/branches?q={ws}")
+        await page.get_by_role("link", name="dearer").click()
+        await page.get_by_role("link", name="Settle them").click()
+        card = page.locator("article:has-text('price')")
+        assert "12.0" in (text := await card.inner_text())
+        assert "8.0" in text
+        await card.get_by_role("button", name="Take main for price").click()
+        await page.wait_for_selector("text=1 conflict settled: price as in main")
+        assert (await client.value(ws, "dearer", "price")).value == 8.0  # type: ignore[union-attr]
+        await card.wait_for(state="detached")
+        other = page.locator("article")
+        await other.get_by_text("Give a new value").click()
+        await other.get_by_label("Value, as JSON").fill("tea")
+        await other.get_by_role("button", name="Settle").click()
+        await page.wait_for_selector("text=is not JSON")
+        await other.get_by_label("Value, as JSON").fill('"tea"')
+        await other.get_by_role("button", name="Settle").click()
+        await page.wait_for_selector("text=No conflicts")
+
+
+async def test_without_actions_nothing_can_be_pressed(running: Any, console: WebConsole, shop: str) -> None:
+    async with opened(running) as page:
+        await page.goto(f"{console.url}{shop}/dearer/conflicts")
+        await page.wait_for_selector("text=rebaser resolve")
+        await page.goto(f"{console.url}{shop}/main/value?id=fee")
+        await page.wait_for_selector("text=It was set by hand")
+        assert await page.locator("main button").count() == 0
+        assert await page.locator("main form").count() == 0

@@ -1,0 +1,64 @@
+"""`rebaser console` as a process: what it prints, serves, refuses, and how it ends."""
+
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from rebaser.testing import LocalRebaser
+from tests.support.commands import ROOT, command, environment, rebaser
+from tests.support.web_console import WebConsole
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def started(nats_url: str, *options: str) -> AsyncIterator[tuple[anyio.abc.Process, WebConsole]]:
+    async with await anyio.open_process(
+        command("console", "--http", ":0", "--nats", nats_url, *options), cwd=ROOT, env=environment(), stderr=None
+    ) as process:
+        assert process.stdout is not None
+        with anyio.fail_after(120):
+            line = (await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 1000)).decode()
+        assert line.startswith("console http://127.0.0.1:")
+        yield process, WebConsole(int(line.rstrip("/").rpartition(":")[2]))
+        if process.returncode is None:
+            process.kill()
+
+
+async def test_it_serves_until_ctrl_c(installation: LocalRebaser) -> None:
+    async with started(installation.url) as (process, console):
+        overview = await console.get("/overview")
+        assert (overview["problem"], overview["actions"]) == ("", False)
+        async with console.live("/overview") as live:
+            await live.next()
+            process.send_signal(signal.SIGINT)
+            with anyio.fail_after(60):
+                assert await process.wait() == 130, "an open stream does not hold it up"
+
+
+async def test_actions_are_an_option(installation: LocalRebaser) -> None:
+    async with started(installation.url, "--actions") as (process, console):
+        assert (await console.get("/overview"))["actions"] is True
+        process.send_signal(signal.SIGTERM)
+        with anyio.fail_after(60):
+            assert await process.wait() == 0
+
+
+async def test_an_address_that_others_reach_is_refused_in_one_line(tmp_path: Path) -> None:
+    done = await rebaser("console", "--http", "0.0.0.0:0")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "--insecure" in done.stderr
+    done = await rebaser("console", "--http", "nonsense")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+async def test_a_name_is_accepted_if_it_was_given(installation: LocalRebaser) -> None:
+    async with started(installation.url, "--allow-host", "console.example.com") as (_, console):
+        host = {"host": "console.example.com"}
+        assert (await console.ask("/", headers=host)).status == 200
+        assert (await console.ask("/", headers={"host": "other.example.com"})).status == 421
