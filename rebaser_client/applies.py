@@ -24,7 +24,7 @@ APPLY_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class _ToApply:
-    """A branch as of its commit `sequence`: its target, the number of its conflicts, and the commit to wait for.
+    """A branch as of its commit `sequence`, with its target and the number of its conflicts.
 
     `stale` is None if the derived values were up to date at that commit. Otherwise, `stale` contains the log sequence
     as of which they have to be up to date, and whether the commit at that sequence created the branch.
@@ -54,8 +54,8 @@ class ApplyOperations(RebaseOperations):
     ) -> EnqueueUpdatesResponse:
         """Apply the changes of a branch to its target, and wait for the server's answer.
 
-        Either all changes are applied, or nothing is. First, the branch is rebased if its target was edited after its
-        base. Then the call waits for the derived values of the branch. If the branch has conflicts before or after the
+        Either all changes are applied, or nothing is. First, the branch is rebased if it lacks edits of its target.
+        Then the call waits for the derived values of the branch. If the branch has conflicts before or after the
         rebase, nothing is applied. If the target is edited meanwhile, the call starts again, up to five times. So the
         target receives the branch as of a single position, and keeps all edits that the branch does not contain.
         Derived values are not copied; the target computes its own.
@@ -211,7 +211,7 @@ class ApplyOperations(RebaseOperations):
         return await self.enqueue_updates_with_reply(workspace, change_set, (), action=marking, **options)
 
     async def _to_apply(self, key: ChangeSetKey, at: At | None) -> "_ToApply":
-        """Return what an apply has to know about the branch `key` at the position `at`."""
+        """Return the facts that `apply` needs about the branch `key` at the position `at`."""
         with translate_missing_stream():
             found = await self._reader.newest_commit(key, at)
         name = f"{key.workspace}/{key.change_set}"
@@ -229,7 +229,7 @@ class ApplyOperations(RebaseOperations):
     async def _derived(self, key: ChangeSetKey, edited: int, inherited: bool) -> None:
         """Wait until the derived values of `key` are up to date as of commit `edited`.
 
-        `inherited` is true if that commit created the branch, which may have received no request since.
+        `inherited` is true if that commit created the branch. Then the branch may not have received any request yet.
         """
         if inherited:
             # Servers do not load a new change set until it receives a request, so send a request without updates.

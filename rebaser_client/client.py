@@ -182,8 +182,8 @@ class RebaserClient(RevertOperations, StatusOperations):
         - `author` (up to 128 characters; by default, the author of the client) and `message` (up to 1,024 characters):
           who makes the edits, and why. The log records both.
         - `expect_at`: the log sequence on which the edits are based. The request is rejected, with code `moved`, if one
-          of its ids was defined or removed after that sequence. If an id does not exist, the request is rejected if any
-          value of the change set was edited after that sequence.
+          of the values to edit was defined or removed after that sequence. If one of these values does not exist, the
+          request is rejected if any value of the change set was edited after that sequence.
         - `timeout`: the maximum duration of the call, in seconds.
 
         Raises:

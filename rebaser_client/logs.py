@@ -5,8 +5,8 @@ If the application configured structlog, events go to structlog, with their fiel
 `logging`, one line for each event, under the logger `rebaser_client`. The log record has the event and its fields as
 the attributes `event` and `fields`.
 
-Invariant: this module does not import structlog, which takes longer than the rest of the client. An application that
-has not imported structlog cannot have configured it.
+Invariant: this module does not import structlog, because that takes longer than importing the rest of the client. An
+application that has not imported structlog cannot have configured it.
 """
 
 import logging

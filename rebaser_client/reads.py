@@ -133,8 +133,8 @@ class ReadOperations:
     ) -> "ChangeSetState":
         """Return the state of the change set: its values, and their definitions.
 
-        If `ids` is given, only these values are read, which is faster. Of the result, only these values, their
-        definitions, `last` and `status` are then correct.
+        If `ids` is given, only these values are read, which is faster. Then only these values, their definitions,
+        `last` and `status` are correct in the result.
 
         `at` is the position whose state is read, a log sequence or a time with its time zone; None means the newest
         commit. The result is the state after the newest commit at or before the position. Its `last` is the log
@@ -317,8 +317,8 @@ class ReadOperations:
 
         If `workspace` is given, only its change sets are observed.
 
-        async with client.fleet() as fleet:
-            view = await fleet.look()  # repeat this call; rates are measured since the previous call
+            async with client.fleet() as fleet:
+                view = await fleet.look()  # repeat this call; rates are measured since the previous call
         """
         if workspace is not None:
             check_token(workspace, "workspace")

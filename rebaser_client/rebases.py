@@ -65,12 +65,12 @@ class RebaseOperations(BranchOperations):
     ) -> Rebased:
         """Bring a branch up to date with its target, and wait for the server's answer.
 
-        The branch receives the edits that were made in the target after the base of the branch, and keeps its own
-        edits. A value that both sides defined differently is in conflict. `strategy` determines the result: `record`
-        keeps the definition of the branch and records the conflict; `ours` keeps the definition of the branch, and
-        `theirs` takes the definition of the target, both without a conflict. `ours` and `theirs` also resolve conflicts
-        that are already recorded. `onto` is the new target of the branch, which must be the target of its present
-        target. If there is nothing to do, no request is sent.
+        The branch receives the edits of the target that it does not contain yet, and keeps its own edits. A value that
+        both sides defined differently is in conflict. `strategy` determines the result: `record` keeps the definition
+        of the branch and records the conflict; `ours` keeps the definition of the branch, and `theirs` takes the
+        definition of the target, both without a conflict. `ours` and `theirs` also resolve conflicts that are already
+        recorded. `onto` is the new target of the branch, which must be the target of its present target. If there is
+        nothing to do, no request is sent.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `closed`, `moved`,
         `not_a_branch`, `not_its_target`, `protected`, `purged` or `too_large`. Raises `UnprocessableError` with code

@@ -24,7 +24,8 @@ class TaskAcks:
     - `ack_wait`: the seconds after which NATS redelivers a task without an ack.
 
     A server holds a task for as long as it owns the change set, and sends a progress ack every third of the ack wait.
-    So latencies normally stay below that third. A latency near the ack wait means that leases are about to be lost.
+    So latencies normally stay below that third. A latency near the ack wait means that the server nearly lost the task
+    to another server.
     """
 
     seconds: float

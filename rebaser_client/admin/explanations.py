@@ -41,8 +41,8 @@ from rebaser_core.messages.dead_letter import read_letter
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import NANOS, TASKS_CONSUMER
 
-# The codes of reasons that are also found if an owner begins or ends while the facts are gathered. To rule that out,
-# the facts are gathered a second time.
+# The codes of reasons that may be false: they are also found if a server starts or stops owning the change set while
+# the facts are gathered. So if one of them is found, the facts are gathered a second time.
 UNSURE = ("lease_running_out", "working", "not_published")
 CONFIRM = 0.3  # seconds until the facts are gathered a second time
 

@@ -1,9 +1,9 @@
-"""Computes the activity of an installation: its active change sets, and their rates.
+"""Computes the activity of an installation: its active change sets, and the rates of requests and commits.
 
 This module does no I/O; `fleet_watch` reads the data.
 
 Invariant: the cost of `FleetState.look` depends on the number of active change sets, not on the number that exist. A
-change set is active if it has changed, has queued requests, has a task, or needs an update.
+change set is active if it has changed, has queued requests, has a task, or has derived values to update.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,14 +24,14 @@ Activity = Literal["unreadable", "waiting", "updating", "due", "busy", "owned"]
 
 @dataclass(frozen=True, slots=True)
 class ActiveChangeSet:
-    """A change set that has changed, has queued requests, has a task, or needs an update.
+    """A change set that has changed, has queued requests, has a task, or has derived values to update.
 
     - `pending`: the number of requests in its queue. `has_task`: whether it has a task, which means that a server owns
       it or will own it.
     - `last_commit`: the log sequence of its newest commit. `committed_at`: the time when that commit was stored (Unix
       seconds). Both are 0 if there is no commit.
     - `debt`: whether derived values have to be updated. `update`: the update that is running, if it takes long.
-    - `commits_per_second`: the rate since the previous look.
+    - `commits_per_second`: the rate since the previous call of `FleetState.look`.
     - `waiting`: the seconds for which its queue has had requests without a new commit; 0 if the queue is empty.
     - `problem`: the reason why the newest message of its log cannot be read; empty if it can.
     """
@@ -91,8 +91,8 @@ class FleetView:
 
 
 class Look(NamedTuple):
-    """The active change sets, sorted by name, the number of commits since the last look, and the number of change
-    sets."""
+    """The result of `FleetState.look`: the active change sets, sorted by name, the number of commits since the previous
+    call, and the number of change sets."""
 
     rows: list[ActiveChangeSet]
     commits: int
@@ -101,7 +101,8 @@ class Look(NamedTuple):
 
 @dataclass(slots=True)
 class _Log:
-    """What the headers of the newest message of a log say, and the number of commits since the previous look.
+    """The content of the headers of the newest message in a log, and the number of commits since the previous call of
+    `FleetState.look`.
 
     `edited` is the log sequence of the newest commit with edits.
     """
@@ -118,7 +119,7 @@ class _Log:
 
 
 class FleetState:
-    """The facts about the change sets of an installation that are kept from one look to the next."""
+    """The facts about the change sets of an installation that are kept between the calls of `look`."""
 
     def __init__(self) -> None:
         self._logs: dict[ChangeSetKey, _Log] = {}
@@ -213,7 +214,10 @@ def _rate(count: int, seconds: float) -> float:
 
 
 def _read(head: Head) -> tuple[bool, str]:
-    """Return whether derived values have to be updated, and the reason why the message cannot be read, or empty."""
+    """Return whether derived values have to be updated, and the reason why the message cannot be read.
+
+    The reason is empty if the message can be read.
+    """
     try:
         peek(head.headers)
         return read_sweep_headers(head.headers)[1] > 0, ""

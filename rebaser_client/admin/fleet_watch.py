@@ -23,7 +23,7 @@ from rebaser_client.task_groups import flat_task_group
 from rebaser_core.ids import ChangeSetKey, is_key
 from rebaser_core.streams.subjects import Subjects
 
-COUNTS_SHARE = 20  # counting takes at most one part in 20 of the time, because it is slow if many change sets wait
+COUNTS_SHARE = 20  # counting, which is slow if many change sets have requests, takes at most 1/20 of the time
 
 
 class FleetWatch:
@@ -78,8 +78,10 @@ class FleetWatch:
         return self._view(found["servers"], found["requests"], found["dlq"], found["tasks"])
 
     def change_sets(self) -> list[BranchInfo]:
-        """Return each change set that has a log, deleted ones too, as of the last look, in no particular order. Asks
-        NATS nothing."""
+        """Return each change set that has a log, deleted ones too, in no particular order.
+
+        The result is as of the last call of `look`. Nothing is requested from NATS.
+        """
         return self._state.change_sets()
 
     def _view(

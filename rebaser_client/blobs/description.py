@@ -1,4 +1,4 @@
-"""The descriptions of blobs in NATS, in the layout of its object store (ADR-20).
+"""The descriptions of blobs in NATS, in the layout of the NATS object store (ADR-20).
 
 Invariant: `Description.read` returns a description only if it has the hash of the blob's address.
 """

@@ -1,7 +1,7 @@
 """Measures how long ago a blob was stored, or its address was read in a message.
 
-A blob that no message names counts as garbage. So a message that names a blob must be sent soon after the blob was
-stored.
+Some time after a blob was stored, garbage collection removes the blob unless a message names it. So the message must be
+sent soon enough.
 
 Invariant: the measured age is never less than the real age. The measured age includes the time while the machine slept
 or the process was stopped, and does not shrink when the wall clock is set back.

@@ -174,7 +174,7 @@ class JetStreamBlobs:
         """
         offset = 0
         while offset < len(data):
-            complete = written.is_set()  # checked before the wait, because the last chunk may arrive after its ack
+            complete = written.is_set()  # read before the wait, so that a full wait follows the last ack
             with anyio.move_on_after(SILENCE) as silence:
                 await consumer.wait()
             if silence.cancelled_caught and complete:

@@ -48,7 +48,7 @@ class JetStreamTrash(JetStreamBlobs):
                 await anyio.lowlevel.checkpoint()
 
     async def register(self, installation: str) -> None:
-        """Do nothing, because the name of the bucket has the prefix of the installation, and so belongs to it alone."""
+        """Do nothing: only this installation uses the bucket, whose name contains the prefix of the installation."""
 
     async def installations(self) -> dict[str, str]:
         return {}

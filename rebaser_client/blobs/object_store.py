@@ -172,8 +172,8 @@ class ObjectStoreBlobs:
 
     async def _move(self, source: str, target: str) -> bool:
         """Copy the object at `source` to `target`, then delete it. Raises `FileNotFoundError` if it does not exist."""
-        # A copy in the store may keep the time of its source, but the time in the trash has to start now. So the
-        # content is read and written again.
+        # A copy made by the store may keep the modification time of its source, but a blob in the trash needs the time
+        # when it was moved there. So the content is read and written again.
         stored = await _bounded(obstore.get_async(self._store, source), "read")
         data = await _bounded(stored.bytes_async(), "read")
         await _bounded(obstore.put_async(self._store, target, data, use_multipart=False), "written")
@@ -212,7 +212,8 @@ def _version(found: Any) -> str:
 async def _bounded(operation: Awaitable[T], participle: str) -> T:
     """Return the result of `operation`. Raises `TransientError` after `BOUND` seconds, and for errors of the store.
 
-    `participle` names the operation in the error. The errors that callers handle are raised unchanged.
+    `participle` names the operation in the error text, for example `read`. `FileNotFoundError`, `AlreadyExistsError`
+    and `NotSupportedError` are raised unchanged, because callers handle them.
     """
     try:
         with anyio.fail_after(BOUND):

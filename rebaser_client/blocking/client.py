@@ -175,8 +175,8 @@ class BlockingRebaserClient(_Blocking[RebaserClient]):
 
         If `workspace` is given, only its change sets are observed.
 
-        with client.fleet() as fleet:
-            view = fleet.look()  # repeat this call; rates are measured since the previous call
+            with client.fleet() as fleet:
+                view = fleet.look()  # repeat this call; rates are measured since the previous call
         """
         return BlockingFleetWatch(self._portal, self._wrapped.fleet(workspace))
 

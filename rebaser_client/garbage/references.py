@@ -2,8 +2,8 @@
 
 Addresses move from message to message: from a dead letter to a request, from a request to a commit, from a commit to a
 later commit. So dead letters are read before requests, requests before commits, and commits in stream order, up to the
-end of the log at the moment when the reader reaches it. Therefore, a blob that is needed during the whole time is found
-in at least one message.
+end of the log at the moment when the reader reaches it. Therefore, if some message names a blob at every moment, the
+reader finds the blob in at least one message.
 
 Invariant: all addresses in the messages that were read are returned. Requests, dead letters and messages of other
 programs are searched for addresses even if they cannot be decoded. If a commit, a checkpoint or a list of addresses

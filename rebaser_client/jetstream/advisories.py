@@ -1,6 +1,7 @@
-"""Advisories and metrics that nats-server publishes about consumers: pins gained and lost, and sampled acks.
+"""Events that nats-server publishes about consumers: a client was pinned or unpinned, or a message was acknowledged.
 
-Both are core NATS messages, so a client misses those that are published while it has no subscription or no connection.
+These events are core NATS messages, so a client misses those that are published while it has no subscription or no
+connection.
 """
 
 from collections.abc import AsyncIterator, Mapping

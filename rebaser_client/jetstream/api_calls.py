@@ -37,7 +37,7 @@ class ApiCalls:
 
     # -- acknowledgements ------------------------------------------------------------------------------------------
 
-    # If `confirmed` is true, these methods wait until the server has confirmed, up to the default timeout.
+    # If `confirmed` is true, these methods wait for the server's confirmation, for at most the default timeout.
 
     async def ack(self, message: Message) -> None:
         """Acknowledge the message as done. The server sends no confirmation."""

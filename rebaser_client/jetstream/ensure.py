@@ -15,7 +15,7 @@ from rebaser_core.errors import ConfigError
 
 log = get_logger(__name__)
 
-NO_PEERS = 10005  # an error code; a cluster that is still starting also answers with this error, and status 400
+NO_PEERS = 10005  # error code (status 400): too few servers; a retry may succeed, as the cluster may still be starting
 
 
 class ApiCall(Protocol):

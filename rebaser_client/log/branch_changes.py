@@ -29,7 +29,7 @@ class GapError(Exception):
 
 
 class UnknownEdit(GapError):  # noqa: N818 - named after a state of the log
-    """All commits of a branch exist, but they do not suffice to find its changes.
+    """All commits of a branch exist, but they lack information that is needed to find its changes.
 
     A commit may lack the definitions that it replaced, because they were too large, or because an older server wrote
     the commit. Or a rebase gave a new base to a value that had been edited back to its old base, and the checkpoint
@@ -44,7 +44,7 @@ async def read_changes(
 
     Some of these values may have been edited back to their definition at the base.
 
-    Raises `GapError` if a commit is gone, and its subclass `UnknownEdit` if all commits exist, but do not suffice.
+    Raises `GapError` if a commit is gone, and its subclass `UnknownEdit` if all commits exist, but lack information.
     Raises `UnprocessableError` with code `too_large` if there are more than `max_changes` values, or if more than
     `max_bytes` bytes of blobs would have to be read. Raises `TransientError` if a blob cannot be read.
     """

@@ -1,7 +1,7 @@
 """Reads branches: an overview from the headers of their newest commits, and their changes from all their commits.
 
 Invariant: the cost of reading the changes of a branch depends on their number and on the commits that are read, not on
-the size of the change set. States, which need NumPy, are loaded only if commits do not suffice.
+the size of the change set. States, which need NumPy, are loaded only if the commits do not contain all changes.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -51,7 +51,7 @@ class BranchInfo:
       definition at the base.
     - `conflicts`: the number of values in conflict with the target.
     - `behind`: whether the target was edited after the base.
-    - `protected`: whether edits other than applied branches are refused.
+    - `protected`: whether servers refuse all edits except applied branches.
     - `born`: the log sequence of the commit that created the change set from `origin`; 0 if it began empty.
     - `follow`: `auto` if servers bring the branch up to date with its target without a request, otherwise `manual`.
     """
@@ -222,8 +222,8 @@ class BranchReader:
     ) -> tuple[BranchInfo, tuple[BranchConflict, ...]]:
         """Return the branch `key`, and its conflicts with its target, sorted by id. Raises the errors of `diff`.
 
-        If `keep` is true, the conflicts are cached for further calls at the same position, and replace those that were
-        cached earlier.
+        If `keep` is true, the conflicts are cached for further calls at the same position, and replace the conflicts
+        that were cached earlier.
         """
         if at is None:
             return await read_newest(partial(self._conflicts, key, None, keep))
@@ -263,7 +263,7 @@ class BranchReader:
     async def _changes(self, key: ChangeSetKey, sequence: int) -> Changes:
         """Return the values edited in the branch as of its commit `sequence`, and their conflicts with the target."""
         for _ in range(ATTEMPTS):
-            with suppress(GapError):  # the log was purged meanwhile, or its commits do not suffice
+            with suppress(GapError):  # commits were purged meanwhile, or do not contain all changes
                 return await read_changes(self._commits, key, sequence)
         state = (await (await self._loader()).load(key, sequence)).state
         if state.branch is None:

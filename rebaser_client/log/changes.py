@@ -2,7 +2,7 @@
 
 `LogHistory` reads the history, and returns the dataclasses below. It reads commits from the newest to the oldest, only
 as far as the caller iterates. States, which need NumPy, are loaded only by `blame` and `status`, and by `diff` if
-commits do not suffice.
+commits were purged or do not record what they replaced.
 
 Invariant: unknown facts are never guessed. Commits of older releases do not record the definitions that they replaced.
 """
@@ -148,7 +148,7 @@ class Diff:
 
 
 _Edits: TypeAlias = tuple[LogEntry, tuple[Decision, Authorship] | None, tuple[ShownRequest, ...]]
-"""A commit, the request that made its edits if a single request did, and otherwise all of its requests."""
+"""A commit, and the requests that made its edits: the only one in the second field, or several in the third."""
 
 
 class LogHistory:

@@ -30,7 +30,7 @@ FOREIGN = "foreign"  # the code of the error that `decode_commit` raises for a m
 DAMAGED = "damaged_commit"
 SINGLY = 2  # commits that are read one by one before the first page, because many callers need no more
 FIRST_PAGE, MAX_PAGE, GROWTH = 64, 16_384, 16  # commits on the first and the largest page; factor between pages
-MAX_SPREAD = 64  # a page is requested as if there were at most this many stream sequences per commit
+MAX_SPREAD = 64  # upper bound of the estimated stream sequences per commit, which determine the range of a page
 PAGE_BYTES = 16 * 1024 * 1024
 RESOLUTION = timedelta(microseconds=1)  # the resolution of times in arguments
 
@@ -137,8 +137,8 @@ class CommitReader:
             if taken < SINGLY:
                 page = await self._page(key, previous, previous)
                 continue
-            # The server does not stop sending messages at the end of a page, but only when the client tells it to. So
-            # a few large pages are better than many small ones.
+            # The server stops sending only when the client tells it to, so each page costs messages beyond its end.
+            # Therefore, a few large pages are better than many small ones.
             spread = min((newest - previous) / taken, MAX_SPREAD)
             page = await self._page(key, max(previous - int(wanted * spread) + 1, 1), previous)
             wanted = min(wanted * GROWTH, MAX_PAGE)
@@ -178,8 +178,8 @@ class CommitReader:
     async def oldest_readable(self, key: ChangeSetKey) -> tuple[int, datetime] | None:
         """Return the oldest position whose state can be read, and the time when its commit was stored.
 
-        Returns None for an empty log. The log is read from its beginning up to that position. The position is after the
-        commits that were appended while the oldest checkpoint in use was being written.
+        Returns None for an empty log. The log is read from its beginning up to that position. The first commits of a
+        purged log may not be readable: they were appended before a checkpoint was complete, and so need older commits.
         """
         newest = await self.newest_message(key)
         if newest is None:

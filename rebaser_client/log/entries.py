@@ -26,7 +26,7 @@ PROBE_LIFETIME = 5  # seconds after which nats-server deletes the consumer of a 
 PATIENCE = 0.5  # seconds without a message, after which the reader checks whether messages remain
 BATCH = 256
 HEARTBEAT = 5.0  # seconds
-REPLAY_HEARTBEAT = 24 * 3600.0  # seconds; long, because nats-server sends no heartbeat until the next message is due
+REPLAY_HEARTBEAT = 24 * 3600.0  # seconds; long: in a replay, no heartbeats arrive between messages that are far apart
 
 
 @dataclass(frozen=True, slots=True)

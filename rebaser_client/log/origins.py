@@ -17,7 +17,9 @@ from rebaser_core.messages.commit import check_is_commit
 
 
 async def source_of(commits: CommitReader, key: ChangeSetKey, at: At | None) -> tuple[ChangeSetKey, At | None]:
-    """Return a change set and a position in its log: reading them gives the state of `key` at the position `at`.
+    """Return the change set and the position whose state is the state of `key` at the position `at`.
+
+    The change set is `key`, or an ancestor of `key` if `key` did not exist yet at that position.
 
     Raises the errors of `CommitReader.newest_commit`.
     """
@@ -38,7 +40,7 @@ def _is_own(message: StoredMessage) -> bool:
 
 
 async def _branch(commits: CommitReader, key: ChangeSetKey) -> BranchSummary | None:
-    """Return the summary of the branch from the headers of its newest commit, whose payload may be damaged."""
+    """Return the summary of the branch from the headers of its newest commit. The payload is not decoded."""
     message = await commits.newest_message(key)
     while message is not None:
         with suppress(UnprocessableError):

@@ -32,7 +32,7 @@ class UndoStep:
 
 
 class _Reverted:
-    """The requests and commits that reverts have taken back. The log is read from the newest commit to the oldest."""
+    """The requests and commits that reverts have taken back, collected from the newest commit to the oldest."""
 
     def __init__(self) -> None:
         self._requests: defaultdict[int, set[RequestId]] = defaultdict(set)  # by log sequence of their commit

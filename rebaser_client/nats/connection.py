@@ -107,7 +107,7 @@ class Connection:
             raise ClientClosedError
 
     async def wait_connected(self) -> None:
-        """Wait until there is a connection, without a timeout. Raises `ClientClosedError` if it is closed."""
+        """Wait until there is a connection, without a timeout. Raises `ClientClosedError` if the client is closed."""
         while self._link is None:
             self.check_open()
             await self._linked.wait()
@@ -145,7 +145,7 @@ class Connection:
         return self._link is not None and self._link.publish_now(subject, payload, reply)
 
     def post(self, subject: str, payload: bytes = b"") -> None:
-        """Send a message in the background, without waiting. It is lost if there is no connection."""
+        """Send a message in the background, without waiting. Without a connection, the message is lost."""
         self.spawn(self._post, subject, payload)
 
     async def request(

@@ -1,8 +1,8 @@
 """A nats-py client that lives as long as its socket. It opens and closes within a time limit and never reconnects.
 
 Invariant: no message that was passed to a link is sent after the link broke. nats-py itself would reconnect and send
-the messages that it had buffered, so that an ack for one delivery could acknowledge the next delivery. Therefore,
-`Connection` opens a new link instead.
+the messages that it had buffered, so that an ack for one delivery could acknowledge a later delivery of the same
+message. Therefore, `Connection` opens a new link instead.
 """
 
 import asyncio
@@ -305,7 +305,7 @@ class Link:
 
 _HEADER_NAME = re.compile(r"[!-9;-~]+")
 _LINES: dict[tuple[str, str], bytes] = {}
-_MAX_LINES = 256  # lines in the cache, which is never emptied, because the first lines of a process recur most
+_MAX_LINES = 256  # maximum of cached lines; they are never replaced, because the first lines of a process recur most
 
 
 def _header_line(pair: tuple[str, str]) -> bytes:

@@ -22,7 +22,7 @@ message. It must be quick and must not block."""
 
 
 class SizedHandler:
-    """A handler with a fifth argument: the size of the message in bytes, counted as the server counts for `max_bytes`.
+    """A handler with a fifth argument: the size of the message in bytes, as the server counts it towards `max_bytes`.
 
     The size includes the subject, the reply subject, the encoded headers, and the payload.
     """

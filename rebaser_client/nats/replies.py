@@ -9,7 +9,7 @@ from rebaser_client.errors import ClientClosedError, NotAllowed
 from rebaser_client.nats.errors import NoAnswerError
 from rebaser_client.nats.messages import Msg
 
-LATE = 0.1  # seconds; a timer that fires later than this shows that the event loop was blocked
+LATE = 0.1  # seconds; if a timer fires more than this after its due time, the event loop was blocked
 EXTRA_ROUNDS = 3  # iterations after which an event loop that was blocked has certainly read the socket
 ROUND_PAUSE = 0.01  # seconds between these iterations
 

@@ -1,7 +1,7 @@
 """Sends a request again if its answer was lost. Answers are core NATS messages, which a lost connection may lose.
 
 Invariant: a request is sent again only after it has left the queue, so callers that wait for a long queue do not make
-it longer. The log recognizes the id of the request, so the answer to the new message is the outcome of the first
+it longer. Servers find the id of the request in the log, and answer the new message with the outcome of the first
 message.
 
 One check of the queue of a change set serves all its waiting requests, so many of them cost no more than one. A check

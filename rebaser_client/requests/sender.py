@@ -144,9 +144,9 @@ class RequestSender:
     ) -> OutgoingRequest:
         """Check and encode a request. Updates that are too large for a message are put in the blob store.
 
-        `EncodedUpdates` of that size were checked before, and are not checked again. `action` is an action that the
-        server executes instead of updates. Raises `UnprocessableError` for invalid updates, `TooLarge`, and
-        `TimeoutError` at `deadline` (loop time).
+        `EncodedUpdates` of that size are not checked, because they were checked when they were encoded. `action` is an
+        action that the server executes instead of updates. Raises `UnprocessableError` for invalid updates, `TooLarge`,
+        and `TimeoutError` at `deadline` (loop time).
         """
         if not REGISTRY.is_built:  # the registry contains the models that are necessary to decode the answer
             await anyio.to_thread.run_sync(REGISTRY.build)
@@ -261,7 +261,7 @@ class RequestSender:
         raise TimeoutError
 
     async def _attempt(self, request: OutgoingRequest, remaining: float, failed_before: RebaserError | None) -> PubAck:
-        """Publish the request once. If `failed_before`, the error of an earlier attempt, is given, only raise it."""
+        """Publish the request once. If an earlier attempt failed, only raise its error, `failed_before`."""
         if failed_before is not None:
             raise failed_before
         subject, timeout = self._subjects.requests(request.key), min(remaining, PUBLISH_TIMEOUT)

@@ -12,7 +12,7 @@ answered, its task is published only if a request stays unanswered for several t
 for at least `PATIENCE` seconds. Without this delay, a slow server would get a task with every request.
 
 If a task cannot be published, because there is no room or NATS does not answer for `GIVE_UP` seconds, the sweeper finds
-the request.
+the request and publishes the task.
 """
 
 import asyncio

@@ -97,7 +97,7 @@ class Logs:
         named = self._options.keys()
         if named is not None:
             return named
-        with translate_missing_stream():  # a missing stream is an error, an empty one is not
+        with translate_missing_stream():  # a missing stream is an error, but an empty stream is not
             await self._js.stream_info(self._subjects.commits_stream)
         counts = await key_counts(
             self._js, self._subjects, self._subjects.commits_stream, "commits", self._options.workspace

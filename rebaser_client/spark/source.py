@@ -67,7 +67,7 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
     `behind` (whether the target was edited after that commit), `changes` and `conflicts` (their number). Columns about
     an origin or a target are null if there is no origin or no target.
 
-    Columns of changes, the values that a branch defines differently than its base: `workspace`, `change_set`,
+    Columns of changes, the values whose definitions differ between a branch and its base: `workspace`, `change_set`,
     `sequence`, `target`, `base_sequence`, `target_sequence` (the commit of the target as of which `theirs` is read),
     `id`; `base`, `ours` and `theirs` (the definitions at the base, in the branch, and in the target: `op`, `function`,
     `inputs` and `params` as JSON, and `kind` to `json` as for values; null if the value does not exist); `moved`
@@ -131,8 +131,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc] # PySpark is untyped 
                 return [LogPartition(None if keys is None else tuple(keys), at=at)]
             last = logs.call(Logs.last)
             after, until = options.start or 0 if after is None else after, last if until is None else min(until, last)
-            # If there are no change sets, return one empty partition, because Spark would replace an empty list by a
-            # partition that `read` does not know.
+            # If there are no change sets, return one empty partition, because Spark would replace an empty list with a
+            # partition that `read` cannot handle.
             return _partitions(logs.call(Logs.keys), options, after, until, at) or [LogPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -34,7 +34,7 @@ COMMITS = (
 )
 
 _VALUES_PER_BATCH = 10_000
-_COMMITS_PER_BATCH = 100  # a commit has many changes
+_COMMITS_PER_BATCH = 100  # few, because a commit may have many changes
 _KINDS = {type(None): "null", bool: "boolean", int: "integer", float: "float", str: "text", list: "array"}
 NO_CONTENT: tuple[None, None, None, None] = (None, None, None, None)
 _BEFORE_CELLS = 7  # the number of cells of a change that precede the cells of its fault

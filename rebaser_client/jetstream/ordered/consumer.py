@@ -9,7 +9,7 @@ Invariants: a message is queued only if its *consumer* sequence directly follows
 because each generation has its own inbox (`requests`). So no message is lost, repeated or reordered, even if NATS drops
 messages on their way to the client.
 
-The code runs in the read loop and the ticks of the connection. A task exists only while a consumer is being replaced.
+The code runs in the callbacks of the connection (read loop and ticks). It needs a task only to replace a consumer.
 """
 
 import asyncio
@@ -282,7 +282,7 @@ class OrderedConsumer:
 
     async def _try_replace(self) -> None:
         backoff = Backoff(RETRY_MIN, RETRY_MAX)
-        # A new generation may be discarded before its creation is answered; the loop then creates another.
+        # A new generation may be discarded before the server confirms its creation; the loop then creates another.
         while self._generation is None and not self._full:
             try:
                 await self._connection.wait_connected()
@@ -318,7 +318,7 @@ class OrderedConsumer:
             raise
         self._position.created_consumer(info)
         if self._generation is not generation:
-            await self._requests.discard(generation)  # before its creation was confirmed, it could not be deleted
+            await self._requests.discard(generation)  # it was discarded before it existed on the server
 
     def _names(self) -> dict[str, str]:
         return {"stream": self._stream, "filter": self._filter}

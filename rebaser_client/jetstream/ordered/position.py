@@ -69,7 +69,7 @@ class Position:
             self._start = info.delivered_stream + 1
 
     def accepts(self, message: Message, snapshot: int, *, again: bool) -> bool:
-        """Return whether `message`, which was received in the phase up to `snapshot`, is the next message to deliver.
+        """Return whether `message`, received in the phase that ends at `snapshot`, is the next message to deliver.
 
         If it is not, the caller has to replace the consumer. `again` tells whether the message is from a consumer that
         replaced an earlier consumer.

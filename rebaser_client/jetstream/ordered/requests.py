@@ -1,5 +1,4 @@
-"""The API requests of an ordered consumer: they create and delete consumers, and check that the stream is still the
-same.
+"""The API requests of an ordered consumer: they create and delete consumers, and check whether the stream was replaced.
 
 Invariants: the client deletes every consumer that it created. If the client is disconnected for longer than `INACTIVE`,
 the server deletes the consumer. Each consumer has its own name and its own inbox. The client subscribes to the inbox
@@ -124,7 +123,8 @@ class ConsumerRequests:
     async def discard(self, generation: Generation) -> None:
         """Unsubscribe, and delete the consumer. Retry for `INACTIVE` seconds; after that, the server removes the
         consumer."""
-        # The reference is dropped, because the handler refers to the generation, and a cycle would keep both alive.
+        # The generation drops its reference to the subscription. The handler of the subscription refers to the
+        # generation, so the cycle would keep both in memory.
         subscription, generation.subscription = generation.subscription, None
         if subscription is not None:
             await subscription.close()

@@ -121,7 +121,7 @@ class Puller:
         return len(self._queue)
 
     async def stop(self) -> None:
-        """Give up the pulls, return the messages that the reader has not taken to the server, and end the iteration."""
+        """Give up the pulls, return to the server the messages that the reader has not taken, and end the iteration."""
         self._stopped = True
         self._unwanted += self._queue
         self._queue.clear()
@@ -170,7 +170,7 @@ class Puller:
     def _return_unwanted(self) -> None:
         """Return the unwanted messages to the server.
 
-        Call this only when no pull is waiting: the server would deliver the messages again at once, to that pull.
+        Call this only when no pull is waiting. Otherwise, the server would at once deliver the messages to that pull.
         """
         while self._unwanted:
             self._connection.post(self._unwanted.popleft().reply, b"-NAK")
@@ -204,9 +204,8 @@ class Puller:
         queue.append(message)
         if len(queue) == 1:
             self._readable.set()
-        if (
-            self._grouped and PIN_ID in message.headers
-        ):  # the pin is recorded before the message is counted, because counting may send the next pull with the pin
+        # The pin is recorded first, because counting the message may send the next pull, which names the pin.
+        if self._grouped and PIN_ID in message.headers:
             self._act(self._state.pinned(message.headers[PIN_ID]))
         actions = self._state.message(amount)
         if actions:
@@ -230,8 +229,8 @@ class Puller:
         for action in actions:
             match action:
                 case SendPull() if not self._jobs and not self._job_running and self._send_now(action):
-                    # `_send_now` sends the pull at once. Before a task could run, all outstanding messages might
-                    # arrive, and the reader would then have to wait.
+                    # `_send_now` sends the pull at once. If a task sent it later, all outstanding messages might arrive
+                    # before that, and the reader would have to wait.
                     pass
                 case SendPull() | RenewInbox():
                     self._add_job(action)
@@ -272,8 +271,8 @@ class Puller:
             if callback is not None:
                 callback(*args)
         except Exception:
-            # The caller is the read loop or the tick of the connection, which an exception would end for all other
-            # subscriptions.
+            # This runs in the read loop or in a tick of the connection. An exception would end the loop or the ticks
+            # for all subscriptions.
             log.exception("pull_callback_failed", **self._names)
 
     async def _run(self) -> None:
@@ -360,7 +359,7 @@ class Puller:
         try:
             with anyio.move_on_after(STOP_BOUND, shield=True):
                 if self._subscription is not None:
-                    # Without a subscriber the server drops the pulls; messages sent before still reach the handler.
+                    # Without a subscriber, the server drops the pulls. `drain` also waits for messages in transit.
                     await (self._subscription.drain() if self._draining else self._subscription.close())
             self._return_unwanted()
         finally:

@@ -28,11 +28,11 @@ from rebaser_core.backoff import exponential_delay
 from rebaser_core.errors import RebaserError
 
 GRACE = 2.0  # seconds beyond `expires` that an answer may take
-MAX_STEP = 1.0  # maximum seconds counted between two ticks, because a paused process does not wait for answers
+MAX_STEP = 1.0  # maximum seconds counted between two ticks; time during which the process was paused does not count
 BACKOFF_MIN, BACKOFF_MAX = 0.05, 5.0  # seconds until the next pull after refused pulls
 IDLE_HEARTBEAT = "100"
 WRONG_PIN = "423"
-# The statuses that end a pin. The server answers with status 400 if the consumer has no pin, which means that a
+# The statuses that end a pin. The server answers with status 400 if the consumer has no pin. That happens if a
 # publisher has forged the header with the pin.
 PIN_REFUSED = (WRONG_PIN, "400")
 MESSAGE_TOO_LARGE = "Message Size"
@@ -66,8 +66,8 @@ class PullState(PullCounts):
         super().__init__(limit)
         self.ended = False
         self.pin = ""
-        # The amount that must be free before another pull is sent. If there is no threshold, this is 0, and as much as
-        # is outstanding must be free, but at least 1.
+        # The amount that must be free before another pull is sent. Without a threshold, `min_free` is 0, which stands
+        # for the outstanding amount, but at least 1.
         self.min_free = 0 if threshold is None else max(limit - threshold, 1)
         self._limit = limit
         self.by_bytes = by_bytes
@@ -96,7 +96,7 @@ class PullState(PullCounts):
         return self.pull()
 
     def grant(self, amount: int) -> Sequence[Action]:
-        """Record that the reader has room for `amount` more, because it took messages or gave credit."""
+        """Record that the reader took messages or gave credit, so that pulls may request `amount` more."""
         self.free += amount
         return self.pull()
 
