@@ -26,7 +26,8 @@ RUN uv venv /opt/rebaser \
  && uv pip install --no-cache --compile-bytecode --python /opt/rebaser/bin/python -c constraints.txt \
       '.[server,spark-client,tracing]' \
  && /opt/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
-      --output-file /opt/rebaser/sbom.cdx.json /opt/rebaser/bin/python
+      --output-file /opt/rebaser/sbom.cdx.json /opt/rebaser/bin/python \
+ && rm -f /opt/rebaser/.lock
 
 FROM build AS build-spark
 RUN uv venv /opt/rebaser \
@@ -35,14 +36,18 @@ RUN uv venv /opt/rebaser \
  && rm -rf /opt/rebaser/lib/python3.*/site-packages/pyspark/examples \
            /opt/rebaser/lib/python3.*/site-packages/pyspark/data \
  && /opt/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
-      --output-file /opt/rebaser/sbom.cdx.json /opt/rebaser/bin/python
+      --output-file /opt/rebaser/sbom.cdx.json /opt/rebaser/bin/python \
+ && rm -f /opt/rebaser/.lock
 
 # What both have in common. Nothing here can install packages or compile.
 FROM ${BASE} AS base
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends tini \
  && rm -rf /var/lib/apt/lists/* \
- && python3 -m pip uninstall --yes --quiet --root-user-action=ignore pip setuptools wheel \
+ && python3 -m pip uninstall --yes --quiet pip setuptools wheel \
+ && rm -rf /usr/local/lib/python3.*/ensurepip \
+ && find / -xdev -perm /6000 -type f -exec chmod a-s {} + \
+ && ! python3 -m pip --version 2>/dev/null \
  && groupadd --system --gid 10001 rebaser \
  && useradd --system --uid 10001 --gid 10001 --create-home --home-dir /var/lib/rebaser rebaser
 COPY deploy/entrypoint /usr/local/bin/rebaser-entrypoint

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,11 +67,11 @@ class Rendered:
         return found
 
 
-def render(*layers: Values, least: bool = True) -> Rendered:
-    """Render the chart. With `least`, the layers override the minimal values `LEAST`."""
+def render(*layers: Values, least: bool = True, folder: Path = FOLDER) -> Rendered:
+    """Render the chart or package at `folder`. With `least`, the layers override the minimal values `LEAST`."""
     helm = pytest.importorskip("helm_python", reason=WHY)
     values = merged(LEAST, *layers) if least else merged(*layers)
-    with helm.Chart.load(FOLDER) as chart:
+    with helm.Chart.load(folder) as chart:
         files: dict[str, str] = chart.render(values, name=RELEASE, namespace=NAMESPACE)
     return Rendered(tuple(documents(text for name, text in files.items() if not name.endswith(".txt"))))
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -370,6 +371,14 @@ def test_alerts_and_dashboard_are_the_files_of_this_repository() -> None:
     assert shown["metadata"]["labels"]["grafana_dashboard"] == "1"
     for kind in ("PrometheusRule", "PodMonitor"):
         assert rendered.get(kind)["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_a_package_of_the_chart_holds_all_of_it(tmp_path: Path) -> None:
+    """Alerts and dashboard are behind a link, which a package must not hold."""
+    helm = pytest.importorskip("helm_python", reason=WHY)
+    package = helm.package(FOLDER, destination=tmp_path)
+    assert Path(package).name == "rebaser-0.1.0.tgz"
+    assert render(MONITORED, folder=Path(package)) == render(MONITORED)
 
 
 def test_prometheus_scrapes_all_servers_under_one_job() -> None:
