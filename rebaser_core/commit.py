@@ -24,7 +24,7 @@ class Kind(StrEnum):
     CHECKPOINT = "checkpoint"  # names a checkpoint, and changes no value
     CREATE = "create"  # begins the log of a change set that was created by a request
     MARK = "mark"  # protects, unprotects, closes, opens or deletes the change set
-    REPLAY = "replay"  # takes over the edits of the target since the base into the branch
+    REPLAY = "replay"  # copies the edits that the target received after the base of the branch into the branch
     GC = "gc"  # records a run of the garbage collection, in the log of `rebaser_core.blobs.garbage.GC_KEY`
 
 
@@ -42,8 +42,8 @@ class Decision:
     """The record of a decided request in a commit. `request_id` is `@<sequence>` if the message had no readable id.
 
     `redrive` is the number of times that the request had been sent again from the dead letters. `attempts` is the
-    number of failed tries. `result` is the blob that stores the `conflicts`, so that they are also in a repeated reply;
-    None if there is no blob.
+    number of failed tries. `result` is the blob that stores the `conflicts`. A reply that is sent again takes them from
+    this blob. `result` is None if there is no blob.
     """
 
     sequence: int
@@ -58,7 +58,7 @@ class Decision:
     # The digest of the request (`content_digest`), empty if it is unknown. A header of the commit contains it.
     digest: bytes = field(default=b"", compare=False)
     position: int = 0  # for an apply, the log sequence of the branch; for a rebase, that of the target; otherwise 0
-    unresolved: int = 0  # for a rebase, the number of conflicts in the branch after it
+    unresolved: int = 0  # for a rebase, the number of conflicts in the branch after the rebase
     result: "BlobRef | None" = None
 
 
@@ -95,10 +95,10 @@ PULL_ATTEMPT = -1  # `Attempt.sequence` if a branch is rebased automatically (a 
 class Attempt:
     """A record of how often a request, an update of derived values or a pull was tried.
 
-    `sequence` is that of the request, `DVU_ATTEMPT` or `PULL_ATTEMPT`. `count` is the number of times that the request
-    could not be decided yet. `first_ms` is the Unix time at which this happened first; for an update or a pull, it is
-    the time of the last try. `deaths` is the number of tries without a recorded end: a server died, or the try still
-    runs.
+    `sequence` is the sequence of the request, `DVU_ATTEMPT` or `PULL_ATTEMPT`. `count` is the number of tries after
+    which the request was still undecided. `first_ms` is the Unix time of the first of these tries; for an update or a
+    pull, it is the time of the last try. `deaths` is the number of tries without a recorded end: a server died, or the
+    try still runs.
     """
 
     sequence: int
@@ -172,12 +172,12 @@ class Strategy(StrEnum):
 
 @record
 class Replay:
-    """The part of a `replay` commit about the ids whose definition in the branch the commit does not change.
+    """The part of a `replay` commit that concerns ids whose definitions in the branch stay the same.
 
-    `bases` contains the target's definition of each of these ids at the new base (`Remove` if it has none). `conflicts`
-    contains the definition that both sides replaced, for each of these ids that is in conflict after the commit. The
-    other ids of `bases` are then not in conflict. If `blob` is set, both are in that blob, and they are empty in a
-    decoded commit until the caller loads the blob.
+    For each of these ids, `bases` contains the target's definition at the new base (`Remove` if the target has none).
+    For each of them that is in conflict after the commit, `conflicts` contains the definition that both sides replaced.
+    The other ids of `bases` are not in conflict. If `blob` is set, both fields are in that blob, and they are empty in
+    a decoded commit until the caller loads the blob.
     """
 
     bases: tuple[Update, ...] = ()
@@ -238,11 +238,11 @@ class BranchSummary:
     """A summary of a branch after a commit, for a header of this commit.
 
     `target` is empty if the change set has no target. `base` is the log sequence of the target whose edits the branch
-    contains. `changes` is the number of definitions that differ from those at the base, or were edited back to them
-    since the last checkpoint. `conflicts` is the number of ids in conflict with the target. `origin` is the parent,
-    which was copied at its log sequence `origin_sequence`; it is empty if the change set began empty. `birth` is the
-    log sequence of the `create` commit; 0 in that commit itself, and if there is none. `follows` is true if the branch
-    takes over edits of the target without a request.
+    contains. `changes` is the number of definitions that differ from those at the base; definitions that were edited
+    back since the last checkpoint are also counted. `conflicts` is the number of ids in conflict with the target.
+    `origin` is the parent, which was copied at its log sequence `origin_sequence`; it is empty if the change set began
+    empty. `birth` is the log sequence of the `create` commit; it is 0 in that commit itself, or if no such commit
+    exists. `follows` is true if the branch takes over edits of the target without a request.
     """
 
     target: str
@@ -292,7 +292,8 @@ class Origin:
 
 @record
 class CarriedOutcome:
-    """An earlier decision in a `create` commit, with the log sequence and Unix time of the commit that made it."""
+    """A decision that a `create` commit copies from an earlier commit. `commit` is the log sequence of the earlier
+    commit, and `at_ms` is its Unix time."""
 
     decision: Decision
     commit: int
@@ -311,17 +312,18 @@ class Commit:
 
     `before` contains the definitions that this commit replaces, one for each id of its delta that existed before. It is
     None if they are unknown. If `before_blob` is set, they are in that blob, and `before` of a decoded commit is empty
-    until the caller loads the blob. Folding needs neither field. `authors` has one item for each of `requests`, or is
-    empty. `reverts` are the edits that the commit takes back. `source` is the branch that the commit applies, or, in a
-    `replay` commit, the target at the new base. `settled` are the ids whose conflicts the edits of the commit resolve.
+    until the caller loads the blob. Folding does not need these definitions. `authors` has one item for each of
+    `requests`, or is empty. `reverts` are the edits that the commit takes back. `source` is the branch that the commit
+    applies, or, in a `replay` commit, the target at the new base. `settled` are the ids whose conflicts are resolved by
+    the edits of the commit.
     Only `mark` commits have a `marking`, only `replay` commits a `replay`, and only `gc` commits a `collection`.
 
     If `status` is None, a `create` commit creates an open change set, and a `replay` commit leaves the status as it is.
 
-    Only `create` commits have `origin` (None for a change set that begins empty) and `carried`, the outcomes that the
-    log recorded before. A `create` commit can be folded without any earlier commit of its log. Its `checkpoint` is that
-    of the parent. Later commits name the same checkpoint until the change set has its own. Until then, their `begin` is
-    the sequence of the `create` commit.
+    Only `create` commits have `origin` (None for a change set that begins empty) and `carried`, the outcomes that
+    earlier commits of the log recorded. A `create` commit can be folded without any earlier commit of its log. Its
+    `checkpoint` is the checkpoint of the parent. Later commits name the same checkpoint until the change set has its
+    own. Until then, their `begin` is the sequence of the `create` commit.
 
     `edited`, `branch`, `protected` and `blobs` are only in headers, so a decoded commit lacks them. `edited` is the
     sequence of the newest commit with edits (None: this one; 0: there is none). `branch` summarizes the branch after
@@ -345,8 +347,8 @@ class Commit:
     recompute: tuple[Recompute, ...] = ()
     debt: int = field(default=0, compare=False)  # number of due roots and recomputes; also in a header
     sequence: int = field(default=0, compare=False)  # log sequence of this commit; 0 if unknown
-    # Functions that definitions name but the server that wrote this commit does not have. They are only in a header. If
-    # the sweeper has one of them, it lets an owner compute the values.
+    # Functions that definitions name, but that the server that wrote this commit does not have. They are only in a
+    # header. If the server of the sweeper has one of these functions, the sweeper makes an owner compute the values.
     unknown: tuple[str, ...] = field(default=(), compare=False)
     before: tuple[Update, ...] | None = None
     before_blob: BlobRef | None = None

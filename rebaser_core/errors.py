@@ -13,7 +13,7 @@ REQUEST_ID_REUSED: Final = "request_id_reused"  # the error code if a different 
 class Disposition(Enum):
     """How an error is handled: what happens to the request that caused it, or to the process."""
 
-    RETRY = "retry"  # the request stays in its queue; the owner ends and returns the task with a delay
+    RETRY = "retry"  # the request stays in its queue; the owner ends, and its task is delivered again after a delay
     WAIT_FOR_NEWER = "wait_for_newer"  # the error is handled like RETRY for a bounded time, and then like REJECT
     REJECT = "reject"  # the request gets the outcome `dead`, and is moved to the dead letters
     FENCE = "fence"  # another server owns the change set, so this owner ends without an ack or nak

@@ -23,11 +23,11 @@ MAX_MARKS = 128
 class Mark:
     """A record of a checkpoint that the log has named.
 
-    `sequence` is the log sequence of the commit after which the checkpoint has the state. `named` is that of the first
-    commit that names the checkpoint, which is the oldest position whose state is read from it. `at_ms` is the time of
-    the commit `named` (Unix ms), or that of an older mark if that is later. `weight` is the number of bytes in the log
-    up to the commit `named`, with blobs and purged commits. Commits before a checkpoint of an earlier release are not
-    counted, because it recorded no weight.
+    The checkpoint contains the state after the commit at log sequence `sequence`. `named` is the log sequence of the
+    first commit that names the checkpoint; states before this commit are read from earlier checkpoints. `at_ms` is the
+    time of the commit `named` (Unix ms), or the time of an older mark if that time is later. `weight` is the number of
+    bytes in the log up to the commit `named`, including blobs and purged commits. Commits before a checkpoint of an
+    earlier release are not counted, because checkpoints of that release do not record the weight.
     """
 
     sequence: int
@@ -38,8 +38,8 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The setting of how much history is kept: the commits of the last `for_ms` milliseconds, but at most `max_bytes`
-    of log."""
+    """The limits of the history that is kept: the commits of the last `for_ms` milliseconds, but at most `max_bytes`
+    bytes of the log."""
 
     for_ms: int
     max_bytes: int
@@ -68,11 +68,10 @@ def readable(checkpoint: CheckpointRef | None, begins_after: int, begin: int = 0
 
 
 def add_mark(marks: list[Mark], checkpoint: CheckpointRef, named: int, at_ms: int, weight: int) -> None:
-    """Add a mark for `checkpoint` to `marks`. The commit at log sequence `named`, of the time `at_ms`, is the first to
-    name it.
+    """Add a mark for `checkpoint` to `marks`. The other parameters are the fields of the mark.
 
-    If there are then too many marks, every second mark of the older half is dropped. Because of that, more of the log
-    may be kept than the retention requires.
+    If there are then too many marks, every second mark of the older half is dropped. A purge can end only at a mark, so
+    more of the log may then be kept than the retention requires.
     """
     if marks:
         at_ms = max(at_ms, marks[-1].at_ms)

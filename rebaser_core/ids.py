@@ -96,8 +96,9 @@ def is_key(text: str) -> bool:
 def ulid(timestamp_ms: int, randomness: bytes) -> str:
     """Return a ULID (github.com/ulid/spec), which is 26 characters long.
 
-    `timestamp_ms` is the Unix time for its first 48 bits, and `randomness` contains at least 10 random bytes for the
-    others. Both are parameters because this package uses neither a clock nor a random source.
+    `timestamp_ms` is the Unix time for its first 48 bits. `randomness` contains at least 10 bytes, of which the first
+    10 are used for the other 80 bits. Both are parameters because this package uses neither a clock nor a random
+    source.
     """
     pairs, bits = _PAIRS, int.from_bytes(randomness[:10], "big")
     # This is not a loop, because a loop would take three times as long, and the function runs for each request.

@@ -31,8 +31,8 @@ def _without_matches(limits: Limits) -> Limits:
 DEFAULT_LIMITS = Limits()
 
 # A commit contains the updates of many requests, which were checked when they were received. These limits only prevent
-# a damaged or foreign commit from using up the memory. Every reader of a log applies them, so no server may be
-# configured with limits for requests that are larger.
+# a damaged or foreign commit from using up the memory. Every reader of a log applies them. So the limits for requests
+# must never be larger; otherwise, readers would refuse a commit that a server wrote.
 COMMIT_LIMITS = Limits(
     max_id_length=64 * 1024,
     max_depth=256,

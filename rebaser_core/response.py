@@ -14,7 +14,7 @@ class Success:
 
     If the request applied a branch, `position` is the log sequence of the branch that was applied. If the request
     rebased a branch, `position` is the log sequence of the target onto which it was rebased, and `conflicts` is the
-    number of unresolved conflicts that the branch then has. For other requests, both are 0.
+    number of unresolved conflicts in the branch after the rebase. For other requests, both are 0.
     """
 
     performed: int
@@ -51,9 +51,9 @@ class Conflict:
 class Conflicts:
     """The request was refused because of conflicts, and nothing was applied.
 
-    `commit` is the log sequence of the commit that records this. The log stores `message`. The conflicts are stored in
-    a blob, but only if they have sides. So if a reply is sent again, `conflicts` is empty if the conflicts had no
-    sides.
+    `commit` is the log sequence of the commit that records the refusal and its `message`. The conflicts are stored only
+    if they have sides, in a blob. Without sides, they are not stored, and `conflicts` is empty when the reply is sent
+    again.
     """
 
     message: str

@@ -57,8 +57,8 @@ class Thresholds:
     """The value of `interpreted_max` while Spark starts, because loading or building compiled code would delay the
     start by seconds."""
     verify_edge_max_inputs: int = _from(16)
-    """While some edges are dead, an edge is verified if its dependent has at most this many inputs. A dependent with
-    more inputs is treated as reached."""
+    """While edges of removed definitions remain in the graph, an edge is verified if its dependent has at most this
+    many inputs. A dependent with more inputs is treated as reached without verification."""
     full_plan_min_values: int = _from(20_000)
     """Minimum number of values in a change set for a full plan, which covers the whole graph."""
     full_plan_reach_divisor: int = _from(32, 1)
@@ -68,14 +68,14 @@ class Thresholds:
     """Maximum share of the values of a full plan that Python computes. A full plan does not stop at values that do not
     change, so Python would compute more values than with packets."""
     full_plan_compute_all_min_share: float = _share(2 / 3, 0.0, 2.0)
-    """Minimum share of reached values from which a full plan computes all values, if compiled code computes them."""
+    """A full plan computes all values if at least this share of them is reached and compiled code computes them."""
     full_plan_sample_nodes: int = _from(4096, 1)
     """Number of nodes in the sample from which the share that Python has to compute is estimated."""
     full_plan_max_text_bytes: int = _from(32 * 1024 * 1024)
     """Maximum bytes of texts, lists and maps among the inputs of a full plan."""
     structure_in_packet_max_bytes: int = _from(64 * 1024 * 1024)
-    """Maximum bytes of a structure that is sent in its packet, because it can be stored nowhere else. With a larger
-    structure, the update is planned in packets that each contain a part of the graph."""
+    """Maximum bytes of the structure of a graph if it has to be sent in a packet, because no shared storage is
+    available. With a larger structure, the update is planned in packets that each contain a part of the graph."""
     ids_as_text_min_values: int = _from(10_000, 1)
     """Minimum number of values in a full plan from which their ids are also stored as one text."""
     plan_on_loop_max_elements: int = _from(300)
@@ -92,7 +92,7 @@ class Thresholds:
     """Minimum number of elements in a packet for which the compiled kernel is loaded, if it is not loaded yet."""
     kernel_call_min_elements: int = _from(400)
     """Minimum number of elements in a packet (inputs and values to compute) for which the compiled kernel is called. A
-    formula that alone has at least this many inputs is always translated for the kernel."""
+    formula is always translated for the kernel if it has at least this many inputs."""
     translate_min_nodes: int = _from(16)
     """Minimum number of nodes with the same formula for which the formula is translated for the compiled kernel."""
     group_min_values: int = _from(20, 1)
@@ -113,7 +113,7 @@ class Thresholds:
     """A packet is reordered if the compiled kernel would otherwise stop, on average, at least once in this many
     elements."""
     result_bytes: int = _from(4 * 1024 * 1024, 1)
-    """Bytes of results from which they are returned in several parts."""
+    """Minimum bytes of results that are returned in several parts."""
 
     # -- sending packets to Spark ------------------------------------------------------------------------------------
 
@@ -131,8 +131,8 @@ class Thresholds:
     # -- requests and the log ----------------------------------------------------------------------------------------
 
     inline_max_bytes: int = _from(NEVER)
-    """Maximum bytes of a message that contains its updates or results itself. Those of a larger message are in a blob.
-    The limit is never more than half of the maximum payload of NATS."""
+    """Maximum bytes of a message that contains its updates or results itself. A larger message names a blob that
+    contains them. The limit is never more than half of the maximum payload of NATS."""
     inline_max_updates: int = _from(10_000)
     """Maximum number of updates or results that a commit contains itself, because encoding more takes tens of
     milliseconds. More are stored in a blob."""
@@ -149,9 +149,11 @@ class Thresholds:
     overlay_merge_step: int = _from(500, 1)
     """Number of values of the overlay that are merged in one step, before a view is opened and after it is closed."""
     replay_min_bytes: int = _from(4 * 1024 * 1024)
-    """Bytes of commits up to which a rebase always reads the commits of the target, even if its state is smaller."""
+    """Bytes of commits of the target up to which a rebase always reads the commits, even if the target's state is
+    smaller."""
     replay_max_bytes: int = _from(64 * 1024 * 1024)
-    """Maximum bytes of commits of the target that a rebase reads. If there are more, it compares states instead."""
+    """Maximum bytes of commits of the target that a rebase reads. If there are more, the rebase compares the states of
+    the branch and the target instead."""
     on_loop_max_bytes: int = _from(32 * 1024)
     """Maximum bytes of data that is processed on the event loop, not in a thread, if no other threshold applies."""
     updates_on_loop_max_bytes: int = _from(256 * 1024)
@@ -164,11 +166,11 @@ class Thresholds:
     vectorized_write_min_inputs: int = _from(24, 1)
     """Minimum number of inputs of a definition that is written with array operations instead of a loop."""
     dependents_rebuild_min_edges: int = _from(4_096)
-    """The dependents are built again when the number of added and dead edges exceeds both this number and a quarter of
-    all edges."""
+    """The index of dependents is built again when the number of edges that were added, or whose definition was removed,
+    exceeds both this number and a quarter of all edges."""
     dependents_drop_min_edges: int = _from(1_048_576)
-    """The dependents are dropped when the number of edges that were added since they were built exceeds both this
-    number and twice the number of edges from which they were built. The next lookup builds them again."""
+    """The index of dependents is dropped when the number of edges that were added since it was built exceeds both this
+    number and twice the number of edges from which it was built. The next lookup builds the index again."""
     compact_min_dead_inputs: int = _from(65_536)
     """The array of inputs is compacted when the number of inputs of removed definitions exceeds both this number and
     half of all inputs."""
@@ -191,7 +193,7 @@ class Thresholds:
     part_bytes: int = _from(64 * 1024 * 1024)
     """Bytes of a file of a checkpoint from which the next batch is written to another file."""
     batch_rows: int = _from(65_536, 1)
-    """Maximum number of rows in a batch. So many rows take tens of milliseconds."""
+    """Maximum number of rows in a batch. Processing this many rows takes tens of milliseconds."""
     batch_bytes: int = _from(16 * 1024 * 1024)
     """Maximum bytes of texts in a batch. A batch of one row may have more."""
     batch_inputs: int = _from(4_000_000)
@@ -225,7 +227,8 @@ class Thresholds:
     """Maximum bytes of commits that are copied for a `create` commit. If the parent has more commits after its
     checkpoint, a checkpoint of its state is stored for the new change set instead."""
     tail_cache_max_bytes: int = _from(16 * 1024 * 1024)
-    """Maximum memory, as estimated, for the copied commits that a server keeps for further change sets."""
+    """Maximum estimated memory (bytes) of the copied commits that a server keeps in order to create further change sets
+    from the same position."""
 
     @classmethod
     def lowest(cls) -> "Thresholds":

@@ -12,8 +12,8 @@ from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.record import record
 from rebaser_core.values import Json, JsonInput, check_json
 
-# The first character of a pattern in a list of ids and patterns. No id begins with this character, because it is not
-# printable.
+# The first character of a pattern in a list of ids and patterns. No id begins with this character, because ids contain
+# only printable characters.
 PATTERN_PREFIX: Final = "\0"
 
 
@@ -21,8 +21,8 @@ PATTERN_PREFIX: Final = "\0"
 class Match:
     """An input that stands for all values whose ids match the pattern `glob`, including values that are created later.
 
-    The function gets these values as a list, in the order of their ids. In the pattern, `*` matches any number of
-    characters except `/`, and `**` any number of characters; both also match nothing. No other character is special.
+    The function gets these values as a list, in the order of their ids. In the pattern, `*` matches zero or more
+    characters except `/`, and `**` matches zero or more characters including `/`. No other character is special.
     Every existing value can match, including unset and derived values. A value whose id matches a pattern among its own
     inputs depends on itself.
     """
@@ -221,9 +221,9 @@ def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update,
 
 
 def of_id(raw: object, message: str) -> str:
-    """Return `message`, an error message about the wire form `raw`, as the end of a longer message.
+    """Return the end of an error message about the wire form `raw`: the id in `raw`, and then `message`.
 
-    The result begins with the id of `raw`, unless `message` already contains this id.
+    The id is left out if `message` already contains it.
     """
     id_ = raw.get("id") if type(raw) is dict else None
     name = repr(id_[:40]) if type(id_) is str and id_ else ""
@@ -264,7 +264,7 @@ def parse_recompute(raw: object, limits: Limits = DEFAULT_LIMITS) -> Recompute:
 
 def check_id(id_: object, limits: Limits = DEFAULT_LIMITS, what: str = "id") -> str:
     """Return `id_` unchanged. Raise `UnprocessableError` if it is not text of 1 to `max_id_length` printable
-    characters. `what` names it in the error message."""
+    characters. `what` names the text in the error message, for instance "function"."""
     if type(id_) is str and 0 < len(id_) <= limits.max_id_length and id_.isprintable():
         return id_
     if type(id_) is not str or not id_:

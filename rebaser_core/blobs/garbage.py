@@ -5,8 +5,9 @@ calls `plan`. A blob that no message names is a candidate. It moves to the trash
 period ago and has been a candidate in every run of the last grace period. After another grace period in the trash, it
 is erased. A blob in the trash that a message names is restored.
 
-A program names a blob in a message only if it stored the blob, renewed it, or read its address in a message less than
-`FRESH_FOR` ago. So a run reads every message that names a blob before the blob can be erased.
+A program may name a blob in a message only if, during the last `FRESH_FOR` seconds, the program stored or renewed the
+blob, or read its address in a message. The grace period is longer than `FRESH_FOR`. So a run reads every message that
+names a blob before the blob can be erased.
 
 Invariant: only `plan` decides what is deleted. Its callers determine which blobs are stored and which are needed.
 """
@@ -20,7 +21,7 @@ from rebaser_core.record import record
 
 FRESH_FOR = 900.0  # seconds; an older blob is stored again before a new message names it
 GRACE = 86_400.0  # seconds; the default grace period
-MIN_GRACE = 3_600.0  # seconds: twice `FRESH_FOR`, and the same time again because clocks may differ
+MIN_GRACE = 3_600.0  # the shortest grace period in seconds: twice `FRESH_FOR`, plus `MAX_SKEW`
 MAX_SKEW = 1_800.0  # the maximum difference between the clocks of NATS and of a server, in seconds
 MAGIC = b"rebaser-candidates-1"  # the first bytes of a list of candidates
 TIME_BYTES = 8
@@ -47,8 +48,8 @@ class StoredBlob:
 class Plan:
     """The actions of one run: blobs to move to the trash, to erase from the trash, and to restore from the trash.
 
-    `candidates` maps the address of each blob that no message needs to the Unix time (ms) at which the first run that
-    found the blob unneeded began.
+    `candidates` maps the address of each blob that no message names to a Unix time (ms): the start of the first run
+    that found the blob to be unneeded.
     """
 
     candidates: dict[str, int]

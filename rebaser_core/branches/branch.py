@@ -65,9 +65,11 @@ class Rebase:
     """The request to rebase a branch: to take over the edits of its target since the base.
 
     `upto` is the log sequence of the last commit of the target to take over (None: the newest). `onto` is the new
-    target of the branch, which must be the target of the present target (None: the target does not change). A server
-    that has applied the branch sets `settles` to the log sequence of the branch at which it applied the branch, and
-    `upto` to the commit of the target that did so.
+    target of the branch, which must be the target of the present target (None: the target does not change).
+
+    After a server has applied a branch to its target, it sends a rebase to the branch. Only such a rebase has
+    `settles`, the log sequence of the branch that was applied. Its `upto` is the log sequence of the commit that
+    applied the branch to the target.
     """
 
     upto: int | None = None
@@ -100,10 +102,10 @@ class Fork:
 
 @record
 class Contested:
-    """A conflict between a branch and its target: each replaced the definition `base` with a different one.
+    """A conflict between a branch and its target, which both replaced the definition of a value, but differently.
 
-    `Branch.changes` contains the target's definition. `recorded_at` is the log sequence of the `replay` commit that
-    recorded the conflict.
+    `base` is the definition that both replaced. `recorded_at` is the log sequence of the `replay` commit that recorded
+    the conflict. The target's new definition is in `Branch.changes`.
     """
 
     base: Definition
@@ -127,14 +129,14 @@ class Changed:
 
 @dataclass(slots=True)
 class Branch:
-    """The state that a change set has in addition to its values if a `create` commit, at log sequence `birth`, began
-    its log.
+    """The state that a change set has in addition to its values, if its log begins with a `create` commit.
 
-    A change set without a `create` commit also has this state once it has been closed; its `birth` is then 0.
+    `birth` is the log sequence of the `create` commit. A change set without such a commit also has this state once it
+    has been closed; its `birth` is then 0.
 
     `origin` is the parent of the change set, and `origin_sequence` the log sequence of the parent from which the change
-    set was created. `origin` is empty if the change set began empty. `target` is the change set from which the branch
-    branches (empty for none), and `base` the log sequence of the target whose edits the branch contains. `changes`
+    set was created. `origin` is empty if the change set began empty. `target` is the change set to which the branch can
+    be applied (empty for none), and `base` the log sequence of the target whose edits the branch contains. `changes`
     maps the id of each value that was edited in the branch to its definition at the base, and `conflicts` maps ids of
     these values to their conflicts. `own` is the log sequence of the newest commit with edits that were made in the
     branch and not taken over from the target; without such a commit, it is `birth`. If `follows` is true, the owner of
@@ -179,7 +181,8 @@ class Branch:
             self.changes[id_] = here(id_)
 
     def take(self, id_: str) -> None:
-        """Record that the branch took over the target's definition of `id_`, which ends the change and the conflict."""
+        """Record that the branch took over the target's definition of `id_`. The id is then neither changed nor in
+        conflict."""
         self.changes.pop(id_, None)
         self.conflicts.pop(id_, None)
 

@@ -16,7 +16,7 @@ from rebaser_core.cel import syntax as cel_syntax
 from rebaser_core.errors import UnprocessableError
 
 MAX_LENGTH = 8192  # maximum characters of a formula; the parser itself refuses more than 32 nested levels
-MAX_ITERATIONS = 10_000  # maximum for all macros of one evaluation together; the library enforces this limit
+MAX_ITERATIONS = 10_000  # maximum for all macros of one evaluation together; the CEL library enforces this limit
 CACHED = 4096  # maximum number of parsed formulas in memory
 
 NO_FORMULA = "the parameter expr must be the text of a formula"
@@ -33,7 +33,7 @@ _SHOWN_NAME = 80
 
 @dataclass(frozen=True, slots=True)
 class ParsedFormula:
-    """A valid formula: the analysis of its syntax, and its syntax tree in the serialized form of the library."""
+    """A valid formula: the analysis of its syntax, and its syntax tree as serialized by the CEL library."""
 
     syntax: cel_syntax.Syntax
     tree: bytes
@@ -78,8 +78,8 @@ def read(expression: str) -> ParsedFormula | str:
 
 
 def problem(expression: object, names: tuple[str, ...]) -> str:
-    """Return why a formula with inputs called `names` would fail whatever their values are, or an empty text if the
-    formula can succeed."""
+    """Return why a formula with inputs called `names` would fail for any values of these inputs, or an empty text if
+    the formula can succeed."""
     if not isinstance(expression, str):
         return NO_FORMULA
     formula = read(expression)
@@ -101,7 +101,8 @@ def is_name(text: str) -> bool:
 
 
 def reason(text: str) -> str:
-    """Turn `text`, an error message of the library, into one for users: without status words and source excerpts."""
+    """Return a message for users that is made from `text`, an error message of the CEL library, by removing status
+    words and excerpts of the formula."""
     if "recursion" in text:
         return "the formula is nested deeper than 32 levels: each operator of a chain adds a level, so use sum instead"
     if "Iteration budget" in text:

@@ -137,7 +137,7 @@ def _call(data: bytes, start: int, end: int) -> tuple[tuple[int, int], int, list
         target = []
     if called != "_+_":
         return function, _COPIES.get(called, 0), target + args
-    if ident(data, *args[0]) == _ACCUMULATOR:  # a macro adds `@result + [item]`; only the item is the user's
+    if ident(data, *args[0]) == _ACCUMULATOR:  # a macro adds `@result + [item]`; the user wrote only the item
         lists = [(a, b) for n, a, b in fields(data, *args[1]) if n == _LIST]
         return function, 0, [item for span in lists for item in _all(data, *span, _ELEMENTS)]
     return function, 1, args

@@ -18,9 +18,10 @@ value:
 - `error_code`, `error_message`, `error_origin`: why a value cannot be computed.
 - `definition`: for a derived value, its function, inputs and params, as JSON. Each input has a name and a count: the
   length of its list of ids, or null if the input is a single id.
-- `inputs`: for a derived value, these ids in the same order, as row numbers of the part, counted from 0. A pattern also
-  has a row; the id of this row is a NUL character followed by the pattern.
-- `root`: the log sequence of the commit that touched the value; null if the values that depend on it are up to date.
+- `inputs`: for a derived value, the ids of its inputs in the order of `definition`, as row numbers of the part, counted
+  from 0. A pattern also has a row; the id of this row is a NUL character followed by the pattern.
+- `root`: the log sequence of the commit that last changed the value; null if all values that depend on the value are up
+  to date.
 - `edited`, from version 3 on: the log sequence of the commit that last defined the value; null if that is unknown.
 
 Batches without rows follow, with JSON in their metadata. Some contain outcomes of requests. The last batch of the

@@ -50,7 +50,7 @@ class PartRows:
     def _root_of(self, view: View) -> NDArray[np.int64]:
         """Return the column `root`, with 0 for each row whose value is not a root.
 
-        The roots or the rows of the part are iterated over, whichever are fewer.
+        If the part has fewer rows than there are roots, the loop is over the rows; otherwise, it is over the roots.
         """
         index, roots = view.columns.index, view.roots
         if len(roots) > self.count:

@@ -185,7 +185,7 @@ class ChainReader:
         columns, known = self._state.cells.columns, self._template_of
         indices = _filled(column.indices, -1, np.int64)
         used = np.unique(indices[indices >= 0])
-        places = np.full(len(column.dictionary) + 1, -1, np.int32)  # the last element has the index -1
+        places = np.full(len(column.dictionary) + 1, -1, np.int32)  # index -1 (no definition) selects the last element
         for index, definition in zip(used.tolist(), _texts(column.dictionary.take(pa.array(used))), strict=True):
             if definition not in known:
                 template = read_template(definition)

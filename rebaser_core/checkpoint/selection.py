@@ -1,8 +1,8 @@
 """Reads a few values from a checkpoint, without decoding the other values.
 
 In each part, the ids of all rows are read, but only the rows of the wanted ids are decoded. The part is then loaded as
-if it had only these rows, and rows that name their inputs. Invariant: each wanted value equals the value that
-`ChainReader` returns.
+if it contained only these rows and, for each of their inputs, a row that has only an id. Invariant: each wanted value
+equals the value that `ChainReader` returns.
 """
 
 from collections.abc import Iterable
@@ -63,7 +63,7 @@ class SelectionReader(ChainReader):
         self._ids, self._found, self._read = [], [], 0
 
     def _load_found(self) -> None:
-        """Load the rows of the wanted ids, and then a row that has only an id for each of their inputs."""
+        """Load the rows of the wanted ids and then, for each of their inputs, a row that has only an id."""
         assert self._loader is not None  # noqa: S101 - the caller has checked it
         found = np.concatenate([places for places, _ in self._found])
         inputs = np.concatenate([batch.refs for _, batch in self._found])

@@ -40,7 +40,7 @@ from rebaser_core.updates import Derive, Recompute, Remove, Update
 
 MAX_MESSAGE = 1000  # maximum characters of a recorded error message
 MAX_CONFLICTS = 100  # maximum conflicts in a reply; more might not fit in the message
-MAX_SIDES_BYTES = 64 * 1024  # maximum bytes of all definitions in these conflicts
+MAX_SIDES_BYTES = 64 * 1024  # maximum bytes of all definitions in the conflicts of a reply
 
 
 @record
@@ -49,8 +49,8 @@ class DecidedBatch:
 
     `decisions`, `delta`, `applied`, `recompute`, `authors`, `reverts`, `source`, `settled` and `marking` are fields of
     the commit. `delta_blob` is a blob that contains the delta already; it is set only if the batch has a single
-    request. `fork` describes the parent if the commit creates a change set. `restored` is the state if the commit
-    brings the change set back. `replayed` contains the changes of the target if the commit replays the target.
+    request. `fork` describes the parent if the commit creates a change set. `restored` is the state before the deletion
+    if the commit brings a deleted change set back. `replayed` is the result of the rebase if the commit is a `replay`.
 
     `answers` contains, for each request in order, its decision and the log sequence of the commit with this decision;
     None stands for the commit that is to be written. `skipped` is the number of requests that an earlier owner skipped.
@@ -160,8 +160,8 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
 
 
 def _in_conflict(state: ChangeSetState, request: QueuedRequest) -> list[str]:
-    """Return the ids of `request` that are in conflict. Its edits resolve these conflicts, because the author has seen
-    them, as `expect_at` shows."""
+    """Return the ids of `request` that are in conflict. The request has `expect_at`, which shows that its author has
+    seen these conflicts, so its edits resolve them."""
     conflicts = {} if state.branch is None else state.branch.conflicts
     return [id_ for id_ in request.touched if id_ in conflicts] if conflicts else []
 
@@ -285,8 +285,8 @@ def _shown(merged: Merged, about: str) -> tuple[Conflict, ...]:
 class _PendingState:
     """The state after the requests of this batch that have been decided so far. It is used to check further requests.
 
-    An edit may remove a value that does not exist, which has no effect. If the edits were taken from another change
-    set, this is a conflict, because a missing value shows that the two change sets have diverged.
+    Usually, an edit that removes a value that does not exist has no effect. If the edits were taken from another change
+    set, such an edit is a conflict, because the missing value shows that the two change sets have diverged.
     """
 
     def __init__(self, state: ChangeSetState, delta: list[Update]) -> None:

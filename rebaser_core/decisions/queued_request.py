@@ -24,14 +24,13 @@ class Restored:
 
 @record
 class QueuedRequest:
-    """A queued request as it was read, with either its `updates` or the `error` because of which it cannot be
-    processed.
+    """A queued request as it was read, with either its `updates` or the `error` that prevents its processing.
 
     `request_id` is `@<sequence>` if the message has no readable id, so that two such requests are never confused.
     `recompute` names derived values to compute again after the updates. `redrive` and `attempts` have the same meaning
-    as in `Decision`. `dead_at_ms` is the Unix time at which a request that was sent again had become a dead letter.
-    `blob` is the blob with the updates, if they are not in the message. `digest` is the result of `content_digest`,
-    empty if unknown. `author`, `message`, `expect_at` and `action` are the fields of the request.
+    as in `Decision`. If the request was sent again from the dead letters, `dead_at_ms` is the Unix time at which it had
+    been moved there. `blob` is the blob with the updates, if they are not in the message. `digest` is the result of
+    `content_digest`, empty if unknown. `author`, `message`, `expect_at` and `action` are the fields of the request.
 
     A request with an action is decided alone. It has either the data that the owner read for the action, or a
     `refusal`. Unlike an `error`, a refusal leaves no dead letter. A `Create` has a `fork`. A revert has the `patch`

@@ -176,7 +176,7 @@ class Replayed:
         elif strategy is Strategy.OURS or (agreed and not moved):
             self._rebase(id_, their)
         elif moved:
-            in_conflict = not same_definition(their, common)  # equal if the target went back to the common definition
+            in_conflict = not same_definition(their, common)  # false if the target went back to the common definition
             self._rebase(id_, their, in_conflict=in_conflict)
             if in_conflict:
                 self.conflicts.append(_update(id_, common))

@@ -71,9 +71,9 @@ Count: TypeAlias = Annotated[int, Field(ge=0)]
 class Body(BaseModel):
     """The base class of the pydantic models that describe the bodies of messages, in each of their versions.
 
-    Field names are in camelCase on the wire. Types are not converted, and unknown fields are refused. Pydantic builds a
-    model when it is first used or when `MessageRegistry.build` is called, because programs that only read values need
-    no model.
+    Field names are in camelCase on the wire. Types are not converted, and unknown fields are refused. Programs that
+    only read values need no model. So pydantic builds a model only when it is first used or when
+    `MessageRegistry.build` is called.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", alias_generator=to_camel, frozen=True, defer_build=True)

@@ -123,14 +123,14 @@ def read_item(source: BytesIO, limits: Limits) -> object:
 
 
 def read_items(source: BytesIO, count: int, limits: Limits) -> list[Any]:
-    """Read the next `count` items of a CBOR sequence with a single call of the library.
+    """Read the next `count` items of a CBOR sequence with a single call of cbor2.
 
-    The result is that of `count` calls of `read_item`, in about half of their time. At least 9 bytes of `source` must
-    precede the items. Raise `UnprocessableError` if one of these calls would raise it, and also if an item has the
-    maximum depth. After an error, the position of `source` is undefined.
+    The result is the same as that of `count` calls of `read_item`, but takes about half the time. At least 9 bytes of
+    `source` must precede the items. Raise `UnprocessableError` if one of these calls would raise it, and also if an
+    item has the maximum depth. After an error, the position of `source` is undefined.
     """
-    # The head of a list is written in front of the items, over bytes that have been read already. So the library reads
-    # the items as one list.
+    # The head of a list is written in front of the items, over bytes that have been read already. So cbor2 reads the
+    # items as one list.
     frame = head(LIST, count)
     source.seek(-len(frame), SEEK_CUR)
     source.write(frame)
@@ -140,14 +140,14 @@ def read_items(source: BytesIO, count: int, limits: Limits) -> list[Any]:
 
 
 def write_items(items: list[Any]) -> bytes:
-    """Encode `items` as a CBOR sequence, with a single call of the library."""
+    """Encode `items` as a CBOR sequence, with a single call of cbor2."""
     return dumps(CBOR, items)[len(head(LIST, len(items))) :]
 
 
 def read_unchecked(source: BytesIO, limits: Limits) -> object:
     """Read and return the next item of a CBOR sequence, as `read_item` does, but without `check_tree`.
 
-    So the item may contain byte strings, simple values, NaN, and integers of more than 64 bits.
+    The item may therefore contain byte strings, simple values, NaN, and integers of more than 64 bits.
     """
     depth = limits.max_depth + FRAME_DEPTH
     try:
@@ -237,7 +237,7 @@ def _loads_json(payload: bytes, limits: Limits) -> object:
 def _check_json_depth(payload: bytes, depth: int) -> None:
     """Raise `UnprocessableError` if the JSON text is nested deeper than `depth`. This runs in linear time.
 
-    The decoder is recursive, so it must not get deeply nested text. It finds all other faults itself.
+    The JSON decoder is recursive, so deeply nested text must not reach it. The decoder finds all other faults itself.
     """
     bare = payload.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_STRUCTURE)
     level = 0

@@ -16,13 +16,13 @@ class OwnerFacts:
       set, and `no_slot` if it has the task but no free slot. It is None if the server has nothing to do with it.
     - `idle` is the time since the server last decided a request, ended an update, or finished loading.
     - `update` is `idle`, `owed` (due, but not begun), `running`, or `waiting` (for the next attempt, in `retry_in`).
-      `failures` is the number of attempts that failed in a row. After `update_seconds`, `done` of `total` values are
-      updated.
+      `failures` is the number of attempts that failed in a row. `update_seconds` is the duration of the update so far,
+      and `done` is the number of values that it has updated, of `total` values.
     - `stopping` is the reason why the server is giving up the change set; empty if it is not doing so.
     - `deliveries` is the number of times that the task was delivered. If it is more than 1, an earlier owner ended
       without completing the task.
-    - `trouble_code`, `trouble` and `trouble_age` are the code, the text and the age of the newest failure that stopped
-      this change set; empty if there was no recent one.
+    - `trouble_code`, `trouble` and `trouble_age` are the code, the text and the age of the newest failure because of
+      which the server could not continue to work on the change set. Without a recent failure, they are empty or 0.
     - `rtt` is the time of the last round trip from the server to NATS. `skew` is the time by which the clock of the
       server is ahead of the clock of this client.
     """
@@ -46,7 +46,7 @@ class OwnerFacts:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """A server that has answered.
+    """A server that has answered a ping.
 
     `trouble` is the reason why it is not `ready`. `spark` is the state of its Spark engine. `owned` is the number of
     change sets that it owns, and `slots` the number that it can work on. `functions` are the names of its functions.
@@ -113,7 +113,7 @@ class LogFacts:
       and `age` are set.
     - `checkpoint_problem` is the reason why the checkpoint that the commit names cannot be read; empty if there is no
       such problem.
-    - `skew` is the time by which the clock of this server was ahead of the clock of NATS.
+    - `skew` is the time by which the clock of this server was ahead of the clock of NATS when it wrote the commit.
     """
 
     sequence: int

@@ -51,8 +51,9 @@ class ValueExplanation:
 
     - `definition` is the update that recreates the value. `defined` is the log sequence of the commit that last defined
       it, or 0 if that is unknown.
-    - `inputs` are the first of `input_count` inputs. `dependents` are the ids of the first of `dependent_count` values
-      whose definitions have this value as an input.
+    - `inputs` are the first inputs of the definition, and `input_count` is the number of all inputs. `dependents` are
+      the ids of the first values whose definitions have this value as an input, and `dependent_count` is the number of
+      all such values.
     - `why` is the reason for the state of the value, and `advice` says what to do.
     - `origin` is the id of the value because of which this one is stale or in error: it changed, or it fails by itself.
       It is empty if the value is neither stale nor in error. If the value is stale, `origin_commit` is the log sequence
@@ -205,8 +206,8 @@ class _Finder:
         return ()
 
     def _input_ids(self, id_: str) -> Iterator[str]:
-        """Yield the ids of the inputs of `id_`. For a pattern, yield the ids that match it, including those of removed
-        values whose removal no update has covered yet."""
+        """Yield the ids of the inputs of `id_`. For a pattern, yield the ids that match the pattern. These include ids
+        of removed values, as long as the values that depend on them have not been updated."""
         definition = self._definition(id_)
         if definition is None:
             return

@@ -96,7 +96,7 @@ class CommitV3(CommitV2):
     each of `requests`. Only `create` commits have `origin` and `carried`, only `mark` commits `mark`, only `gc` commits
     `gc`, and only `create` and `replay` commits `status`. `from` is the branch that was applied, or the target that was
     replayed, with a log sequence. `settled` contains ids. Only `replay` commits have `bases` and `conflicts`, in the
-    form of `delta`; if `bases` is the address of a blob, the blob contains both. `strategy` is missing if it is
+    form of `delta`; if `bases` is the address of a blob, the blob contains both fields. A missing `strategy` stands for
     `record`. `pull` is an attempt at an automatic pull.
     """
 

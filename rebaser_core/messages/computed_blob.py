@@ -56,8 +56,8 @@ def decode_table(data: bytes, limits: Limits) -> ComputedTable:
 def check_table(data: bytes, table: ComputedTable, limits: Limits) -> None:
     """Raise `UnprocessableError` if the blob `data` does not decode to `table`.
 
-    The ids are checked but not compared, because `table` may contain the same text of ids as `data`. So no string is
-    created for each id.
+    The ids in the blob are checked, but not compared with those of `table`, because a comparison would have to create a
+    string for each id.
     """
     if len(data) > limits.max_request_bytes:
         raise UnprocessableError(
@@ -112,7 +112,7 @@ def _check_ids(text: object, limits: Limits) -> int:
         raise malformed("the ids of a table must be one string")
     if not text:
         return 0
-    # The array has one element for each character, so that the length of an id can be computed without its string.
+    # The array has one element for each character. So the lengths of ids can be computed without a string for each id.
     ascii_only = text.isascii()
     characters = np.frombuffer(
         text.encode("ascii" if ascii_only else "utf-32-le"), np.uint8 if ascii_only else np.uint32

@@ -92,11 +92,11 @@ def read_delta(kind: Kind, raw: dict[str, Any], limits: Limits) -> Delta:
 
 # -- blobs -------------------------------------------------------------------------------------------------------------
 #
-# A blob contains `{"v1": {"updates": […]}}` or `{"v1": {"computed": […]}}` in CBOR. Each call of the CBOR library
-# encodes or decodes a few hundred items, because a million would block the event loop for a second. Updates
-# that contain a match are tagged `v2`, so that programs of the previous release refuse the blob as too new. The results
-# of a large update are written in columns (`rebaser_core.messages.computed_blob`) and are also tagged `v2`. The module
-# for columns needs NumPy, so it is imported only for these results, which clients rarely read.
+# A blob contains `{"v1": {"updates": […]}}` or `{"v1": {"computed": […]}}` in CBOR. A call of cbor2 encodes or decodes
+# only a few hundred items, because a call for a million items would block the event loop for a second. Updates that
+# contain a match are tagged `v2`, so that programs of the previous release refuse the blob as too new. The results of a
+# large update are written in columns (`rebaser_core.messages.computed_blob`) and are also tagged `v2`. Clients rarely
+# read such results. So the module for columns, which needs NumPy, is imported only for them.
 
 _V2 = dumps(CBOR, {"v2": 0})[:4]
 
@@ -256,7 +256,7 @@ def _check_field(key: object, field: str) -> None:
 
 
 def _open_map(source: BytesIO, check_key: Callable[[object], None]) -> object:
-    """Read the head and the only key of a map, check the key with `check_key`, and return it."""
+    """Read the head and the only key of a map, check the key with `check_key`, and return the key."""
     if read_head(source, MAP) != 1:
         raise malformed("each of the two outer maps of a blob must have exactly one key")
     key = read_item(source, DEFAULT_LIMITS)

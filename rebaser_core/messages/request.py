@@ -33,11 +33,11 @@ class EnqueueUpdatesRequest:
     The edits are in `updates`, or in the blob `updates_address` (see `encode_updates_blob`). `recompute` names derived
     values to compute again after the edits, although none of their inputs changed. `from_change_set_id` is the change
     set from which the edits were taken, if any. `author` and `message` say who sends the request, and why; both are
-    unverified claims of the sender. `expect_at` is the log sequence that the sender has seen: the request is refused if
-    one of its ids was defined or removed after it.
+    unverified claims of the sender. `expect_at` is the log sequence up to which the sender has seen the change set: the
+    request is refused if a later commit defined or removed one of its ids.
 
-    `action` is the action of a request without edits. Such a request has no updates and no `recompute`. Of the actions,
-    only a revert, an apply or a mark may have `expect_at`. A mark is refused if the log has any later commit.
+    `action` is the action of a request without edits. Such a request has no updates and no `recompute`. Only reverts,
+    applies and marks may have `expect_at`. A mark is refused if any commit follows `expect_at`.
     """
 
     id: RequestId

@@ -79,9 +79,9 @@ def decode_tail(data: bytes) -> tuple[TailRow, ...]:
 def encode_changes(changes: Iterable[tuple[str, Changed]]) -> bytes:
     """Encode the changes of a branch as a blob. `changes` are pairs of an id and its change.
 
-    The blob contains two updates for each id: its definition at the base, and its definition in the branch. If the
-    value did or does not exist, the update is a `Remove`. If the id is in conflict, two more updates follow: the
-    definition that both sides replaced, and a `Set` to the sequence of the replay that recorded the conflict.
+    The blob contains two updates for each id: its definition at the base, and its definition in the branch. A `Remove`
+    stands for a value that does not exist. If the id is in conflict, two more updates follow: the definition that both
+    sides replaced, and a `Set` to the sequence of the replay that recorded the conflict.
     """
     updates: list[Update] = []
     for id_, changed in changes:

@@ -57,8 +57,8 @@ class RecordedOutcome:
     at_ms: int  # the Unix time of this commit
 
 
-# Outcomes of requests that were sent again from the dead letters are kept for so much longer than other outcomes, so
-# that a dead letter is not applied twice if it is sent again more than once.
+# This is how much longer outcomes are kept if the request was sent again from the dead letters. So a dead letter is not
+# applied twice if it is sent again more than once.
 REDRIVE_MEMORY_MS = 31 * 24 * 3600 * 1000
 
 # Measured sizes in memory, to estimate the memory of a state.
@@ -78,9 +78,9 @@ class ChangeSetState:
         self.last = 0  # 0 if there is no commit yet
         self.covers = 0
         self.cells = Cells()  # all values by id
-        # Maps each value whose dependents are not up to date to the newest commit that touched the value.
+        # Maps each value whose dependents are not up to date to the log sequence of the last commit that changed it.
         self.roots: dict[str, int] = {}
-        # Maps each due request to compute derived values again to the newest commit that contains it.
+        # Maps each request for a recompute that is still due to the log sequence of the last commit that contains it.
         self.recompute: dict[Recompute, int] = {}
         self.applied: Applied | None = None
         self.outcomes: dict[RequestId, RecordedOutcome] = {}  # oldest first; without those in `redriven`
@@ -220,10 +220,10 @@ class ChangeSetState:
         return opens and self.status is BranchStatus.DELETED
 
     def emptied(self) -> "ChangeSetState":
-        """Return the state of this change set after its deletion, which has no values, at the same log sequence.
+        """Return a state without values, which this change set has after its deletion. Its log sequence is the same.
 
-        It contains the facts about the queue and the log, so that no request is decided twice and history remains. It
-        also contains the target and the origin, for readers.
+        The result contains the facts about the queue and the log, so that no request is decided twice and history
+        remains. It also contains the target and the origin, for readers.
         """
         empty = ChangeSetState()
         empty._take_queue(self)
@@ -233,8 +233,8 @@ class ChangeSetState:
         return empty
 
     def restore(self, deleted: "ChangeSetState") -> None:
-        """Turn this state, from before a deletion, into the state after the change set is brought back. Its log
-        sequence and the facts about the queue are those of `deleted`, the state of the deleted change set."""
+        """Turn this state, which the change set had before its deletion, into its state after it is brought back. The
+        log sequence and the facts about the queue are taken from `deleted`, the state of the deleted change set."""
         self._take_queue(deleted)
         self.branch = replace(self.branch or Branch(0), status=BranchStatus.OPEN)
 
@@ -356,7 +356,7 @@ class ChangeSetState:
             if commit.attempt.count or commit.attempt.deaths:
                 self.attempts[commit.attempt.sequence] = commit.attempt
             else:
-                self.attempts.pop(commit.attempt.sequence, None)  # both counts are 0, so no attempt is left
+                self.attempts.pop(commit.attempt.sequence, None)  # both counts are 0, so no failed attempt remains
         if commit.checkpoint is not None:
             self.checkpoint = commit.checkpoint
             if not self.marks or commit.checkpoint.sequence > self.marks[-1].sequence:

@@ -51,7 +51,7 @@ class Edges:
         """Add edges from each of `inputs` to `row`, whose new definition names them."""
         if self.stale or not inputs:
             return
-        # With so many new edges, dropping all edges is cheaper. The next lookup builds them again.
+        # If there are so many new edges, it is cheaper to drop all edges; the next lookup builds them again.
         if self.chained > max(thresholds.now.dependents_drop_min_edges, 2 * len(self.targets)):
             self.stale = True
             self._clear(64)

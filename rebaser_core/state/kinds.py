@@ -2,8 +2,8 @@
 
 Invariant: `kinds` contains the kind of each value. If the value is a number, `bits` contains its 8 bytes, which are an
 integer or the bits of a double. Text, lists and maps are in `others`, by position. So a million numbers are stored in
-two arrays, never as objects. The order of the kinds must not change, because compiled code handles the kinds up to
-FLOAT.
+two arrays, never as objects. The order of the kinds must not change, because compiled code contains the numbers of the
+kinds up to FLOAT.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def is_number(kinds: Kinds) -> NDArray[np.bool_]:
 
 
 def decode_one(kinds: Kinds, bits: Bits, others: Mapping[int, T], at: int, constants: Mapping[int, T]) -> T:
-    """Return the value at position `at`, which must not be negative. The other parameters are those of `decode`."""
+    """Return the value at position `at`, which must not be negative. `decode` describes the other parameters."""
     kind = int(kinds[at])
     value: Any
     if kind == FLOAT:

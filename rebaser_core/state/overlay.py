@@ -52,7 +52,7 @@ class Cells(Mapping[str, Cell]):
         self.columns = Columns()
         self.pins = 0
         self._overlay: dict[str, Cell | None] = {}
-        self._extra_uses: dict[str, int] = {}  # maps ids to their uses as inputs, minus those in `columns`
+        self._extra_uses: dict[str, int] = {}  # maps ids to their number of uses as inputs, minus that in `columns`
         self._extra_size = 0  # the number of values, minus the number of values in `columns`
         self._patterns: GlobSet | None = None  # the patterns among the inputs of definitions in the overlay
 
@@ -237,7 +237,7 @@ class Cells(Mapping[str, Cell]):
         return True
 
     def _write_overlay(self, update: Update, edited: int) -> bool:
-        """Apply an update to the overlay. Parameters and result are those of `apply`."""
+        """Apply an update to the overlay. The parameters and the result are the same as those of `apply`."""
         id_ = update.id
         columns, overlaid, row = self.columns, None, -1
         if id_ in self._overlay:

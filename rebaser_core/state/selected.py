@@ -1,8 +1,8 @@
 """Folds commits into a state from which only a few values are needed. The cost does not depend on the other values.
 
-Invariant: the needed values are the same as if all updates had been folded. So are `last`, `edited`, `status`, `marks`,
-`weight`, `taken`, `protected`, `born_ms`, and all fields of `branch` except its changes and conflicts. If `owes` is
-true for the whole state, it is true for this state, but the reverse does not always hold.
+Invariant: the needed values are the same as if all updates had been folded. The same holds for `last`, `edited`,
+`status`, `marks`, `weight`, `taken`, `protected`, `born_ms`, and all fields of `branch` except its changes and
+conflicts. If `owes` is true for the whole state, it is true for this state, but the reverse does not always hold.
 """
 
 from collections.abc import Container, Iterator

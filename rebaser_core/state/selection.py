@@ -38,8 +38,8 @@ def select_ids(
 
 
 def select_values(state: "ChangeSetState", match: str | None = None) -> dict[str, Value]:
-    """Return the values of `state`, by id, whose ids match the glob `match`. None matches every id; the values are then
-    not sorted, but otherwise they are sorted by id."""
+    """Return the values of `state` whose ids match the glob `match`, by id and sorted by id. If `match` is None, return
+    all values, unsorted."""
     if match is None:
         return state.values()
     return {item.id: item.value for item in select_items(state, match)}

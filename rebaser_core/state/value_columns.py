@@ -1,7 +1,7 @@
 """Stores the values of a change set in columns, with one row for each value.
 
-Invariant: a row belongs to an id as long as the id exists or a definition names it as an input; then the row is freed.
-The cost of an operation depends only on the rows that it touches, except when full columns are doubled in size.
+Invariant: a row belongs to an id as long as the id exists or a definition names it as an input. After that, the row is
+freed. The cost of an operation depends only on the rows that it changes, except when full columns are doubled in size.
 """
 
 from collections.abc import Mapping
@@ -160,7 +160,8 @@ class ValueColumns:
     ) -> None:
         """Store the computed values and faults of the derived values in `rows`.
 
-        The other parameters are as in `ComputedTable`; `others` and `faults` map positions in `rows`.
+        The other parameters have the same meaning as in `ComputedTable`. The keys of `others` and `faults` are
+        positions in `rows`.
         """
         if self.other:
             for row in rows[self.kind[rows] == OTHER].tolist():

@@ -50,7 +50,7 @@ def storage(options: TopologyOptions, *, clustered: bool) -> dict[str, Any]:
     """Return the fields of a stream's configuration that depend on `options.durability`.
 
     Raise `ConfigError` if `options.replicas` is too low for the durability `safe` in a cluster. A single NATS server
-    cannot store several copies. It is safe if it syncs every write, which is a setting of the NATS server.
+    cannot store several copies. Instead, the operator has to configure it so that it syncs every write.
     """
     durability, copies = options.durability, options.replicas
     config: dict[str, Any] = {}
@@ -135,8 +135,8 @@ def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = F
 
 
 def initial_limits(subjects: Subjects) -> dict[str, dict[str, Any]]:
-    """Return the fields that are only set when a stream is created, by stream. Later, only the operator changes
-    them."""
+    """Return, by name of the stream, the configuration fields that are set only when the stream is created. Later, only
+    the operator changes them."""
     return {
         subjects.requests_stream: {"max_msgs_per_subject": MAX_REQUESTS_PER_CHANGE_SET},
         # This stream contains one empty message, but it needs a limit. Its subject has no wildcard, so any user who may

@@ -1,5 +1,5 @@
 """Defines the wire format of the fields of a commit about conflicts: the conflicts that a `replay` commit records, and
-those that the edits of a commit resolve.
+the conflicts that the edits of a commit resolve.
 
 Invariant: `read_replay` and `decode_replay` return what `write_replay` and `encode_replay` wrote.
 """
@@ -21,7 +21,7 @@ _STRATEGIES = {str(strategy): strategy for strategy in Strategy}
 def read_replay(
     kind: Kind, bases: dict[str, Any] | None, conflicts: dict[str, Any] | None, strategy: str | None, limits: Limits
 ) -> Replay | None:
-    """Return the replay that a commit of `kind` records; None for other kinds than `replay`.
+    """Return the replay that a commit of `kind` records, or None if `kind` is not `replay`.
 
     If `bases` contains the address of a blob, this blob has both the bases and the conflicts. Raise
     `UnprocessableError` if the fields are invalid, and `UnsupportedVersion` if the strategy is unknown.

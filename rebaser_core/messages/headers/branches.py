@@ -107,7 +107,8 @@ def read_source(headers: Headers | None) -> Source | None:
 def read_blobs(headers: Headers | None) -> tuple[str, ...]:
     """Return the addresses in the header `X-Blobs`. Raise `UnprocessableError` if one of them is invalid.
 
-    If the only one begins with `@`, the rest is the address of a blob that lists the addresses (`decode_addresses`).
+    If the header does not contain the addresses themselves, the result has one item: `@`, followed by the address of a
+    blob that lists them (see `decode_addresses`).
     """
     text = (headers or {}).get(BLOBS)
     if not text:

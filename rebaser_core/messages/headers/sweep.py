@@ -16,8 +16,8 @@ def sweep_headers(commit: Commit) -> dict[str, str]:
     """Return the headers of `commit` for the sweeper.
 
     They are `X-Applied` (`<stream>:<sequence>`, or empty) and `X-Debt`. If the commit has unknown functions or digests
-    of requests, `X-Unknown-Functions` or `X-Digests` contains them. The payload cannot contain these two, because older
-    readers refuse payloads with unknown fields.
+    of requests, `X-Unknown-Functions` or `X-Digests` contains them. The payload does not contain unknown functions or
+    digests, because readers of older releases refuse payloads with unknown fields.
     """
     applied = commit.applied
     headers = {
@@ -53,8 +53,8 @@ def _natural(text: str) -> int:
 def read_unknown(headers: Headers | None) -> tuple[str, ...]:
     """Return the names of the functions that were missing on the server that wrote a commit.
 
-    If the header is damaged, return nothing. This does no harm, because the header only serves to compute the values of
-    these functions sooner, on a server that has the functions.
+    If the header is damaged, return no names. This does no harm: the header only serves to compute the values of these
+    functions sooner, on a server that has the functions.
     """
     text = (headers or {}).get(UNKNOWN)
     if not text:
@@ -70,7 +70,7 @@ def covers_header(commit: Commit) -> dict[str, str]:
     """Return the header `X-Covers` of `commit`, or no header if the commit does not need it.
 
     The header contains the log sequence up to which derived values are up to date. It is empty if that is the sequence
-    of the commit itself. A commit needs the header if it does not cover itself or creates a change set.
+    of the commit itself. In this case, only a commit that creates a change set needs the header.
     """
     if commit.covers is None and commit.kind is not Kind.CREATE:
         return {}
@@ -80,8 +80,8 @@ def covers_header(commit: Commit) -> dict[str, str]:
 def read_covers(headers: Headers | None, sequence: int) -> int | None:
     """Return the log sequence up to which derived values are up to date, from the headers of the commit at `sequence`.
 
-    Return None if only the payload contains it, because a server of an earlier release, which wrote no `X-Covers`,
-    wrote the commit. Raise `UnprocessableError` if the headers are damaged.
+    Return None if only the payload contains this sequence, because earlier releases did not write `X-Covers`. Raise
+    `UnprocessableError` if the headers are damaged.
     """
     headers = headers or {}
     text = headers.get(COVERS)

@@ -2,8 +2,8 @@
 
 A segment is the part of an id or a glob between two slashes.
 
-Invariant: the time of a lookup does not depend on the number of globs in the set, but only on the number of globs that
-match the id or have the same segments. The time for one glob grows at most with the square of the length of the id.
+Invariant: the time of a lookup does not depend on the number of globs in the set, but only on the number of globs whose
+first segments match the id. The time for one glob grows at most with the square of the length of the id.
 """
 
 import re
@@ -103,7 +103,7 @@ class _Node:
 
 
 class GlobSet:
-    """A set of globs in which all globs that match an id can be found."""
+    """A set of globs that finds all of its globs that match an id."""
 
     def __init__(self) -> None:
         self._root = _Node()

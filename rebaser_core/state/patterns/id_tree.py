@@ -1,8 +1,8 @@
 """Finds the ids that match a glob, with a tree of ids. The levels of the tree are the parts of ids between slashes.
 
 Invariant: the time of a search depends on the number of ids that match, and, if the glob contains `**`, on the number
-of ids that match its part before the first `**`. The tree contains only ids that may match one of the globs that were
-passed to `cover`, according to the first part of the id.
+of ids that match its part before the first `**`. The tree contains an id only if a glob that was passed to `cover` may
+match the first part of the id.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from rebaser_core import thresholds
 from rebaser_core.state.patterns.globs import matcher
 
-_Folders = dict[str, str | dict[str, None]]  # a single member is stored as text, which needs a quarter of the memory
+_Folders = dict[str, str | dict[str, None]]  # a single member is stored as text: a dict needs four times the memory
 
 
 class IdTree:
-    """A set of ids in which the ids that match a glob can be found.
+    """A set of ids that finds all of its ids that match a glob.
 
     A folder is the part of an id up to and including one of its slashes, or the empty string for the root. `_leaves`
     maps a folder to its ids, and `_inner` maps a folder to its inner folders. `_heads` are the first folders of the ids

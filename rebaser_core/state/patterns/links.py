@@ -18,12 +18,12 @@ class PatternLinks:
 
     Patterns are numbered in the order of `add`, and no number is used twice before `clear`. `first_link[row]` is the
     number of the first link of a row. It is 0 if no pattern matches the value in the row, and `-n - 1` for the row of
-    pattern n itself. Link k leads to pattern `link_pattern[k]`. The next link is `next_link[k]`, or there is none if
-    this is 0. Rows that match the same patterns share their links. `pattern_row[n]` is the row of pattern n, or -1 if
-    the pattern was removed, and `match_count[n]` is the number of values that it matches.
+    pattern n itself. Link k leads to pattern `link_pattern[k]`. The number of the next link is `next_link[k]`, or 0 at
+    the end of the list. Rows that match the same patterns share their links. `pattern_row[n]` is the row of pattern n,
+    or -1 if the pattern was removed, and `match_count[n]` is the number of values that it matches.
 
-    `linked` is the number of pairs of a value and a pattern that matches it, and `dead` the number of such pairs of
-    removed patterns.
+    `linked` is the number of pairs of a value and a pattern that matches the value. `dead` is the number of such pairs
+    whose pattern was removed.
     """
 
     first_link: NDArray[np.int32]

@@ -27,10 +27,10 @@ from rebaser_core.updates import PATTERN_PREFIX
 
 
 class PatternMatches:
-    """The patterns among the inputs in one `Columns`. It is false if there are none.
+    """The patterns among the inputs in one `Columns`. The object is false if there are no patterns.
 
     `generation` is increased when a value is added or removed; after the first lookup, only if a pattern matches the
-    value. So as long as it stays the same, every pattern matches the same values.
+    value. So as long as `generation` stays the same, every pattern matches the same values.
     """
 
     def __init__(self, columns: ValueColumns) -> None:
@@ -53,7 +53,8 @@ class PatternMatches:
             self._new[key] = None
 
     def remove(self, key: str) -> None:
-        """Remove the pattern with the key `key`, which still has its row, because no definition uses it any more."""
+        """Remove the pattern with the key `key`, which no definition uses any more. The pattern must still have its
+        row."""
         self._patterns.remove(key[1:])
         self._links.remove(self._columns.index[key])
         self._new.pop(key, None)
@@ -76,7 +77,7 @@ class PatternMatches:
             matched.added[id_] = None
 
     def value_removed(self, id_: str) -> None:
-        """Record that the value `id_`, which still has its row, was removed."""
+        """Record that the value `id_` was removed. The id must still have its row."""
         if self._ids is None:
             self.generation += 1
             return
