@@ -17,6 +17,11 @@ BUCKET: Values = {
     "envFromSecrets": ["bucket-keys"],
     "networkPolicy": {"egress": [{"to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}], "ports": [{"port": 443}]}]},
 }
+TRACED: Values = {
+    "settings": {"trace_ratio": 0.01},
+    "traces": {"endpoint": "http://collector:4318"},
+    "networkPolicy": {"egress": [{"ports": [{"port": 4318}]}]},
+}
 SECRET: Values = {
     "settings": {"nats_url": None, "inbox_prefix": "_INBOX.server", "reply_prefix": "_INBOX.clients"},
     "secrets": {
@@ -74,6 +79,7 @@ MATRIX: dict[str, tuple[Values, ...]] = {
     "scaled by CPU, too": (SCALED, {"autoscaling": {"cpuUtilization": 80, "load": 1}}),
     "spark": (SPARK,),
     "bucket": (BUCKET,),
+    "traced": (TRACED,),
     "secret": (SECRET,),
     "certificates": (CERTIFICATES,),
     "placed": (PLACED,),

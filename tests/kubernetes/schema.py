@@ -88,6 +88,7 @@ def schema() -> str:
         secrets=closed(**dict.fromkeys(sorted(SECRETS), KEY)),
         secretFiles=closed(**dict.fromkeys(sorted(FILES), KEY)),
         envFromSecrets=listed(NAME),
+        traces=closed(endpoint={"type": "string", "pattern": r"^(https?://[^@]+)?$"}),
         port={"type": "integer", "minimum": 1024, "maximum": 65535},
         resources=RESOURCES,
         tmpSize=SIZE,

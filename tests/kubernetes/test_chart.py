@@ -9,10 +9,11 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from rebaser.settings import Settings, load_settings
+from rebaser.telemetry.tracing import wanted
 from tests.docs.pages import ROOT
 from tests.kubernetes.chart import FOLDER, LEAST, NAME, NAMESPACE, WHY, Object, Rendered, merged, refusal, render
 from tests.kubernetes.crds import crd
-from tests.kubernetes.matrix import BUCKET, MATRIX, MONITORED, PLACED, SCALED, SPARK
+from tests.kubernetes.matrix import BUCKET, MATRIX, MONITORED, PLACED, SCALED, SPARK, TRACED
 from tests.kubernetes.schema import DECIDED, FILES, ONLY_SECRET
 
 VERSIONS = ("1.30", "1.34", "1.37")
@@ -176,6 +177,13 @@ def test_a_small_fraction_and_a_large_number_are_written_out() -> None:
     assert environment["REBASER_CREATE_STREAMS"] == "true"
 
 
+def test_a_collector_turns_traces_on() -> None:
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+    assert not wanted(render().environment())
+    assert variables.items() <= render(TRACED).environment().items()
+    assert wanted(render(TRACED).environment())
+
+
 @pytest.mark.parametrize(
     ("layer", "reason"),
     [
@@ -197,7 +205,12 @@ def test_a_small_fraction_and_a_large_number_are_written_out() -> None:
         ({"secrets": {"nats_url": {"name": "a", "key": "b"}}}, "settings.nats_url and secrets.nats_url"),
         ({"secrets": {"nats_token": {"name": "a"}}}, "missing property 'key'"),
         ({"secrets": {"nats_token": "secret"}}, "at '/secrets/nats_token'"),
-        ({"settings": {"blobs": "s3://bucket"}}, "add a rule to networkPolicy.egress"),
+        ({"settings": {"blobs": "s3://bucket"}}, "reach the blob store: add a rule to networkPolicy.egress"),
+        (
+            {"traces": {"endpoint": "http://collector:4318"}},
+            "reach traces.endpoint: add a rule to networkPolicy.egress",
+        ),
+        ({"traces": {"endpoint": "collector:4318"}}, "at '/traces/endpoint'"),
         ({"image": {"digest": "abc"}}, "at '/image/digest'"),
         ({"image": {"repository": ""}}, "at '/image/repository'"),
         ({"port": 80}, "at '/port'"),

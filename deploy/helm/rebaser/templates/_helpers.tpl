@@ -115,4 +115,7 @@ priorityClassName: {{ . }}
 {{- if and $values.networkPolicy.enabled (not $values.networkPolicy.egress) (or $values.secrets.blobs (and $values.settings.blobs (not (hasPrefix "file:" $values.settings.blobs)))) }}
 {{- fail "the NetworkPolicy does not let servers reach the blob store: add a rule to networkPolicy.egress" }}
 {{- end }}
+{{- if and $values.networkPolicy.enabled (not $values.networkPolicy.egress) $values.traces.endpoint }}
+{{- fail "the NetworkPolicy does not let servers reach traces.endpoint: add a rule to networkPolicy.egress" }}
+{{- end }}
 {{- end }}
