@@ -90,11 +90,13 @@ def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: 
     log.debug("commit_appended", kind=kind, seconds=seconds)
 
 
-def log_loaded(seconds: float, *, redelivered: bool) -> None:
+def log_loaded(seconds: float, *, redelivered: bool, spans: "ChangeSetSpans | None" = None) -> None:
     """Record that an owner has loaded its log, `seconds` after it got the task. `redelivered` tells whether the task
-    had been delivered before."""
+    had been delivered before. `spans` makes the spans of the change set, if traces are on."""
     LOAD_SECONDS.observe(seconds)
     TASKS_REDELIVERED.add(redelivered)
+    if spans is not None:
+        spans.slow_work_ended("load", seconds, {"rebaser.redelivered": redelivered})
 
 
 def ownership_ended(why: Enum | None, *, done: bool) -> None:
@@ -103,11 +105,14 @@ def ownership_ended(why: Enum | None, *, done: bool) -> None:
     OWNERSHIP_ENDED.add(1, why.value if why is not None else "quiet" if done else "broken")
 
 
-def checkpoint_written(began: float, size: int) -> None:
+def checkpoint_written(began: float, size: int, spans: "ChangeSetSpans | None" = None) -> None:
     """Record that the log names a new checkpoint. `began` is the time of `clock` at its beginning. Its new parts have
-    `size` bytes."""
-    CHECKPOINT_SECONDS.observe(clock() - began)
+    `size` bytes. `spans` makes the spans of the change set, if traces are on."""
+    seconds = clock() - began
+    CHECKPOINT_SECONDS.observe(seconds)
     CHECKPOINT_BYTES.add(size)
+    if spans is not None:
+        spans.slow_work_ended("checkpoint", seconds, {"rebaser.bytes": size})
 
 
 def swept(began: float) -> None:

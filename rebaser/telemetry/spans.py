@@ -132,6 +132,15 @@ class ChangeSetSpans:
         while covers is not None and self._uncovered and self._uncovered[0][0] <= covers:
             self._uncovered.popleft()
 
+    # -- other work ------------------------------------------------------------------------------------------------
+
+    def slow_work_ended(self, name: str, seconds: float, attributes: Attributes) -> None:
+        """Record work that is part of no request, such as a load, if it was as slow as a slow request."""
+        now, duration = time.time_ns(), round(seconds * NANOS)
+        if self.maker.request_was_slow(now, duration):
+            about = {**self._about, **attributes}
+            self.maker.start(name, SpanKind.INTERNAL, about, began=now - duration).end(now)
+
 
 class _Batch:
     """Requests that are decided in one commit, or answered again. `spans` are those of the requests whose trace is

@@ -16,7 +16,7 @@ from rebaser.dvu.spark.engine import Engine
 from rebaser.dvu.spark.session_manager import ActiveSession
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.telemetry.span_maker import MAX_LATE
-from rebaser_client import BlockingRebaserClient, RebaserClient, Request, RequestRejected, Set
+from rebaser_client import BlockingRebaserClient, RebaserClient, Request, RequestRejected, Set, Update
 from rebaser_client.jetstream import JetStream
 from rebaser_core.commit import Kind
 from rebaser_core.encoding.envelope import MESSAGE_ID, REPLY_INBOX
@@ -416,6 +416,24 @@ async def test_a_slow_update_gets_a_trace_afterwards(
         ("dvu", None), ("dvu plan", "dvu"), ("dvu spark", "dvu"), ("dvu absorb", "dvu"), (APPEND, "dvu"),
     }  # fmt: skip
     assert read_trace(await newest_commit(js, subjects)) is None
+
+
+async def test_slow_loads_and_checkpoints_get_traces(
+    js: JetStream, subjects: Subjects, client: RebaserClient, recorder: Recorder
+) -> None:
+    large: list[Update] = [Set(f"v/{number}", "x" * 1000) for number in range(1500)]  # more than a message holds
+    async with serving(js, subjects, Idle(), spans_of=recorder.server(), checkpoint_bytes=1024):
+        await client.enqueue_updates_with_reply("ws", "fast", large)
+    assert recorder.spans() == []
+    slow = recorder.server(slower_than=-1e6)
+    async with serving(js, subjects, Idle(), spans_of=slow, checkpoint_bytes=1024):
+        await client.enqueue_updates_with_reply("ws", "slow", large)
+        await until(recorder, "checkpoint")
+    for name in ("load", "checkpoint"):
+        [span, *_] = [one for one in recorder.spans(name) if one.attributes["rebaser.change_set"] == "slow"]
+        assert span.parent is None
+        assert span.start_time <= span.end_time
+    assert recorder.spans("checkpoint")[-1].attributes["rebaser.bytes"] > 1000
 
 
 async def test_the_headers_of_what_belongs_to_no_trace_are_those_without_traces(

@@ -117,7 +117,7 @@ async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> 
         draft.discard()
         raise
     size = sum(map(len, written.parts))
-    checkpoint_written(began, size)
+    checkpoint_written(began, size, commits.spans)
     commits.logger.info(
         "checkpoint_written",
         seq=chain.last,
