@@ -55,7 +55,7 @@ class Given:
         """Return a text of at most `most` characters."""
         found = self.query.get(name, default)
         if len(found) > most:
-            raise _invalid(f"{name} may have at most {most} characters")
+            raise invalid(f"{name} may have at most {most} characters")
         return found
 
     def number(self, name: str, default: int, *, least: int = 0, most: int = 10**15) -> int:
@@ -63,14 +63,14 @@ class Given:
         if not found:
             return default
         if not found.isascii() or not found.isdecimal() or len(found) > 16 or not least <= int(found) <= most:
-            raise _invalid(f"{name} has to be a number from {least:,} to {most:,}")
+            raise invalid(f"{name} has to be a number from {least:,} to {most:,}")
         return int(found)
 
     def choice(self, name: str, choices: Sequence[str]) -> str:
         """Return one of `choices`, by default the first one."""
         found = self.query.get(name, "") or choices[0]
         if found not in choices:
-            raise _invalid(f"{name} has to be one of {', '.join(choices)}")
+            raise invalid(f"{name} has to be one of {', '.join(choices)}")
         return found
 
     def flag(self, name: str) -> bool:
@@ -148,5 +148,6 @@ def _details(error: RebaserError) -> list[Answer]:
     return [{"id": id_, "message": cut(message)} for id_, message in found[:MAX_DETAILS]]
 
 
-def _invalid(message: str) -> UnprocessableError:
+def invalid(message: str) -> UnprocessableError:
+    """Return the error for a bad parameter."""
     return UnprocessableError(message, code="invalid_argument")

@@ -41,14 +41,17 @@ class DeadLetterBox:
         *,
         code: str | None = None,
         request_id: str | None = None,
+        after: int = 0,
     ) -> AsyncIterator[DeadLetter]:
         """Yield the dead letters that match all given arguments, oldest first.
+
+        `after` is the `sequence` of the last dead letter of an earlier call, to continue behind it.
 
         Dead letters that arrive during the iteration may be included. Raises `UnprocessableError` for an invalid name.
         """
         tokens = ["*" if name is None else check_token(name, "name") for name in (workspace, change_set)]
         subject = ".".join((self._subjects.root, "dlq", *tokens))
-        sequence = 1
+        sequence = after + 1
         while (stored := await self._js.next(self._subjects.dlq_stream, subject, sequence)) is not None:
             sequence = stored.sequence + 1
             letter = self._letter(stored)

@@ -13,6 +13,9 @@ import structlog
 
 from rebaser.testing import local_rebaser
 from rebaser_client import Derive, Match, RebaserClient, Set
+from rebaser_client.jetstream import Connection, JetStream
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.streams.subjects import Subjects
 from tests.support.browser import SIZES, browser, opened
 from tests.support.web_console import web_console
 
@@ -32,6 +35,8 @@ PAGES = {
     "changes": "/change-sets/shop/cheaper/changes?derived=yes",
     "apply": "/change-sets/shop/ready/changes",
     "conflicts": "/change-sets/shop/dearer/conflicts",
+    "dead-letters": "/dead-letters",
+    "letter": "/dead-letters/letter?sequence=1",
 }
 
 
@@ -64,10 +69,19 @@ async def fill(client: RebaserClient) -> None:
         await client.enqueue_updates_with_reply("stock", f"warehouse-{number}", [Set("count", number)])
 
 
+async def bury(url: str) -> None:
+    """Send requests that no server can read."""
+    async with Connection.connect(url) as connection:
+        for number in range(4):
+            subject = Subjects("").requests(ChangeSetKey("shop", "main"))
+            await JetStream(connection).publish(subject, b"hello", {"X-Sender": "a test", "Nats-Msg-Id": f"n{number}"})
+
+
 async def main(folder: Path, names: list[str]) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with local_rebaser(quiescent_period=2) as installation:
         async with RebaserClient.connect(installation.url) as client, browser() as running:
+            await bury(installation.url)
             await fill(client)
             async with web_console(installation.url, actions=True) as console:
                 for theme in ("light", "dark"):

@@ -1,6 +1,7 @@
 """Dead letters are found, redriven and dropped. A redriven request is applied once, whatever was interrupted."""
 
 from dataclasses import replace
+from typing import Any
 
 import anyio
 import pytest
@@ -54,7 +55,7 @@ def cemetery(js: JetStream, subjects: Subjects) -> Cemetery:
     return Cemetery(js, subjects)
 
 
-async def found(client: RebaserClient, *where: str, **which: str) -> list[DeadLetter]:
+async def found(client: RebaserClient, *where: str, **which: Any) -> list[DeadLetter]:
     return [letter async for letter in client.dead_letters.find(*where, **which)]
 
 
@@ -73,6 +74,7 @@ async def test_dead_letters_are_found_by_change_set_reason_and_request(
     assert (first.server, first.dead_at_ms, first.request_sequence) == ("server-1", 1234, 1)
     assert [letter.request_id for letter in await found(client, "ws")] == ["a", "b", "c"]
     assert [letter.request_id for letter in await found(client, "ws", "cs")] == ["a", "b"]
+    assert [letter.request_id for letter in await found(client, "ws", after=letters[0].sequence)] == ["b", "c"]
     assert [letter.request_id for letter in await found(client, code="poison")] == ["b", "c", "d"]
     assert [letter.request_id for letter in await found(client, "ws", request_id="c")] == ["c"]
     assert await found(client, "nobody") == []

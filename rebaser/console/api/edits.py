@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 from rebaser.console.api.values import MAX_ID, base_path
-from rebaser.console.resources import Action, Answer, Console, Given
+from rebaser.console.resources import Action, Answer, Console, Given, invalid
 from rebaser_client import EnqueueUpdatesResponse, Success
 from rebaser_client.reverts import RevertOptions
-from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import check_token
 from rebaser_core.updates import Set, Update, parse_update
 
@@ -28,10 +27,6 @@ def text_of(body: Body, name: str, most: int, default: str | None = None) -> str
     if not isinstance(found, str) or len(found) > most:
         raise invalid(f"{name} has to be a text of up to {most:,} characters")
     return found
-
-
-def invalid(message: str) -> UnprocessableError:
-    return UnprocessableError(message, code="invalid_argument")
 
 
 def flag_of(body: Body, name: str) -> bool:

@@ -15,11 +15,14 @@ const ROUTES = [
   ["/change-sets/:workspace/:changeSet/changes", "changes"],
   ["/change-sets/:workspace/:changeSet/conflicts", "conflicts"],
   ["/branches", "branches"],
+  ["/dead-letters", "dead_letters"],
+  ["/dead-letters/letter", "dead_letter"],
 ];
 const NAV = [
   ["/", "Overview", "o"],
   ["/change-sets", "Change sets", "c"],
   ["/branches", "Branches", "b"],
+  ["/dead-letters", "Dead letters", "d"],
 ];
 const KEYS = [
   ["/", "search"],

@@ -34,7 +34,7 @@ function tiles(data) {
         href: "/change-sets?state=waiting&sort=queue",
       }),
       tile({ label: "Updates due", value: count(data.due), values: series.due, href: "/change-sets?state=due" }),
-      tile({ label: "Dead letters", value: count(data.deadLetters), values: series.deadLetters, tone: data.deadLetters ? "bad" : "" }),
+      tile({ label: "Dead letters", value: count(data.deadLetters), values: series.deadLetters, href: "/dead-letters", tone: data.deadLetters ? "bad" : "" }),
       tile({
         label: "Branches in conflict",
         value: count(data.branchesInConflict),

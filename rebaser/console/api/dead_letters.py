@@ -1,0 +1,148 @@
+"""`/dead-letters`: a page of the dead letters. `/dead-letter`: one, with its request. Redriving and dropping them.
+
+Invariant: an action on several dead letters names their number, which the viewer typed. Each of them succeeds or fails
+by itself.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+
+from rebaser.console.resources import Action, Answer, Console, Given, Resource, invalid
+from rebaser.console.shapes import MAX_VALUE, cut, json_text, time_text
+from rebaser_client import DeadLetter, RebaserClient
+from rebaser_core.encoding.envelope import ContentType, loads
+from rebaser_core.errors import RebaserError, UnprocessableError
+
+PAGE = 50
+SCAN = 3.0  # seconds that a search may take
+MAX_LETTERS = 100  # of one action
+
+
+async def read(console: Console, given: Given) -> Answer:
+    """Return a page of dead letters, the oldest first; `after` is the number of the last one of the page before."""
+    names = [given.text(name, most=64) or None for name in ("workspace", "changeSet")]
+    code, after = given.text("code", most=64) or None, given.number("after", 0)
+    limit = given.number("limit", PAGE, least=1, most=200)
+    client, seen = await console.client(), await console.hub.seen()
+    if names[1] is not None and names[0] is None:
+        raise invalid("changeSet needs workspace")
+    letters = client.dead_letters.find(names[0], names[1], code=code, after=after)
+    rows, complete = await _take(letters, limit)
+    return {
+        "actions": console.options.actions,
+        "at": seen.view.at,
+        "total": seen.view.dead_letters,
+        "rows": [_row(letter) for letter in rows],
+        "next": None if complete or not rows else rows[-1].sequence,
+        "complete": complete or len(rows) == limit,
+    }
+
+
+async def _take(letters: AsyncIterator[DeadLetter], limit: int) -> tuple[list[DeadLetter], bool]:
+    rows: list[DeadLetter] = []
+    with anyio.move_on_after(SCAN):
+        async with aclosing(letters) as all_letters:  # type: ignore[type-var]
+            async for letter in all_letters:
+                if len(rows) == limit:
+                    return rows, False
+                rows.append(letter)
+        return rows, True
+    return rows, False
+
+
+async def read_one(console: Console, given: Given) -> Answer:
+    """Return a dead letter with its headers and its request, as far as it can be read."""
+    client = await console.client()
+    letter = await _letter(client, given.number("sequence", 0))
+    payload = await client.dead_letters.payload(letter) if letter is not None else None
+    if letter is None or payload is None:
+        raise UnprocessableError("the dead letter is gone: it was redriven or dropped", code="no_such_dead_letter")
+    readable = _readable(letter, payload)
+    text = repr(payload[:MAX_VALUE])[2:-1] if readable is None else readable
+    return {
+        **_row(letter),
+        "actions": console.options.actions,
+        "headers": {cut(name, 200): cut(value) for name, value in list(letter.headers.items())[:100]},
+        "readable": readable is not None,
+        "payload": {"text": text[:MAX_VALUE], "length": len(payload)},
+    }
+
+
+async def _letter(client: RebaserClient, sequence: int) -> DeadLetter | None:
+    letters = client.dead_letters.find(after=max(sequence - 1, 0))
+    async with aclosing(letters) as found:  # type: ignore[type-var]
+        async for letter in found:
+            return letter if letter.sequence == sequence else None
+    return None
+
+
+def _row(letter: DeadLetter) -> Answer:
+    return {
+        "sequence": letter.sequence,
+        "workspaceId": letter.key.workspace,
+        "changeSetId": letter.key.change_set,
+        "requestId": cut(letter.request_id, 200),
+        "code": cut(letter.code, 200),
+        "reason": cut(letter.reason),
+        "attempts": letter.attempts,
+        "redrive": letter.redrive,
+        "server": cut(letter.server, 200),
+        "time": time_text(datetime.fromtimestamp(letter.dead_at_ms / 1000, UTC)),
+    }
+
+
+def _readable(letter: DeadLetter, payload: bytes) -> str | None:
+    try:
+        content = loads(ContentType(letter.headers.get("X-CONTENT-TYPE", "")), payload)
+        return json_text(content)
+    except (RebaserError, ValueError, TypeError, RecursionError):
+        return None
+
+
+# -- actions -----------------------------------------------------------------------------------------------------------
+
+
+async def redrive(console: Console, _: Given, body: Mapping[str, Any]) -> Answer:
+    """Send the requests of dead letters again."""
+    return await _each(console, body, "redrive")
+
+
+async def drop(console: Console, _: Given, body: Mapping[str, Any]) -> Answer:
+    """Delete dead letters for good."""
+    return await _each(console, body, "drop")
+
+
+async def _each(console: Console, body: Mapping[str, Any], what: str) -> Answer:
+    sequences = _sequences(body)
+    client = await console.client()
+    box, done, gone, failed = client.dead_letters, 0, 0, list[Answer]()
+    for sequence in sequences:
+        try:
+            letter = await _letter(client, sequence)
+            if letter is None:
+                gone += 1
+            elif what == "redrive":
+                done, gone = (done + 1, gone) if await box.redrive(letter) else (done, gone + 1)
+            else:
+                await box.drop(letter)
+                done += 1
+        except RebaserError as error:
+            failed.append({"sequence": sequence, "code": error.code, "message": cut(error.message)})
+    return {"done": done, "gone": gone, "failed": failed}
+
+
+def _sequences(body: Mapping[str, Any]) -> list[int]:
+    found = body.get("sequences")
+    if not isinstance(found, list) or not 0 < len(found) <= MAX_LETTERS or not all(type(one) is int for one in found):
+        raise invalid(f"sequences has to be a list of up to {MAX_LETTERS} numbers of dead letters")
+    if len(set(found)) > 1 and body.get("count") != len(set(found)):
+        raise invalid(f"type the number of dead letters, {len(set(found))}, to confirm this")
+    return sorted(set(found))
+
+
+RESOURCES = (Resource("/dead-letters", read), Resource("/dead-letter", read_one))
+ACTIONS = (Action("/dead-letters/redrive", redrive), Action("/dead-letters/drop", drop))

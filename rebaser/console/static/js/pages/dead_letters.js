@@ -1,0 +1,71 @@
+// The dead letters: requests that could not be processed. Some of them can be sent again, or dropped.
+
+import { outcome, run } from "../actions.js";
+import { address, ago, count, plural } from "../format.js";
+import { html } from "../html.js";
+import { badge, table } from "../parts.js";
+
+const chosen = (tools) => tools.state.chosen ?? new Set();
+
+function toggle(tools, sequence, on) {
+  const next = new Set(chosen(tools));
+  if (on) next.add(sequence);
+  else next.delete(sequence);
+  tools.set({ chosen: next });
+}
+
+const COLUMNS = (data, tools) => [
+  ...(data.actions
+    ? [{ title: "Choose", kind: "narrow", cell: (row) => html`<input type="checkbox" aria-label=${`Choose ${row.requestId}`} .checked=${chosen(tools).has(row.sequence)} @change=${(event) => toggle(tools, row.sequence, event.target.checked)}>` }]
+    : []),
+  { title: "Request", cell: (row) => html`<a class="row-link mono" href=${address("/dead-letters/letter", { sequence: row.sequence })}>${row.requestId}</a>` },
+  { title: "Change set", cell: (row) => html`<a href=${`/change-sets/${row.workspaceId}/${row.changeSetId}`}>${row.workspaceId}/${row.changeSetId}</a>` },
+  { title: "Code", cell: (row) => html`<a href=${address("/dead-letters", { code: row.code })}>${badge("error", row.code)}</a>` },
+  { title: "Reason", level: 2, kind: "grow", cell: (row) => html`<span class="clip">${row.reason}</span>` },
+  { title: "Tried", right: true, level: 3, cell: (row) => `${plural(row.attempts, "time")}${row.redrive ? `, redriven ${row.redrive}×` : ""}` },
+  { title: "Died", right: true, cell: (row) => html`<span title=${row.time}>${ago(row.time, data.at)}</span>` },
+];
+
+// Buttons that act on `sequences`; more than one needs the number typed.
+export function actButtons(tools, sequences, then) {
+  if (!sequences.length) return null;
+  const many = sequences.length > 1;
+  const ready = !many || Number(tools.state.typed) === sequences.length;
+  const act = (what, done) =>
+    run(tools, "letters", `/dead-letters/${what}`, { sequences, count: sequences.length }, (answer) => {
+      tools.set({ chosen: new Set(), typed: "" });
+      then();
+      const failed = answer.failed.map((one) => one.message).join("; ");
+      return `${count(answer.done)} ${done}${answer.gone ? `, ${count(answer.gone)} gone before` : ""}${failed ? `, ${answer.failed.length} failed: ${failed}` : ""}.`;
+    });
+  return html`<div class="panel buttons">
+    ${many
+      ? html`<label class="labelled"><span>To confirm, type the number of dead letters: ${count(sequences.length)}</span>
+          <input class="field" inputmode="numeric" .value=${tools.state.typed ?? ""} @input=${(event) => tools.set({ typed: event.target.value })}></label>`
+      : null}
+    <button type="button" class="button main" ?disabled=${!ready || Boolean(tools.state.busy)} @click=${() => act("redrive", "sent again")}>Send again</button>
+    <button type="button" class="button" ?disabled=${!ready || Boolean(tools.state.busy)} @click=${() => act("drop", "dropped")}>Drop for good</button>
+  </div>`;
+}
+
+export const page = {
+  title: () => "Dead letters",
+  needs: ["letters"],
+  sources: (at) => ({ overview: { path: "/overview", live: true }, letters: { path: address("/dead-letters", at.query) } }),
+  outdated: ({ overview, letters }) => (overview && letters && overview.deadLetters !== letters.total ? ["letters"] : []),
+  status: (data) => plural(data.deadLetters, "dead letter"),
+  view(at, { letters: data }, tools) {
+    const here = new Set(data.rows.map((row) => row.sequence));
+    const sequences = [...chosen(tools)].filter((sequence) => here.has(sequence));
+    const { code } = at.query;
+    return html`<div class="page-head"><h1 tabindex="-1">Dead letters</h1><span class="dim">requests that could not be processed, ${count(data.total)} in all</span>
+        ${code ? html`<span>code <strong>${code}</strong> <a href="/dead-letters">show all</a></span>` : null}</div>
+      ${outcome(tools, "letters")}${actButtons(tools, sequences, () => tools.reload("letters"))}
+      ${table({ label: "Dead letters", columns: COLUMNS(data, tools), rows: data.rows, key: (row) => row.sequence, empty: code ? "No dead letter has this code." : "There are no dead letters." })}
+      ${data.complete ? null : html`<p class="dim">The search took too long; there may be more.</p>`}
+      <nav class="pager" aria-label="Pages">
+        ${at.query.after ? html`<a class="button" rel="prev" href=${address("/dead-letters", at.query, { after: "" })}>First page</a>` : null}
+        ${data.next ? html`<a class="button" rel="next" href=${address("/dead-letters", at.query, { after: data.next })}>Next</a>` : null}
+      </nav>`;
+  },
+};
