@@ -42,7 +42,7 @@ class Actor:
         self._work_cancelled = False
 
     def perform(self, effects: tuple[Effect, ...]) -> None:
-        """Start the effects in order, without waiting for their ends. Each effect reports its result with `post`."""
+        """Start the effects in order, without waiting for them to end. Each effect reports its result with `post`."""
         raise NotImplementedError
 
     async def run(self) -> None:
@@ -87,8 +87,8 @@ class Actor:
     def _set_timer(self, deadline: float | None) -> None:
         """Make the timer fire no later than `deadline`.
 
-        A timer that is set for an earlier time stays, because every commit postpones the deadline. A tick that comes
-        too early changes nothing, and sets the timer again.
+        Every commit postpones the deadline. To avoid setting the timer for every commit, a timer that is set for an
+        earlier time is kept. Its tick comes too early, changes nothing, and sets the timer again.
         """
         if deadline is None or self._done or (self._timer is not None and self._timer[0] <= deadline):
             return
@@ -102,8 +102,8 @@ class Actor:
             self._timer = None
 
     def _fire_timer(self) -> None:
-        """Make `run` post a tick. This callback cannot post it, because effects start tasks, and the callback does not
-        run in a task."""
+        """Make `run` post a tick. This callback cannot post the tick itself: effects start tasks, which is only
+        possible within a task."""
         self._tick_due = True
         self._wake.set()
 

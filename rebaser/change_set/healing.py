@@ -1,9 +1,10 @@
 """Recomputes values that failed because no server had their function, once a server has it.
 
-A header of each commit names the functions that its writer lacked. If the server of the sweeper has one of these
+A header of each commit names the functions that its writer lacked. If the server that runs the sweeper has one of these
 functions, the sweeper wakes the change set. If the server of an owner has one, the owner requests a recompute of the
-failed values. It does so only once, because the header of that commit names only the functions that this server lacks.
-Commits of older releases have no such header; their values are recomputed when an owner loads the change set.
+failed values. The commit with this request names only the functions that this server lacks, so the owner does not
+repeat the request. Commits of older releases have no such header; their values are recomputed when an owner loads the
+change set.
 """
 
 from rebaser.change_set.known_functions import any_available

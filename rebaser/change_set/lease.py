@@ -57,7 +57,7 @@ class Task:
         await self.js.nak(self.message, delay)
 
     async def progress(self) -> None:
-        """Tell NATS that the task is in progress, which keeps it for another `ack_wait`."""
+        """Tell NATS that the task is in progress. NATS then does not redeliver it for another `ack_wait`."""
         await self.js.progress(self.message)
 
 

@@ -67,8 +67,8 @@ _SEVERITY = (
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The log is loaded and requests are being consumed. `owes` tells whether a DVU is due. The DVU may start in
-    `dvu_delay` seconds."""
+    """The log is loaded and requests are being consumed. `owes` tells whether a DVU is due. The DVU must not start
+    before `dvu_delay` seconds have passed."""
 
     owes: bool
     dvu_delay: float = 0.0
@@ -152,14 +152,14 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Rechecked:
-    """The recheck is over. `work_left` tells whether requests or debt remain."""
+    """The recheck is over. `work_left` tells whether another owner is needed."""
 
     work_left: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The time that `OwnerState.next_tick` returned has come, or an earlier one."""
+    """The time that `OwnerState.next_tick` returned, or an earlier time, has come."""
 
 
 Event: TypeAlias = (
@@ -194,7 +194,7 @@ class Command(Enum):
     CANCEL_WORK = "cancel_work"  # stop loading, waiting, the DVU and jobs; commits in flight are settled first
     STOP_CONSUMING = "stop_consuming"
     ACK = "ack"  # ack the task, wait until the message is gone [Released]
-    RECHECK = "recheck"  # look for requests that arrived meanwhile, and for debt [Rechecked]
+    RECHECK = "recheck"  # look for work that arrived meanwhile [Rechecked]
     PUBLISH_TASK = "publish_task"
 
 
@@ -222,8 +222,8 @@ class OwnerState(NamedTuple):
     """The state of one owner. `active_at` is the time at which it last decided a request, ended a DVU, or finished
     loading.
 
-    It is a named tuple because each commit makes several changed copies of it, which takes a third of the time that
-    copies of a dataclass would take.
+    Each commit makes several changed copies of this state. It is a named tuple, because copying a dataclass takes three
+    times as long.
     """
 
     phase: Phase = Phase.LOADING
@@ -302,7 +302,7 @@ def step(state: OwnerState, event: Event, now: float, timing: Timing) -> Step:
 
 
 def _record(state: OwnerState, event: Event, now: float, timing: Timing) -> OwnerState:
-    """Return `state` with what `event` reports. This does not depend on the phase."""
+    """Return `state`, updated with the facts that `event` reports. This does not depend on the phase."""
     match event:
         case Loaded(owes=owes, dvu_delay=delay):
             dvu = Dvu.WAITING if owes and delay > 0 else Dvu.IDLE

@@ -336,7 +336,7 @@ class Owner(Actor):
                         self._context.stream_watch.check_soon()
                         self.log.warning("dead_letter_failed", seq=pending.decision.sequence, reason=error.message)
                     if self.lifecycle.phase is not Phase.ACTIVE:
-                        break  # leave the copy to the next owner: a failure that lasts must not delay the end
+                        break  # leave the copy to the next owner: a lasting failure must not delay the end of this one
                     await anyio.sleep(backoff.next_delay())
         finally:
             self.post(JobEnded())
@@ -368,7 +368,7 @@ class Owner(Actor):
             self.log.warning("checkpoint_failed", reason=error.message)
         finally:
             self._checkpointing = False
-            if self._full_checkpoint_due and self.lifecycle.phase is Phase.ACTIVE:  # this one failed, or another is due
+            if self._full_checkpoint_due and self.lifecycle.phase is Phase.ACTIVE:  # checkpoint failed or is due again
                 self._start_checkpoint()
             self.post(JobEnded())
 

@@ -41,7 +41,7 @@ LOOK_AFTER = 0.001  # minimum seconds between two reads of the processor time, b
 
 @dataclass(frozen=True, slots=True)
 class PendingDeadLetter:
-    """A request that was decided `dead`, but is not yet copied to the dead letters, answered and deleted.
+    """A request with the outcome `dead` that is not yet copied to the dead letters, answered and deleted.
 
     `commit` is the log sequence of the commit that decided the request. If the request reuses the id of an earlier
     request, it is the commit that decided the earlier one. `duplicates` are the messages that repeat the request. They
@@ -64,10 +64,10 @@ class Processed:
 
 
 class QueueBlocked(TransientError):  # noqa: N818 - a state of the queue
-    """The first queued request cannot be decided yet. Message and code are those of the error that says why.
+    """The first queued request cannot be decided yet. The message and the code say why.
 
     `delay` is the number of seconds until the next attempt. `time_left` is the number of seconds for which the request
-    may still block the queue. `dead` are earlier requests that were decided dead and are not copied yet.
+    may still block the queue. `dead` are earlier requests that still have to be copied to the dead letters.
     """
 
     def __init__(self, error: RebaserError, delay: float, time_left: float, dead: list[PendingDeadLetter]) -> None:
@@ -78,13 +78,13 @@ class QueueBlocked(TransientError):  # noqa: N818 - a state of the queue
 
 
 class BaseMoved(Exception):  # noqa: N818 - a state of the branch
-    """The base of the branch moved after a request to rebase it was read: the request has to be read again."""
+    """The base of the branch moved after a request to rebase the branch was read. The request has to be read again."""
 
 
 class Processor:
     """Processes the requests of the change set whose log is `commits`.
 
-    `applied` is the creation time of the request stream, and the highest sequence that is decided in it. `detector`
+    `applied` is the creation time of the request stream, and the highest sequence that was decided in it. `detector`
     decides which requests are attempted one by one. `answered` is the sequence of the last request that was decided or
     answered. `rebasing` tells whether a request to rebase the branch is being decided.
     """
@@ -106,15 +106,15 @@ class Processor:
 
     @property
     def owes_dead_letters(self) -> bool:
-        """Whether some requests that were decided dead still have to be copied, answered and deleted."""
+        """Whether some requests with the outcome `dead` still have to be copied, answered and deleted."""
         return bool(self._pending_dead)
 
     async def process(self, messages: Sequence[Message]) -> Processed:
         """Decide, commit and answer `messages`, in order: as many as fit into one commit.
 
         If a request cannot be decided yet, raises `QueueBlocked` once the requests before it are done. Raises
-        `FencedError` if another owner has taken over, and `TransientError` in an outage. After such an error, nothing
-        is decided.
+        `FencedError` if another owner has taken over, and `TransientError` in an outage. After either of these two,
+        nothing is decided.
         """
         count = self._detector.batchable_prefix(messages)
         if count:
@@ -137,7 +137,7 @@ class Processor:
         except BaseMoved:
             return Processed([], messages)
         except UnstorableCommit as error:
-            if len(requests) > 1:  # there are too many, or one of them is at fault and must not delay the others
+            if len(requests) > 1:  # too many for one commit, or one is at fault: halving isolates it
                 half = len(requests) // 2
                 first = await self._process(messages[:half], suspicion)
                 return Processed(first.dead, [*first.rest, *messages[half:]])
@@ -243,8 +243,8 @@ class Processor:
         return await self._answer_all(messages, decided.answers, sequence)
 
     async def _settle(self, request: QueuedRequest, decision: Decision, earlier: int | None, sequence: int) -> None:
-        """If the request applied a branch, send that branch a request to take over the apply. `sequence` is the new
-        commit; if an earlier commit decided the request, `earlier` is that commit."""
+        """If the request applied a branch, send that branch a request to take over the commit that applied it.
+        `sequence` is the new commit; if an earlier commit decided the request, `earlier` is that commit."""
         if isinstance(request.action, Apply) and decision.outcome is Outcome.SUCCESS and decision.position:
             branch = ChangeSetKey.of(self._key.workspace, request.action.source)
             commit = sequence if earlier is None else earlier

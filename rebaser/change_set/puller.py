@@ -12,7 +12,7 @@ Invariants:
 - A pull is committed only if the base of the branch has not moved since the target was read. If a request moved the
   base, or is about to do so, nothing is committed, and the pull begins again after that request.
 - An apply of the branch is left to the request that the target's owner sends (see `settling`). Otherwise, a pull could
-  close the branch before edits that are queued in front of that request.
+  close the branch before the edits that are queued in front of that request are decided.
 - A failed pull does not end the owner: requests and updates continue. The pull is retried after a delay, as long as the
   branch is loaded.
 """
@@ -43,7 +43,7 @@ from rebaser_core.messages import read_edited
 LOOK_EVERY = 1.0  # minimum seconds between two checks of the target
 RETRY = 0.5  # seconds until a pull that failed is retried; doubled each time
 RETRY_MAX = 30.0  # maximum of this delay
-SETTLED_IN = 60.0  # seconds; a pull leaves an apply that is younger than this to the request of `settling`
+SETTLED_IN = 60.0  # seconds after an apply of the branch, during which pulls leave it to the request of `settling`
 
 
 class BranchPuller:
@@ -105,7 +105,7 @@ class BranchPuller:
     async def run(
         self, post: Callable[[Event], None], active: Callable[[], bool], appended: Callable[[], None]
     ) -> None:
-        """Pull whenever a pull is due, until the owner is not `active` any more.
+        """Pull whenever a pull is due, until the owner is no longer `active`.
 
         `post` posts an event to the lifecycle of the owner. `appended` is called after each check during which the log
         grew.

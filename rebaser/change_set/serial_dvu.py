@@ -92,7 +92,7 @@ class SerialDvu:
             async with commits.view() as view:
                 commits.debt.update_began()
                 if commits.spans is not None:
-                    bind_contextvars(**commits.spans.update_planned(view.sequence))  # of the task of this update
+                    bind_contextvars(**commits.spans.update_planned(view.sequence))  # for all events of this task
                 computed = await self._compute(view)
                 await lock.enter_async_context(commits.append_lock())
                 # Results refer to rows by id, and the id of a row may change once the view is closed.

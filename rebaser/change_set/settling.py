@@ -28,11 +28,11 @@ def settle_id(commit: int) -> RequestId:
 async def request_settling(context: Context, branch: ChangeSetKey, applied: int, commit: int) -> None:
     """Store a request that makes `branch` take over the commit that applied it.
 
-    `applied` is the log sequence of the branch as of which it was applied. `commit` is the log sequence of the target's
-    commit that applied it.
+    `applied` is the log sequence of the branch up to which the branch was applied. `commit` is the log sequence of the
+    target's commit that applied it.
 
-    Raises `TransientError` if the request cannot be stored now. If the stream is full, or this user may not send
-    requests, the refusal is only logged, because the next rebase of the branch has the same effect.
+    Raises `TransientError` if the request cannot be stored now. If the stream is full, or the server's NATS user may
+    not send requests, the refusal is only logged, because the next rebase of the branch has the same effect.
     """
     request_id = settle_id(commit)
     action = Rebase(upto=commit, settles=applied)

@@ -27,7 +27,7 @@ class CountedAttempts:
     The log records these attempts under `sequence`, in place of the sequence of a request (see `Attempt`).
 
     `redelivered` tells whether the task had an earlier owner, which may have died. `hung` returns whether this owner
-    stalled and lost its lease. `recording` tells whether the next attempt is to be recorded.
+    stalled and lost its lease. `recording` tells whether the next attempt will be recorded.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class CountedAttempts:
         before = replace(self._last(), first_ms=self._context.now_ms())
         async with AsyncExitStack() as stack:
             if before.deaths:
-                try:  # a process makes one suspected attempt at a time, so that its death counts only against this one
+                try:  # a process makes one suspected attempt at a time, so its death counts against no other attempt
                     self._context.suspect_dvu_lock.acquire_nowait()
                 except anyio.WouldBlock:
                     raise DvuError(

@@ -1,22 +1,22 @@
 """Finds the request that kills or hangs its owners, and rejects it without rejecting the requests around it.
 
 Invariant: a death counts against a request only if its owner recorded the attempt in the log, and no later commit
-records that the attempt ended. An owner that is stopped, is fenced, or meets an outage takes its attempt back. An owner
-that stalled until its lease ran out does not take its attempt back: this counts as a hang, even if there is no other
-server that could take over.
+records that the attempt ended. An owner that is stopped, is fenced, or meets an outage withdraws its attempt: it
+records that the attempt ended. An owner that stalled until its lease ran out does not withdraw its attempt: this counts
+as a hang, even if there is no other server that could take over.
 
-Taking an attempt back appends a commit, so it fails while the stream of all logs is full. The owner then keeps its task
+Withdrawing an attempt appends a commit, so it fails while the stream of all logs is full. The owner then keeps its task
 and retries until there is room. It does not give the task back, because the next owner might find enough room to record
 another attempt, but not enough to decide the request. Each owner would then leave one more death in the log, until a
 harmless request counted as poison only because the stream is full.
 
-If a task is redelivered, its previous owner may have died. The request that killed it is among the requests that it had
-taken, which are at most one batch from the front of the queue. The next owner decides these requests one by one, and
-appends an `attempt` commit before each of them. Requests behind them, and requests that arrive later, are batched as
-usual. A message that repeats a decided request does not count towards that batch. Answering such a message leaves no
-trace in the log, so each further owner would count it again, and would examine fewer of the requests behind it. A
-process attempts only one request with a recorded death at a time, so that its own death does not count against another
-such request.
+If a task is redelivered, its previous owner may have died. The request that killed that owner is one of the requests
+that the owner had taken: at most one batch, from the front of the queue. The next owner decides these requests one by
+one, and appends an `attempt` commit before each of them. Requests behind them, and requests that arrive later, are
+batched as usual. A message that repeats a decided request does not count towards that batch. Answering such a message
+leaves no trace in the log, so each further owner would count it again, and would examine fewer of the requests behind
+it. A process attempts only one request with a recorded death at a time, so that its own death does not count against
+another such request.
 
 The attempt that killed the first owner was not recorded, because recording every attempt would double the writes. So a
 request has killed or hung one more owner than the log counts against it.
@@ -41,7 +41,7 @@ from rebaser_core.messages.dead_letter import claimed_id, read_redrive
 from rebaser_core.record import record
 
 POISON = "poison"  # error code of a request that is rejected because it killed or hung its owners
-TAKE_BACK_RETRY = 0.1  # seconds until an owner retries the refused commit that takes an attempt back; doubled each time
+TAKE_BACK_RETRY = 0.1  # seconds until an owner retries the refused commit that withdraws an attempt; doubled each time
 TAKE_BACK_RETRY_MAX = 5.0  # maximum of this delay
 
 
@@ -62,8 +62,8 @@ class PoisonDetector:
     """Decides for one owner which requests are attempted one by one, and which are rejected.
 
     `redelivered` tells whether the task had an earlier owner, which may have died. `after` is the highest request
-    sequence that is decided. `until` is the last sequence of the request stream at the time when this owner loaded the
-    log. `hung` returns whether this owner stalled and lost its lease.
+    sequence that was decided so far. `until` is the last sequence of the request stream at the time when this owner
+    loaded the log. `hung` returns whether this owner stalled and lost its lease.
     """
 
     def __init__(
@@ -110,8 +110,8 @@ class PoisonDetector:
 
     @asynccontextmanager
     async def attempt_alone(self, message: Message) -> AsyncIterator[Suspicion]:
-        """Provide a context in which to decide only the request `message`. The attempt is recorded, unless the request
-        has no attempts left.
+        """Provide a context in which to decide only the request `message`. The attempt is recorded, unless `max_deaths`
+        attempts have failed already: the request is then rejected.
 
         Raises the errors of `CommitLog.append`.
         """
@@ -129,8 +129,8 @@ class PoisonDetector:
                 if before.deaths:
                     await stack.enter_async_context(self._context.suspect_request_lock)
                     commits.logger.warning("request_suspected", seq=sequence, deaths=before.deaths)
-                # Any exception other than a `RebaserError` is a bug that this request triggers, so the attempt stays
-                # recorded, as after a death.
+                # Any exception other than a `RebaserError` points to a bug that this request triggers, so the attempt
+                # stays recorded, as after a death.
                 async with recorded_attempt(self._context, commits, before, self._hung):
                     yield Suspicion(self._known_poison([message]), {sequence: before.deaths})
         if commits.state.applied != applied:
@@ -168,13 +168,13 @@ class PoisonDetector:
 async def recorded_attempt(
     context: Context, commits: CommitLog, before: Attempt, hung: Callable[[], bool]
 ) -> AsyncIterator[None]:
-    """Record one more death than `before` has, and take it back when the body of this context ends in an expected way.
+    """Record one more death than `before` has, and withdraw it when the body of this context ends in an expected way.
 
     The expected ways are to return, to raise a `RebaserError`, and to be cancelled. After any other exception, the
-    attempt stays recorded. While NATS refuses the commit that takes the attempt back, this context retries until it is
+    attempt stays recorded. While NATS refuses the commit that withdraws the attempt, this context retries until it is
     cancelled.
 
-    An attempt that is cancelled because its owner `hung` is not taken back. Raises the errors of `CommitLog.append`.
+    An attempt that is cancelled because its owner `hung` is not withdrawn. Raises the errors of `CommitLog.append`.
     """
     await anyio.lowlevel.checkpoint_if_cancelled()  # an owner that has lost its lease must not record an attempt
     await _write(commits, replace(before, deaths=before.deaths + 1))
@@ -195,7 +195,7 @@ async def _write(commits: CommitLog, attempt: Attempt) -> None:
 async def _take_back(context: Context, commits: CommitLog, before: Attempt) -> None:
     """Record that the attempt ended, unless the log no longer counts it because it succeeded.
 
-    Retries while NATS refuses the commit. If the owner is cancelled, there is only one try.
+    Retries while NATS refuses the commit. If the owner is cancelled, makes only one attempt.
     """
     backoff = Backoff(TAKE_BACK_RETRY, TAKE_BACK_RETRY_MAX)
     while (recorded := commits.state.attempts.get(before.sequence)) is not None and recorded.deaths > before.deaths:

@@ -1,6 +1,6 @@
 """Bounds the time for which requests that cannot be decided yet may block their change set.
 
-Such a request has a newer version, which only a newer server can read, or a blob that may become available later.
+Such a request was written in a newer version, which only a newer server can read, or its blob is not available yet.
 
 Invariant: such a request is given up `retry_for` after its first recorded attempt. If another request was given up for
 the same reason shortly before, the time that this request waited behind it also counts, because a newer server could

@@ -1,4 +1,5 @@
-"""Computes the fields of a commit from which its headers describe the branch, for readers that read only headers."""
+"""Computes the fields of a commit that describe the branch. The commit repeats them in its headers, for readers that
+read only headers."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -27,8 +27,8 @@ ROW = 100  # approximate size of a row in bytes
 
 
 def due(commits: CommitLog, min_bytes: int) -> bool:
-    """Return whether a checkpoint is due, because the log since the last checkpoint has more than `min_bytes` bytes and
-    more than 1/`SHARE` of the size of that checkpoint."""
+    """Return whether a checkpoint is due: whether the log since the last checkpoint has more than `min_bytes` bytes,
+    and more than 1/`SHARE` of the size of that checkpoint."""
     checkpoint = commits.state.checkpoint
     return commits.tail_weight > max(min_bytes, checkpoint.size // SHARE if checkpoint else 0)
 

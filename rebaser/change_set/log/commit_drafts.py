@@ -1,5 +1,5 @@
-"""Drafts commits that mark or create a change set, or replay its target. Each of them decides at most one request.
-The functions that compare requests with the state are called before a commit is drafted.
+"""Drafts commits that protect, close, delete or create a change set, or that pull changes of its target. Each commit
+decides at most one request. This module also compares requests with the state, before a commit is drafted.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from rebaser_core.updates import Update
 
 
 async def marked(blobs: BlobStore, commits: CommitLog, message: Message, decided: DecidedBatch) -> Commit:
-    """Return the commit that protects, closes or deletes the change set, or that reverses such a commit."""
+    """Return the commit that protects, closes or deletes the change set, or that undoes one of these actions."""
     state = commits.state
     named: dict[str, Any] = {}
     if decided.marking is not None and decided.marking.deletes:
@@ -84,8 +84,8 @@ async def merged(state: ChangeSetState, request: QueuedRequest) -> QueuedRequest
 
 
 async def with_moved(state: ChangeSetState, request: QueuedRequest) -> QueuedRequest:
-    """Return the request with those of its ids that were defined after `expect_at`. The caller must hold the append
-    lock."""
+    """Return the request, with `moved` set to those of its ids that were defined after the position `expect_at`. The
+    caller must hold the append lock."""
     ids, step, moved = request.touched, thresholds.now.fold_step, set[str]()
     for start in range(0, len(ids), step):
         await cooperate()

@@ -54,10 +54,10 @@ class CommitLog:
     """Appends to the log of `key` and keeps its folded `state`.
 
     `tail_weight` is the size of the log after the newest checkpoint, in bytes; `chain` has the parts of the checkpoint.
-    `history` tells whether commits and checkpoints record the data that history needs. If they do, servers of the
-    previous release cannot read them. A delta of more than `inline_max` bytes goes to a blob. `now_ms` returns Unix ms,
-    `new_id` a ULID. `on_stream_error` is called after an error that a missing stream may have caused. The events of
-    `logger` name the change set.
+    `history` tells whether commits and checkpoints record the data from which the history of a value is read. If they
+    do, servers of the previous release cannot read them. A delta of more than `inline_max` bytes goes to a blob.
+    `now_ms` returns Unix ms, `new_id` a ULID. `on_stream_error` is called after an error that a missing stream may have
+    caused. `logger` adds the name of the change set to its events.
     """
 
     def __init__(
@@ -277,7 +277,7 @@ class CommitLog:
     async def _settle(self, encoded: EncodedCommit) -> int:
         """Repeat an append whose caller was cancelled while it waited for the answer, until the append is answered.
 
-        Only a cancelled append is shielded, because a shield takes a twentieth of the time that a request takes.
+        Other appends are not shielded, because a shield would add a twentieth to the time of a request.
         """
         with anyio.CancelScope(shield=True) as self._settling:
             return await self._publish(encoded, may_have_landed=True)

@@ -1,4 +1,4 @@
-"""A commit as it will be stored, and the error for one that cannot be."""
+"""Defines the stored form of a commit, and the error for a commit that cannot be stored."""
 
 from rebaser_client.blobs.freshness import Freshness
 from rebaser_core.commit import Commit

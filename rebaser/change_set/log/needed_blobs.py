@@ -1,4 +1,4 @@
-"""Names, in the header of a commit, the blobs that the log needs from that commit on.
+"""Lists, in a header of each commit, the blobs that readers of the log need from that commit on.
 
 Invariant: every blob that a stored message needs is named by that message, or by an older one that is still in the log.
 """

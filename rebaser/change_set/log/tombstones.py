@@ -1,11 +1,11 @@
-"""Deletes and restores change sets: reads and stores the state that replaces the present one.
+"""Deletes and restores change sets: reads and stores the state that replaces the current state.
 
-The commit that deletes a change set names a checkpoint without values. The commit that brings it back names a
-checkpoint of the state before the deletion. So a reader needs nothing older than that checkpoint to load the change
-set, and the log before it may be purged at any time.
+The commit that deletes a change set names a checkpoint without values. The commit that restores it names a checkpoint
+of the state before the deletion. So a reader needs nothing older than that checkpoint to load the change set, and the
+log before it may be purged at any time.
 
 Invariant: the outcomes of decided requests are in both checkpoints. No request is decided a second time because its
-change set was deleted, or was brought back.
+change set was deleted or restored.
 """
 
 from typing import Any

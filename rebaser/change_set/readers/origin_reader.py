@@ -142,7 +142,7 @@ class _Parent:
                 return message, commit
             if commit is not None:
                 break  # up to this commit, no edit was applied to the parent
-            message = await reader.newest_message(self._parent, message.sequence - 1)  # skip what is not a commit
+            message = await reader.newest_message(self._parent, message.sequence - 1)  # not a commit: skip it
         name = f"{self._parent.workspace}/{self._parent.change_set}"
         when = "" if at is None else f" at {at_text(at)}"
         raise UnprocessableError(f"there is no change set {name}{when}", code="no_such_change_set")
@@ -213,7 +213,8 @@ class _Parent:
         return (), BlobRef(await self._context.blobs.put(tail.data), len(tail.data))
 
     async def _all_needed(self, checkpoint: CheckpointRef | None, needed: tuple[str, ...]) -> tuple[str, ...]:
-        """Return `needed` with the blobs of `checkpoint`, because headers that older servers wrote do not name them."""
+        """Return `needed` and the blobs of `checkpoint`. Headers that older servers wrote do not name the blobs of a
+        checkpoint."""
         if checkpoint is None or checkpoint.address in needed:
             return needed
         newest = await self._context.blobs.get(checkpoint.address, max_bytes=MAX_BLOB)

@@ -1,4 +1,4 @@
-"""Reads the commits that a revert takes back, and builds the patch that undoes them.
+"""Reads the commits that a request reverts, and builds the patch that undoes them.
 
 Invariant: no patch is built unless all commits of the range are in the log, and each of them records the definitions
 that it replaced.
@@ -15,13 +15,13 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Remove, Update
 
-MAX_BYTES = 128 * 1024 * 1024  # maximum bytes of the commits and blobs that one request may take back
+MAX_BYTES = 128 * 1024 * 1024  # maximum bytes of the commits and blobs that one request may revert
 
 
 async def read_own_patch(
     context: Context, key: ChangeSetKey, reverts: Reverts, state: ChangeSetState
 ) -> tuple[PatchEntry, ...]:
-    """Return the patch that takes back the edits that `reverts` names. `state` is the state of `key`.
+    """Return the patch that undoes the edits that `reverts` names. `state` is the state of `key`.
 
     Raises the errors of `read_patch`. Raises `UnprocessableError` with the code `before_creation` if one of the commits
     is older than the change set. For commits of another change set, the code is `not_its_target`, or `moved` if the
@@ -43,7 +43,7 @@ async def read_own_patch(
 async def _read_target_patch(
     context: Context, key: ChangeSetKey, reverts: Reverts, branch: Branch | None
 ) -> tuple[PatchEntry, ...]:
-    """Return the patch that takes back commits of the target, which must not be newer than the base of the branch."""
+    """Return the patch that undoes commits of the target, which must not be newer than the base of the branch."""
     of, name = str(reverts.of), key.change_set
     if branch is None or branch.target != of:
         raise UnprocessableError(f"{of} is not the target of {name}", code="not_its_target")
@@ -56,7 +56,7 @@ async def _read_target_patch(
 
 
 async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newest: int) -> tuple[PatchEntry, ...]:
-    """Return the patch that takes back the edits that `reverts` names.
+    """Return the patch that undoes the edits that `reverts` names.
 
     `newest` is the log sequence of a commit of `key`: the newest, or any that is not older than `reverts.last`.
 

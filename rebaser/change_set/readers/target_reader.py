@@ -67,7 +67,7 @@ class _Target:
         self._rebase = rebase
         self._branch = replace(branch)  # a copy, because other commits may move the base during the read
         self._target = ChangeSetKey.of(key.workspace, branch.target if rebase.onto is None else rebase.onto)
-        self._taken = 0  # the newest commit that applied the branch, if the state of the target was loaded
+        self._taken = 0  # sequence of the newest commit that applied the branch, once the target's state is loaded
 
     async def read(self) -> Theirs:
         rebase, branch, target = self._rebase, self._branch, self._target
@@ -169,7 +169,7 @@ class _Target:
         async with self._commits.append_lock():
             present = state.branch
             if present is None or present.base != branch.base:
-                return found  # the base moved, so the result will not fit
+                return found  # the base moved, so the caller discards the result
             for some in definitions_that_differ(state, present.changes, target, STEP):
                 found |= some
                 await cooperate()
