@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rebaser.change_set.owner import Owner
 from rebaser_core.ids import ChangeSetKey
 
-IDLE_AFTER = 0.25  # seconds without work after which an owner is idle; its first request arrives sooner
+IDLE_AFTER = 0.25  # seconds without work after which an owner is idle; the first request of a new owner arrives sooner
 SAMPLE = 32  # number of owners among which one search chooses the owner that has been idle longest
 MAX_SEARCH = 1000  # maximum number of owners that one search examines
 
@@ -34,7 +34,7 @@ def find_idle(owners: OrderedDict[ChangeSetKey, Owner], now: float) -> Owner | N
 
 
 def yielding(holders: Sequence[Owner], now: float, turn: float) -> list[Owner]:
-    """Return the owners that may be told to give up their slots: first the idle owners, the longest idle first, then
+    """Return the owners that may be stopped to free their slots: first the idle owners, the longest idle first, then
     the busy owners that have had a slot for more than `turn` seconds, the longest first.
 
     `holders` are the owners that hold a slot.

@@ -109,7 +109,7 @@ class Settings(BaseModel):
         ge=1,
         description="Act as a spare server: take change sets only while all servers together own at least this many.",
     )
-    # The default is so small that clients process the answers of one commit while the server prepares the next one.
+    # With this small default, clients process the answers of one commit while the server prepares the next one.
     batch_max_requests: int = Field(32, ge=1, le=10_000, description="Maximum number of requests in one commit.")
     batch_max_bytes: int = Field(
         4 * 1024 * 1024, ge=1024, description="Maximum size of the requests in one commit, in bytes."
@@ -218,7 +218,7 @@ class Settings(BaseModel):
     replicas: int | None = Field(
         None, ge=1, le=5, description="Copies of each stream; default: as many as the durability needs."
     )
-    # If one of the following settings is None, existing streams keep what it controls, and new streams get a default.
+    # If one of the following settings is None, existing streams keep their own value, and new streams get a default.
     max_requests_per_change_set: int | None = Field(
         None, ge=1, description="Maximum number of waiting requests of one change set; 100,000 in a new stream."
     )

@@ -41,7 +41,8 @@ class Snapshot:
     - `stage`: `connecting` until there is a first connection to NATS, `starting` until tasks are pulled, `draining`
       from SIGTERM on.
     - `nats_away`: how long there has been no connection; 0 while there is one. `nats_rtt`: the last round trip.
-    - `clock_ahead`: how far the clock of the server is ahead of that of NATS, as of the last check; negative: behind.
+    - `clock_ahead`: how far the clock of the server was ahead of the clock of NATS at the last check; negative if it
+      was behind.
     - `progress_silent`: the time since the loop that sends progress acks last began a round.
     - `missing`: which streams are missing, or why they cannot be checked; empty if all exist.
     - `trouble`: the newest failure that stopped the progress of a change set; empty if there is none.
@@ -84,7 +85,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """The part of the state that takes a pass over all owners to count.
+    """The part of the state that is counted by visiting all owners.
 
     - `phases`: the number of owners in each phase. `updates`: the number of owners in each state of their update.
     - `slow_updates`: the updates that have run for a long time.

@@ -48,6 +48,6 @@ def prestarted_spark(settings: "Settings") -> Iterator["Jvm | None"]:
     try:
         yield jvm
     finally:
-        handle(dict.fromkeys(before, leave))  # again, because the runner has replaced these handlers
+        handle(dict.fromkeys(before, leave))  # set the handlers again, because the runner has replaced them
         jvm.stop()
         handle(before)

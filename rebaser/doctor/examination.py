@@ -56,8 +56,8 @@ class UnrecordedRequest:
 
 @dataclass(slots=True)
 class Examination:
-    """The result of reading the log of `key` from the message at sequence `first` to the one at `last`, which are 0 if
-    the log is empty.
+    """The result of reading the log of `key` from the message at sequence `first` to the message at `last`. Both are 0
+    if the log is empty.
 
     - `findings`: the defects of the log, in log order.
     - `newer`: the reason why only a newer version can read the log. If it is set, there are no findings.
@@ -296,7 +296,8 @@ class _Examiner:
             notes.append(text)
 
     async def _cross_check(self) -> None:
-        """Load the log as all other readers do, and report a finding if that fails. Call this if nothing was found."""
+        """Load the log as all other readers do, and report a finding if that fails. Call this only if no other defect
+        was found."""
         try:
             await self._reader.load(self._examination.key)
         except TransientError as error:

@@ -30,7 +30,7 @@ class Classification(Enum):
     COMMIT = "commit"
     FOREIGN = "foreign"  # a message that does not claim to be a commit; readers skip it
     DAMAGED = "damaged"
-    NEWER = "newer"  # a message of a newer version, which may be able to read it
+    NEWER = "newer"  # a message that only a newer version of Rebaser may be able to read
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class CommitSummary:
 class LogMessage:
     """A message of a log. `time_ns` is the time at which it was stored (Unix ns).
 
-    `commit` is the decoded commit without its delta, which `decode_full` includes. `commit` is None if the message is
+    `commit` is the decoded commit without its delta; `decode_full` adds the delta. `commit` is None if the message is
     not a readable commit. `reason` is the reason why the message is not readable, or the problem with its headers.
     `decode_headers` are headers with which the payload can be decoded. `unlabelled` is true if the payload is a commit
     but the headers do not say so; readers skip such a message.

@@ -165,7 +165,7 @@ def _is_small(view: View) -> bool:
 
 
 async def _run(view: View, on_loop: bool, function: Callable[..., T], *args: Any) -> T:
-    """Run `function` while it may read `view`: on the event loop if `on_loop` is true, in a thread otherwise."""
+    """Run `function`, which may read `view`: on the event loop if `on_loop` is true, in a thread otherwise."""
     if on_loop:
         await cooperate()
         return view.run(function, *args)

@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 CONCURRENT = 8  # number of blobs that are moved or erased concurrently
 RUNS_KEPT = 100  # number of commits that are kept in the log of `GC_KEY`
-MANY = 100  # number of blobs from which on a run refuses to delete all of them: something must be wrong
+MANY = 100  # a run refuses to delete all blobs if there are this many or more: something must be wrong
 LOST = (
     "no message needs any of the {} blobs: the logs may be lost, or not restored yet, or the blob store may belong to "
     "another installation; nothing was deleted; if no blob is to be kept, empty the blob store by other means"
@@ -56,7 +56,7 @@ MISREAD = (
 @record
 class Run:
     """The result of a run. `sequence` is the log sequence of its commit, 0 for a dry run. `trashed`, `erased` and
-    `restored` are the numbers of blobs that it moved to the trash, erased, and brought back from the trash. A dry run
+    `restored` are the numbers of blobs that it moved to the trash, erased, and restored from the trash. A dry run
     counts the blobs without moving or erasing them."""
 
     sequence: int

@@ -1,6 +1,7 @@
 """Finds garbage on Spark, with the tables `blobs` and `references` of the data source.
 
-Invariant: when a method returns a table, Spark has read the table completely and stored it. It never reads it again.
+Invariant: when a method returns a table, Spark has read the table completely and stored it. Spark never reads the table
+again.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

@@ -23,7 +23,8 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 async def listen(address: str) -> socket.socket:
-    """Return a socket that listens at `address`, which has the form `HOST:PORT`. Raises `ConfigError` if it cannot."""
+    """Return a socket that listens at `address`, which has the form `HOST:PORT`. Raises `ConfigError` if the address
+    cannot be used."""
     host, port = parse_address(address)
     try:
         family, kind, *_, target = (await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]

@@ -14,7 +14,7 @@ _process = ProcessCollector(registry=None)
 
 
 class _Scrape:
-    """Has the interface of a Prometheus registry, which the encoders expect."""
+    """Passes metrics to the encoders, which expect the interface of a Prometheus registry."""
 
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = families

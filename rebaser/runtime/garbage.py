@@ -33,7 +33,8 @@ def short_collections() -> Iterator[None]:
 
 
 class FrozenGarbage:
-    """Collects garbage among frozen objects. `owners_ended` is the number of owners that ended since the last time."""
+    """Collects garbage among frozen objects. `owners_ended` is the number of owners that ended since its last
+    collection."""
 
     def __init__(self) -> None:
         self.owners_ended = 0

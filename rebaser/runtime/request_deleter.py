@@ -40,7 +40,7 @@ class RequestDeleter:
         self._wake.set()
 
     def clear(self) -> None:
-        """Drop the added sequences. Call this when the stream was lost and created again: their messages are gone."""
+        """Drop the added sequences. Call this when the stream was lost and created again: the messages are gone."""
         self._queue.clear()
 
     async def run(self) -> None:

@@ -78,9 +78,9 @@ class StreamWatch:
 
     If `create` is false, it only checks the streams: `rebaser init` creates and updates them, and servers need no
     permission to do so. `problem` is the reason why the server is not ready; it is empty if the server is ready.
-    `losses` are descriptions of the data that was lost while this server ran. `tasks` has two numbers: of tasks that no
-    server has, and of tasks that servers have. `clock_ahead` is the number of seconds by which the clock of this
-    machine was ahead of the clock of NATS at the last check; negative if it was behind.
+    `losses` are descriptions of the data that was lost while this server ran. `tasks` has two numbers: the tasks that
+    wait for a server, and the tasks that servers hold. `clock_ahead` is the number of seconds by which the clock of
+    this machine was ahead of the clock of NATS at the last check; negative if it was behind.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class StreamWatch:
             if different := [f"{part}: {', '.join(part.differences)}" for part in parts if part.differences]:
                 raise ConfigError(f"{'; '.join(different)}: run `rebaser init` with the settings of the servers")
         self._seen = await self._snapshots()
-        await self._missing_consumers()  # reads the numbers of tasks, which are known from the start
+        await self._missing_consumers()  # this also reads the numbers of tasks for the first time
 
     def usage(self) -> dict[str, StreamUsage]:
         """Return the usage of each stream at the last check, by its name in `STREAMS`."""

@@ -1,4 +1,5 @@
-"""Metrics: their catalogue, the instruments behind them, and the calls that feed them.
+"""Defines the metrics and traces of a server: the catalogue of metrics, their instruments, the functions that feed
+them, and the spans.
 
 Three rules avoid duplicate instrumentation. A rare occurrence is only a log event, and log events are counted. A stage
 that takes time feeds its histogram and its debug event with one call. A state has no counter; it is read when a scrape

@@ -1,4 +1,4 @@
-"""The span of the append of a commit."""
+"""Defines the span that records how a commit was appended."""
 
 import time
 from collections.abc import Sequence
@@ -11,8 +11,9 @@ from rebaser_core.messages.headers.traces import trace_headers
 
 
 class AppendSpan:
-    """The append of `commit` (`size` bytes), which begins now. It was caused by the requests or the update that have
-    the spans `causes`: the first one becomes the parent, and the others get links. Without causes, no span begins.
+    """The append of `commit`, which has `size` bytes. It begins when this object is created. `causes` are the spans of
+    the requests or of the update that caused the commit. The first becomes the parent of the span of the append, and
+    the others are linked with it. Without causes, no span begins.
 
     `name` and `about` are the name and attributes of the span.
     """
@@ -42,7 +43,7 @@ class AppendSpan:
         )
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that the commit gets, with which readers of the log can continue the trace."""
+        """Return headers for the commit, with which readers of the log can continue the trace."""
         return {} if self.span is None else trace_headers(position(self.span))
 
     def landed(self, sequence: int) -> None:
@@ -50,8 +51,8 @@ class AppendSpan:
         self._ended, self._sequence = time.time_ns(), sequence
 
     def record(self, late_parent: Span | None = None) -> None:
-        """Record the span if the commit is in the log; with `late_parent`, one under that span, which began after the
-        append."""
+        """Record the span if the commit is in the log. If `late_parent` is given, record another span for the append,
+        with this parent, which was started only after the append."""
         span = self.span if late_parent is None else self._start(late_parent)
         if span is not None and self._ended:
             span.set_attribute("rebaser.commit.sequence", self._sequence)

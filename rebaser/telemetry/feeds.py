@@ -116,7 +116,7 @@ def checkpoint_written(began: float, size: int, spans: "ChangeSetSpans | None" =
 
 
 def swept(began: float) -> None:
-    """Record that a sweep has ended. `began` is the time of `clock` at its beginning."""
+    """Record that a sweep has ended. `began` is the time of `clock` when the sweep began."""
     SWEEP_SECONDS.observe(clock() - began)
 
 
@@ -182,8 +182,8 @@ def api_call() -> Iterator[None]:
 
 @contextmanager
 def blob_operation(op: Literal["put", "get", "has"]) -> Iterator[list[int]]:
-    """Record an operation on the blob store, which lasts as long as this context. The caller appends the number of
-    bytes that it moved to the list."""
+    """Record an operation on the blob store, which lasts as long as this context. Yields a list, to which the caller
+    appends the number of bytes that it read or wrote."""
     began, moved = clock(), list[int]()
     try:
         yield moved

@@ -19,8 +19,8 @@ from opentelemetry.trace import (
 
 from rebaser_core.messages.headers.traces import TraceContext
 
-MAX_LINKS = 128  # of a span; by default, OpenTelemetry keeps no more
-MAX_LATE = 10  # traces a second that begin because something was slow: if everything is slow, a sample is enough
+MAX_LINKS = 128  # maximum number of links of a span; also the default of OpenTelemetry
+MAX_LATE = 10  # maximum traces per second of slow requests and updates: if all are slow, a sample is enough
 NANOS = 1_000_000_000
 _ROOT = Context()  # without it, a span would be the child of the span that is current in the program
 
@@ -30,9 +30,9 @@ Attributes = Mapping[str, str | int | float]
 class SpanMaker:
     """Starts spans, and decides for which requests and updates the server begins a trace of its own.
 
-    `ratio` is the share of the requests without a trace for which one begins. A request that takes longer than
-    `slower_than` (seconds, from its storage to its answer), and an update that takes longer than `updates_slower_than`,
-    get a trace afterwards.
+    `ratio` is the share of the requests without a trace for which the server begins a trace. A request that takes
+    longer than `slower_than` (seconds, from its storage to its answer), and an update that takes longer than
+    `updates_slower_than`, get a trace afterwards.
     """
 
     def __init__(self, tracer: Tracer, *, ratio: float, slower_than: float, updates_slower_than: float) -> None:
@@ -43,7 +43,7 @@ class SpanMaker:
         self._late_in = self._late = 0
 
     def chosen(self, sender: TraceContext | None) -> bool:
-        """Return whether to record a request. If it belongs to a trace, its `sender` has decided that."""
+        """Return whether to record a request. If the request belongs to a trace, `sender` has made this decision."""
         if sender is not None:
             return sender.sampled
         return self._ratio > 0 and random.random() < self._ratio  # noqa: S311 - no secret
@@ -87,13 +87,13 @@ def is_sampled(span: Span) -> bool:
 
 
 def position(span: Span) -> TraceContext:
-    """Return the position in a trace for messages that are sent from `span`."""
+    """Return the position of `span` in its trace, for the headers of messages that are sent during `span`."""
     found = span.get_span_context()
     return TraceContext(found.trace_id, found.span_id, int(found.trace_flags), found.trace_state.to_header())
 
 
 def remote(sender: TraceContext) -> SpanContext:
-    """Return the position from which a message was sent, as OpenTelemetry has it."""
+    """Return the position in a trace from which a message was sent, in the form that OpenTelemetry uses."""
     state = TraceState.from_header([sender.state]) if sender.state else None
     return SpanContext(
         sender.trace_id, sender.span_id, is_remote=True, trace_flags=TraceFlags(sender.flags), trace_state=state

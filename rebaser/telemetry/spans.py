@@ -38,7 +38,7 @@ class ChangeSetSpans:
         self._batch: _Batch | None = None
         self._update: UpdateSpans | None = None
         self._append: AppendSpan | None = None
-        self._owes = False  # whether an update is due after that commit
+        self._owes = False  # whether an update is due after the commit being appended
         # The recorded commits that no update covers, oldest first, each with its sequence.
         self._uncovered: deque[tuple[int, SpanContext]] = deque(maxlen=MAX_LINKS)
 
@@ -113,7 +113,7 @@ class ChangeSetSpans:
     # -- updates ---------------------------------------------------------------------------------------------------
 
     def update_begins(self) -> UpdateSpans:
-        """Return the spans of an update that begins."""
+        """Return an object that records the spans of an update, which begins now."""
         self._update = UpdateSpans(self.maker, self._about, self._update_ended)
         return self._update
 
@@ -173,8 +173,8 @@ class _Batch:
         parent: SpanContext | None = None
         links: list[SpanContext] = []
         if sender is not None:
-            # A request that is answered again, or redriven after days, begins a trace of its own, and so does one that
-            # was only slow: its sender records nothing.
+            # In three cases, the request begins a trace of its own: if it is answered again, if it was redriven,
+            # perhaps after days, or if it is recorded only because it was slow, so that its sender records nothing.
             first = decision.sequence == message.stream_sequence and not read_redrive(message.headers)
             if first and sender.sampled:
                 parent = remote(sender)
@@ -189,7 +189,7 @@ class _Batch:
         return [span for one in self._decided if (span := self.spans.get(one.sequence)) is not None]
 
     def record(self, commit: int) -> None:
-        """Record the spans. Begin a trace for each request that was slow and has none."""
+        """Record the spans. Begin a trace for each request that was slow and has no trace."""
         now, append = time.time_ns(), self.append
         if append is not None:
             append.record()

@@ -1,5 +1,4 @@
-"""Turns the traces of a server on, if the environment names a place for them, with the standard variables of
-OpenTelemetry (`OTEL_…`).
+"""Turns on the traces of a server if the standard variables of OpenTelemetry (`OTEL_…`) say where to send them.
 
 Invariant: while traces are off, nothing of OpenTelemetry is imported.
 """
@@ -36,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 def wanted(environment: Mapping[str, str]) -> bool:
-    """Return whether the environment names a place for traces."""
+    """Return whether `environment` says where to send traces."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip()
@@ -48,10 +47,10 @@ def wanted(environment: Mapping[str, str]) -> bool:
 async def tracing(
     *, server_id: str, ratio: float, slower_than: float, updates_slower_than: float
 ) -> AsyncIterator["SpansOf | None"]:
-    """Return what makes the spans of a change set, for as long as the body runs; None if traces are off.
+    """Yield a function that returns a `ChangeSetSpans` for a change set; None if traces are off.
 
-    If traces are wanted but cannot be made, this is logged, and the server runs without. For `ratio`, `slower_than` and
-    `updates_slower_than`, see `rebaser.telemetry.span_maker.SpanMaker`.
+    If the environment requests traces that cannot be recorded, a warning is logged, and traces are off. For `ratio`,
+    `slower_than` and `updates_slower_than`, see `rebaser.telemetry.span_maker.SpanMaker`.
     """
     provider: Any = None
     if wanted(os.environ):
@@ -77,8 +76,8 @@ async def tracing(
 
 
 def _provider(server_id: str) -> Any:
-    """Return a tracer provider of OpenTelemetry, which reads further variables. Raises `ImportError` if it is not
-    installed, and `ValueError` for an exporter that this server does not have."""
+    """Return a tracer provider of OpenTelemetry, which reads further variables. Raises `ImportError` if OpenTelemetry
+    is not installed, and `ValueError` for an exporter that this server does not support."""
     exporter = os.environ.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp"
     if exporter not in ("otlp", "console"):
         raise ValueError(f"OTEL_TRACES_EXPORTER={exporter} is not supported: use otlp, console or none")

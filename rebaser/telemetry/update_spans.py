@@ -8,16 +8,16 @@ from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 from rebaser.telemetry.append_span import AppendSpan
 from rebaser.telemetry.span_maker import MAX_LINKS, NANOS, Attributes, SpanMaker, position
 
-MAX_STAGES = 128  # of an update that are noted; each wave of packets has up to three
+MAX_STAGES = 128  # maximum number of stages that are kept for an update; each wave of packets has up to three
 FIELDS = ("covers", "roots", "reached", "changed", "errors")
 
 
 class UpdateSpans:
-    """The spans of one update, which begins now. `about` are attributes of its span.
+    """The spans of one update, which begins when this object is created. `about` are attributes of its span.
 
-    The update has a span from the beginning if a recorded commit is among those that it covers. Otherwise, its stages
-    are only noted, and recorded if the update was slow. `on_end` is called with the log sequence up to which derived
-    values are up to date; None if the update failed.
+    If the update covers a commit that belongs to a recorded trace, its span begins at once. Otherwise, its stages are
+    only kept in memory, and are recorded if the update was slow. `on_end` is called with the log sequence up to which
+    derived values are up to date; None if the update failed.
     """
 
     def __init__(self, maker: SpanMaker, about: Attributes, on_end: Callable[[int | None], None]) -> None:
@@ -30,8 +30,8 @@ class UpdateSpans:
         self.span: Span | None = None
 
     def caused_by(self, commits: Sequence[SpanContext]) -> None:
-        """Begin a span if there are `commits`: those among the covered commits that are recorded, newest first. The
-        newest one becomes the parent."""
+        """Begin the span of the update if `commits` is not empty. `commits` are the spans of the covered commits that
+        are recorded, newest first. The newest becomes the parent."""
         if commits:
             self.span = self._start(commits[0], commits[1:])
 
@@ -46,7 +46,7 @@ class UpdateSpans:
         return {"trace_id": f"{found.trace_id:032x}", "span_id": f"{found.span_id:016x}"}
 
     def causes(self) -> list[Span]:
-        """Return the spans that cause the commit of the update: its own, if there is one."""
+        """Return the spans that cause the commit of the update: the span of the update, if it has one."""
         return [] if self.span is None else [self.span]
 
     def stage_ended(self, stage: str, seconds: float) -> None:
@@ -56,8 +56,8 @@ class UpdateSpans:
             self._stages.append((stage, now - round(seconds * NANOS), now))
 
     def job_ended(self, sharing: Sequence["UpdateSpans"], seconds: float, result: str, attributes: Attributes) -> None:
-        """Record a Spark job that took `seconds`: under the first update that has a span, of this one and those
-        `sharing` the job, with links to the others."""
+        """Record a Spark job that took `seconds`. `sharing` are the updates that share the job. The parent of its span
+        is the first update that has a span; the others are linked."""
         spans = [one.span for one in (self, *sharing) if one.span is not None]
         if not spans:
             return

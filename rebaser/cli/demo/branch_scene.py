@@ -1,5 +1,5 @@
 """The last scene of the demo: edits a branch, shows the derived values that change, settles a conflict, applies the
-branch, and takes the apply back.
+branch, and reverts the apply.
 
 Invariant: the change set of the demo has its own values, not those of the branch, before the apply and after the undo.
 """

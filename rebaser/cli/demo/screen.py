@@ -143,7 +143,7 @@ class Screen:
         self.stop()
         self._line(f"Everything that the demo started has stopped; it took {seconds:.0f} s.", "dim")
         self._line("Its data is kept. To look at it:", "bold")
-        rebaser = "uv run rebaser" if "UV_RUN_RECURSION_DEPTH" in os.environ else "rebaser"  # as the user called it
+        rebaser = "uv run rebaser" if "UV_RUN_RECURSION_DEPTH" in os.environ else "rebaser"  # as the user typed it
         what = f"{workspace} {change_set}"
         self._line(f"   {rebaser} dev --data {shlex.quote(str(data))}        # then, in another terminal:")
         self._line(f"   {rebaser} get {what} env/size dist/{name}/total dist/{name}/closure")

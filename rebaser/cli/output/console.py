@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-LAID_OUT = 100  # number of rows of a table that rich formats
+LAID_OUT = 100  # maximum number of rows that rich formats; `_QuickRows` formats the others
 TERMINAL_VARIABLES = frozenset({"FORCE_COLOR", "TTY_COMPATIBLE"})  # make rich treat a pipe as a terminal
 
 

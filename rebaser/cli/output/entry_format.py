@@ -137,8 +137,8 @@ def _commit(commit: Commit) -> dict[str, Any]:
 
 
 def _authorship(who: Authorship) -> dict[str, str]:
-    """Return who sent a request, and why. The second key is not `message`, which is the key of a decision's error
-    message."""
+    """Return the author and the message of a request. The key `message` is not used, because it holds the error message
+    of a decision."""
     return {"author": _short(who.author), "authorMessage": _short(who.message)}
 
 

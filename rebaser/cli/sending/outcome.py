@@ -20,8 +20,8 @@ def tally_text(tally: "Tally") -> str:
 
 
 def failure_lines(tally: "Tally") -> list[str]:
-    """Return a line for each of the first values that failed by themselves, and lines that count the remaining
-    errors."""
+    """Return a line for each of the first values whose error does not come from an input, and lines that count the
+    remaining errors."""
     lines = [f"error {id_}: {fault.code}: {fault.message}" for id_, fault in tally.causes]
     more = tally.failing - len(tally.causes)
     if more:

@@ -47,7 +47,7 @@ class EditSender:
     `timeout` is the number of seconds to wait for each answer. `batch` is the maximum number of updates of a file in
     one request. `recompute` is a request to recompute values, which is sent instead of edits. `request_id` is the id of
     the only request; None means a new id for each request. With `fail_on_error`, the command fails if any value of the
-    change set is an error. `author` and `message` are those of all requests.
+    change set is an error. `author` and `message` apply to all requests.
     """
 
     key: ChangeSetKey

@@ -116,8 +116,8 @@ def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length:
 
 
 def _plain(result: Any) -> Json:
-    """Return the JSON value of a CEL value. `value()` must not be called on a null: in cel-expr-python 0.1.3, that
-    drops a reference that the library does not own, so `None` would be freed after a few thousand calls. So the type is
+    """Return the JSON value of a CEL value. `value()` must not be called on a null: cel-expr-python 0.1.3 then releases
+    one reference to `None` too many, and after a few thousand calls, Python would free `None`. The type is therefore
     checked first, and lists and maps are converted item by item."""
     return _convert(result, [DEFAULT_LIMITS.max_value_bytes])
 
@@ -149,7 +149,7 @@ def _convert(item: Any, room: list[int]) -> Json:
 def _error(item: Any) -> FormulaError:
     try:
         return _failure(item.value())
-    except TypeError:  # the library cannot convert a value of this type to Python
+    except TypeError:  # cel-expr-python cannot convert a value of this type
         return FormulaError("the result is optional, which JSON does not have; end the formula with .orValue(...)")
 
 

@@ -1,8 +1,9 @@
 """Translates parsed formulas over numbers into programs: arithmetic, comparison, choice and logic.
 
 Invariant: an expression is compiled only if the program gives the same result as CEL, to the last bit. A program stops
-where CEL would raise an error, and Python then computes the node. So a program may evaluate the `a` of `a && b` first,
-although in CEL, `a && b` is false if `b` is false and `a` raises an error.
+where CEL would raise an error, and Python then computes the node. For example, `a && b` is false in CEL if `b` is
+false, even if `a` raises an error. A program may nevertheless evaluate `a` first: if `a` fails, the program stops, and
+Python gives the correct result.
 """
 
 import struct

@@ -19,7 +19,8 @@ from rebaser_core.values import Json
 
 
 class SweepArrays(Protocol):
-    """The arrays of a packet that compiled code reads and writes. `rebaser.dvu.worker.evaluator.Evaluator` has them."""
+    """The arrays of a packet that compiled code reads and writes. They are attributes of
+    `rebaser.dvu.worker.evaluator.Evaluator`."""
 
     packet: Packet
     base: int

@@ -83,7 +83,8 @@ def _prune(own: Path) -> None:
     """Remove the compiled code of other releases that was not used for two weeks.
 
     This does not harm a process that still runs such a release: Numba treats a removed file like one that never
-    existed, and creates its folder again. Each folder is renamed first, so that no process reads a partly removed one.
+    existed, and creates its folder again. Each folder is renamed first, so that no process reads a partly removed
+    folder.
     """
     oldest = time.time() - _UNUSED_MAX
     for other in own.parent.glob("kernel-*"):

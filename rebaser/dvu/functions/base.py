@@ -57,7 +57,7 @@ class Function:
     function returns text if an input is text; this only saves time. `doc` is shown to users. `fingerprint` identifies
     the code of a plug-in, and is empty for a built-in function.
 
-    Raises `TypeError` if neither form is given.
+    Raises `TypeError` if neither `call` nor `vector` is given.
     """
 
     name: str

@@ -69,7 +69,7 @@ def object_(inputs: Inputs, params: Params) -> Json:
 def by_id(_: Inputs, __: Params) -> Json:
     """Return a map of all inputs by their ids. At least one must be a pattern, which stands for all values that it
     matches."""
-    raise FunctionError(NO_PATTERN)  # called only without a pattern: otherwise, `planning.patterns` uses `object`
+    raise FunctionError(NO_PATTERN)  # no input is a pattern: otherwise, `planning.patterns` uses `object`
 
 
 @builtin("list")

@@ -51,7 +51,8 @@ def _measure_inputs(node, packet, ptr, idx, where, constant_weight, weight, cons
 
 
 def _forget_inputs(counted, fresh, constant_seen, seen):
-    """Undo the changes of `_measure_inputs` to `constant_seen` and `seen`, because the node is not in the packet."""
+    """Undo the changes of `_measure_inputs` to `constant_seen` and `seen`, because the node did not go into the
+    packet."""
     for index in range(fresh):
         source = counted[index]
         if source < 0:

@@ -22,7 +22,7 @@ Ints: TypeAlias = npt.NDArray[np.int32]
 Longs: TypeAlias = npt.NDArray[np.int64]
 
 # The maximum number of inputs of a value; each value that a pattern matches counts as one. No setting changes this
-# limit, because all servers must have the same.
+# limit, because all servers must have the same limit.
 MAX_INPUTS = DEFAULT_LIMITS.max_inputs
 MAX_ALL = 50_000_000  # maximum number of inputs of all values of an update; each takes 30 bytes of memory
 _INPUTS_PER_ID = 3  # an input that is sent with its id counts as three inputs without ids
@@ -111,7 +111,8 @@ def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
 
 
 def _by_id(columns: Columns, rows: Ints, patterned: Longs) -> Longs:
-    """Return those of `patterned`, which are indexes into `rows`, whose definitions call the function `by_id`."""
+    """Return the items of `patterned` whose definitions call the function `by_id`. Each item is an index into
+    `rows`."""
     if BY_ID not in columns.templates.functions:
         return patterned[:0]
     template = columns.template[rows[patterned]]

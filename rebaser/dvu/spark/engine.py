@@ -148,8 +148,9 @@ class Engine:
     async def share(self, structure: Structure) -> str | None:
         """Store `structure` in a place from which workers can read it.
 
-        Return "" if that is the folder that an embedded Spark's workers use, and the URL if it is the blob store.
-        Return None if there is neither, or if the blob store refuses the structure.
+        Return "" if that place is the folder that the workers of an embedded Spark use. Return the URL of the blob
+        store if the structure is stored there. Return None if there is neither, or if the blob store refuses the
+        structure.
         """
         folder, blobs = self._sessions.structures, self._settings.blobs
         if folder is not None:
@@ -301,8 +302,8 @@ class Engine:
         self._scheduler.split(calls, len(calls) if session_lost or late else 2)
 
     async def _interrupt(self, active: ActiveSession, job: Job, returned: anyio.Event) -> None:
-        """Make a job end: ask the server to interrupt it, repeatedly, because it may not have begun; if that does not
-        help, disconnect."""
+        """Make a job end. Ask the server repeatedly to interrupt it, because this has no effect before the job has
+        begun. If that does not help, disconnect."""
         with anyio.move_on_after(_GRACE):
             while not returned.is_set():
                 try:

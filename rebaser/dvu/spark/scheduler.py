@@ -30,8 +30,8 @@ SLOW_AFTER = 1.0  # seconds; a small job is slow if it takes longer than this pl
 MAX_FAST_JOBS = 2  # maximum number of small jobs that run at once and are not slow yet
 MAX_LARGE_JOBS = 2  # maximum number of large jobs that run at once
 MAX_SHARED_BYTES = 4 * 1024 * 1024  # maximum total bytes of the packets that share a job
-BURST_CALLS = 8  # number of calls that wait, or share a job, from which on more calls are expected soon: a burst
-SECOND_JOB_CALLS = 128  # number of calls that start a second job if they wait while a burst shares a job
+BURST_CALLS = 8  # if this many calls wait or share a job, more calls are expected soon: this is a burst
+SECOND_JOB_CALLS = 128  # if this many calls wait while a burst shares a job, a second job starts
 BURST_PAUSE = 0.02  # seconds without a new call after which a burst is over: about one iteration of the event loop
 BURST_LINGER = 0.1  # maximum seconds for which the first call of a burst waits for other calls
 MAX_SLOW_LABELS = 10_000  # maximum number of labels that are remembered as slow
@@ -56,7 +56,7 @@ class EvaluateCall:
     isolate: bool = False  # whether plug-ins are called in child processes, because a worker died during its job
     abandoned: bool = False
     large: bool = False
-    spans: "UpdateSpans | None" = None  # those of the update that calls; None if traces are off
+    spans: "UpdateSpans | None" = None  # the spans of the update that made the call; None if traces are off
     size: int = field(init=False)  # total bytes of the packets
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class EvaluateCall:
 @dataclass(slots=True, eq=False)
 class Job:
     """One Spark job, and the calls that share it. `stop` is set when no caller waits for the job any more. `result` is
-    how the job ended, as metrics name it."""
+    the outcome of the job, as metrics name it."""
 
     calls: list[EvaluateCall]
     tag: str

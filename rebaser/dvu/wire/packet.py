@@ -46,13 +46,14 @@ Encoded: TypeAlias = bytes | pa.Buffer  # an encoded message; a large one may be
 class Packet:
     """A part of an update that a worker computes in one pass: nodes, their inputs, and the initial values.
 
-    These have an item for each node: `template`, its index in `templates`; `dirty`, whether it is computed even if no
-    input changes; `old`, its previous value. `refs` has the input slots of the first node, then those of the second
-    node, and so on. `functions` maps the name of each function that is used to its fingerprint; None if the planner
-    does not have the function. `code` is the fingerprint of the evaluator.
+    Three fields have an item for each node: `template`, its index in `templates`; `dirty`, whether it is computed even
+    if no input changes; `old`, its previous value. `refs` has the input slots of the first node, then those of the
+    second node, and so on. `functions` maps the name of each function that is used to its fingerprint; None if the
+    planner does not have the function. `code` is the fingerprint of the evaluator.
 
     `starts` has the index in `refs` at which the inputs of each node begin, followed by the end; if it is not None, all
-    slots are in range. `uses` is the number of nodes of each template. Both are None if they were not computed.
+    slots are in range. `uses` is the number of nodes of each template. `starts` and `uses` are None if they were not
+    computed.
     """
 
     number: int

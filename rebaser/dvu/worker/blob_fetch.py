@@ -24,8 +24,8 @@ def open_store(url: str) -> Callable[[str], bytes]:
     `rebaser_client.blobs` writes.
 
     `get` raises `DvuError` with code `blob_missing` if the blob is not stored (yet), `blob_corrupt` if the bytes do not
-    have the hash in the address, and `blob_store` if this machine cannot use the store. `open_store` itself also raises
-    the last error. Error texts of a store are not shown, because they may contain signed URLs.
+    have the hash in the address, and `blob_store` if this machine cannot use the store. `open_store` itself may also
+    raise the error `blob_store`. Error texts of a store are not shown, because they may contain signed URLs.
     """
     try:
         import obstore  # noqa: PLC0415 - not all workers read a store

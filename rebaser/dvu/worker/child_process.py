@@ -102,7 +102,7 @@ class ChildProcess:
 
 def _die_with_parent() -> None:
     """Let this child process leave the process group of its parent, so that a signal to the group of the child does not
-    reach the parent. On Linux, let it also die when the parent dies, even while a function hangs."""
+    reach the parent. On Linux, also make this process die when the parent dies, even while a function hangs."""
     os.setsid()
     if sys.platform == "linux":
         parent = os.getppid()

@@ -28,9 +28,9 @@ def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     The rows of `batches` are (index int32, packet binary, folder string, isolate bool). The rows of the results are
     (index int32, result binary); there is at least one for each packet.
 
-    A null packet or result is in the mailbox `folder` (`rebaser.dvu.wire.mailbox`). Its name there is the index of the
-    packet, followed by the number of the result. A batch of results is yielded when it reaches `result_bytes` bytes,
-    and at the end.
+    A null packet or result is in the mailbox `folder` (`rebaser.dvu.wire.mailbox`). The name of its file is the index
+    of the packet; for a result, followed by the number of the result. A batch of results is yielded when it reaches
+    `result_bytes` bytes, and at the end.
     """
     indexes: list[int] = []
     results: list[bytes | None] = []

@@ -72,7 +72,8 @@ class StructureCache:
         return None
 
     def fetch(self, address: str, url: str) -> Structure | None:
-        """Read the structure from the blob store at `url`, and add it to the cache; None if it cannot be read."""
+        """Read the structure from the blob store at `url`, and add it to the cache. Return None if it cannot be
+        read."""
         try:
             return self.put(address, open_store(url)(address))
         except DvuError:

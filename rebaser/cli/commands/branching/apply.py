@@ -93,8 +93,8 @@ def apply(
     again.
 
     The command waits until the derived values of the branch are up to date. They are not applied: the target computes
-    its own. Then the branch is closed, unless it was edited meanwhile, or --keep is given. `rebaser revert` takes an
-    applied branch back. With --at, the branch is applied as it was at a position, and is not rebased.
+    its own. Then the branch is closed, unless it was edited meanwhile, or --keep is given. To undo an apply, use
+    `rebaser revert`. With --at, the branch is applied as it was at a position, and is not rebased.
 
     With --check, nothing is applied if a value is an error in the branch, but not in the target. The check reads all
     values of both change sets. Together with --strict, it is exact, because the target becomes equal to the branch.

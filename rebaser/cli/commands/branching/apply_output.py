@@ -78,7 +78,7 @@ def show_errors(found: "NewErrors", json: bool) -> None:
 def show_success(
     info: "BranchInfo", target: str, response: "EnqueueUpdatesResponse", *, keep: bool, json: bool
 ) -> None:
-    """Show the commit that applied the branch. `keep`: the branch stays open."""
+    """Show the commit that applied the branch. `keep` tells whether the branch stays open."""
     from rebaser_core.response import Success
 
     status = response.status

@@ -109,7 +109,8 @@ def _say_rest(key: "ChangeSetKey", query: "_Query", id_: str | None, all_: bool)
 
 @dataclass(slots=True)
 class _Query:
-    """Collects the rows of the output. `rest` is the position of the newest commit left out; None if there is none."""
+    """Collects the rows of the output. `rest` is the position of the newest commit that is not shown; None if all are
+    shown."""
 
     key: "ChangeSetKey"
     at: "At | None"

@@ -184,8 +184,8 @@ def show_success(response: "EnqueueUpdatesResponse", json: bool) -> None:
 
 
 def show_way_on(key: "ChangeSetKey", source: "Source | None") -> None:
-    """Show how to continue with the changes of `source`, the branch whose apply was taken back. Show nothing if
-    `source` is None."""
+    """Show how to continue with the changes of `source`, the branch whose apply was reverted. Show nothing if `source`
+    is None."""
     if source is not None:
         branch, target = f"{source.change_set}@{source.sequence}", key.change_set
         command = f"rebaser branch {key.workspace} NAME --from {branch} --target {target}"

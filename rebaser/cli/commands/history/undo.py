@@ -131,7 +131,8 @@ class _TakeBack:
                 await self._show(client, self.step)
 
     async def _refuse_closed(self, client: "RebaserClient") -> None:
-        """Fail before the user is asked for a confirmation that the server would have to refuse."""
+        """Fail if the change set is closed. Otherwise, the server would refuse the request after the user has confirmed
+        it."""
         info = await client.branch(self.key.workspace, self.key.change_set)
         if info is not None and info.status not in ("open", "deleted"):
             name = f"{self.key.workspace}/{self.key.change_set}"
@@ -166,7 +167,7 @@ class _TakeBack:
         return f"nothing to {self.verb} in {place}: there is no {what} {whose} to take back"
 
     async def _show(self, client: "RebaserClient", step: "UndoStep") -> None:
-        """Show the request of `step`, and the changes that take it back if no value has been edited again since."""
+        """Show the request of `step`, and the changes that would undo it if no value has been edited again since."""
         from rebaser.cli.output.change_format import time_text
 
         shown = await client.show(self.key.workspace, self.key.change_set, step.entry.sequence)

@@ -113,7 +113,8 @@ class ChangeSetPage:
 class StatusQuery:
     """Collects the data that `status` shows.
 
-    `total` is the number of all change sets, including those not shown. `values` has a tally for each that is shown."""
+    `total` is the number of all change sets, including those not shown. `values` has a tally for each change set that
+    is shown."""
 
     page: ChangeSetPage
     count_values: bool

@@ -39,7 +39,7 @@ class LiveTop:
         self._screen = TopScreen()
         self._view: FleetView | None = None
         self._problem = ""
-        self._over: RenderableType | None = None  # shown in place of the table
+        self._over: RenderableType | None = None  # a view that replaces the table, such as an explanation
         self._asking: anyio.CancelScope | None = None
         self._soon = anyio.Event()
         self._live: Live

@@ -10,8 +10,8 @@ the instructions and phases, and the kinds of `rebaser.dvu.wire.column`.
     reductions     computes functions of all inputs of a node, such as sums, over inputs of any kind
 
 Invariant: `sweep` writes the same bits as `rebaser.dvu.worker.evaluator` would. If it cannot compute a node in this
-way, it stops, and Python computes the node. Reasons are text, a fault of the node itself, an overflow, an integer that
-no double represents, and a number that is not finite.
+way, it stops, and Python computes the node. The reason may be text, a fault of the node itself, an overflow, an integer
+that no double represents, or a number that is not finite.
 
 This code never raises exceptions, allocates memory or calls Python. The numbers of kinds and instructions are constants
 in the compiled code. The loader stores compiled code under the fingerprint of all sources, so compiled code always runs
@@ -120,8 +120,8 @@ def sweep(
     view of the memory of `file_ints`) are the registers. `parts` is temporary storage for sums. A node with more than
     `max_inputs` inputs is left to Python.
     """
-    # This code is not divided into functions: passing eight arrays to a function counts references to them, which
-    # doubles the time that a node takes.
+    # This code is not divided into functions: passing eight arrays to a function would count a reference to each, and
+    # double the time that a node takes.
     ordered = len(order) > 0
     while at < end:
         node = np.int64(order[at]) if ordered else at

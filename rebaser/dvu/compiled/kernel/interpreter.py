@@ -113,7 +113,7 @@ def _compare(op, to, left, right, kinds, ints, floats):
         right_truth = right_kind == TRUE or right_kind == FALSE
         if op > instructions.UNEQUAL and not (left_truth and right_truth):
             return False
-        order = np.int64(left_kind) - np.int64(right_kind)  # a null or boolean is its kind, and FALSE < TRUE
+        order = np.int64(left_kind) - np.int64(right_kind)  # the value of a null or boolean is its kind; FALSE < TRUE
     elif left_kind == INT and right_kind == INT:
         order = np.int64(ints[left] > ints[right]) - np.int64(ints[left] < ints[right])
     else:

@@ -14,7 +14,7 @@ from rebaser.dvu.wire.column import FALSE, FLOAT, INT, NULL, TRUE
 
 PARTS = 128  # maximum number of partial sums of doubles; at most 42 occur, because their bits do not overlap
 NOTHING = -2  # the result of `_extreme` if no input is a number
-_NEAR = 1e-3  # Python rounds scaled values that are closer to a half than this, by their decimal digits
+_NEAR = 1e-3  # Python rounds a scaled value by its decimal digits if it is closer to a half than this
 _ROUNDED = 2.0**40  # Python rounds scaled values from this one on; smaller ones have enough bits after the point
 
 
@@ -66,8 +66,8 @@ def reduce_any(op, given, start, end, refs, kinds, ints, floats, file_kinds, fil
 
 @compiled
 def _sum(start, end, refs, kinds, ints, floats, parts):
-    """Add all numbers among the inputs. Return the kind of the sum (-1 if Python has to compute it), the number of
-    numbers, the sum if all are integers, and the sum if one is a double.
+    """Add all numbers among the inputs. Return the kind of the sum (-1 if Python has to compute it), how many numbers
+    there are, the sum if all are integers, and the sum if one is a double.
 
     The sum of doubles is rounded only once, by Shewchuk's algorithm, as in `math.fsum`.
     """
