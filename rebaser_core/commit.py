@@ -25,7 +25,7 @@ class Kind(StrEnum):
     CREATE = "create"  # begins the log of a change set that was created by a request
     MARK = "mark"  # protects, unprotects, closes, opens or deletes the change set
     REPLAY = "replay"  # copies the edits that the target received after the base of the branch into the branch
-    GC = "gc"  # records a run of the garbage collection, in the log of `rebaser_core.blobs.garbage.GC_KEY`
+    GC = "gc"  # records a run of the garbage collection; only the log of `rebaser_core.blobs.garbage.GC_KEY` has it
 
 
 class Outcome(StrEnum):
@@ -381,8 +381,8 @@ class Commit:
 
     @property
     def follows(self) -> int:
-        """The log sequence of the commit after which this one is folded; for a `create` commit, a sequence of the
-        parent's log."""
+        """The log sequence of the commit after which this one is folded; for a `create` commit, the sequence in the
+        parent's log at which the change set was created."""
         if self.kind is not Kind.CREATE:
             return self.previous
         return 0 if self.origin is None else self.origin.sequence

@@ -35,7 +35,7 @@ class RebaserError(Exception):
 
 
 class TransientError(RebaserError):
-    """Something outside this process is unavailable at present, such as NATS, the blob store or a blob. Try again
+    """Something outside this process is temporarily unavailable, such as NATS, the blob store or a blob. Try again
     later."""
 
     disposition = Disposition.RETRY

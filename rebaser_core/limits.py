@@ -23,7 +23,7 @@ class Limits:
         return _without_matches(self)
 
 
-@lru_cache(maxsize=16)  # this is needed for each request
+@lru_cache(maxsize=16)  # the function is called for each request
 def _without_matches(limits: Limits) -> Limits:
     return replace(limits, max_matches=0) if limits.max_matches else limits
 

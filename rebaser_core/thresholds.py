@@ -242,7 +242,7 @@ class Thresholds:
 
     @classmethod
     def drawn(cls, rng: RandomSource) -> "Thresholds":
-        """Return random thresholds. Each is its lowest, its highest, its default or a small value."""
+        """Return random thresholds. Each of them has its lowest, highest or default value, or a small value."""
         return cls(**{field_.name: _drawn(rng, **field_.metadata, default=field_.default) for field_ in fields(cls)})
 
     def __repr__(self) -> str:

@@ -70,7 +70,7 @@ class Derive:
     inputs: Inputs = field(default_factory=dict)
     params: Mapping[str, Json] = field(default_factory=dict)
 
-    if TYPE_CHECKING:  # the constructor accepts more types than the fields have, as that of `Set` does
+    if TYPE_CHECKING:  # the constructor accepts more types than the fields have, because `check_updates` converts them
 
         def __init__(
             self,
@@ -231,9 +231,8 @@ def of_id(raw: object, message: str) -> str:
 
 
 def check_updates(updates: Iterable[Update], limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
-    """Check the updates that a program has made, by the same rules as the server, and return them with converted
-    values.
-
+    """Check the updates that a program has made, by the same rules as the server. Return them with their values
+    converted to JSON.
     If an update is invalid, raise `UnprocessableError` with its position, counted from 0, in the message.
     """
     if type(updates) not in (list, tuple) and (

@@ -44,7 +44,7 @@ def address_of_bytes(digest: bytes) -> str:
 
 
 def find_addresses(data: bytes) -> set[str]:
-    """Return all blob addresses that occur in `data`, whatever else `data` contains."""
+    """Return all blob addresses that occur in `data`, which may also contain anything else."""
     return {found.decode() for found in _IN_BYTES.findall(data)}
 
 

@@ -95,7 +95,7 @@ def encode_candidates(candidates: Mapping[str, int], run: str) -> bytes:
 
     The blob has `MAGIC`, then for each candidate its hash and its time in `Plan.candidates` (8 bytes, big-endian). The
     hash of `run`, which is the id of the run, is also listed, with the time `NEVER`. So no two runs have the same list,
-    even in different installations. The next run uses this to check that it reads the logs of the same installation.
+    even in different installations. Therefore, the next run can check that it reads the logs of the same installation.
     """
     marked = {**candidates, address_of(run.encode()): NEVER}
     rows = [bytes_of_address(address) + since.to_bytes(TIME_BYTES) for address, since in sorted(marked.items())]

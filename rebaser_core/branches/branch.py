@@ -65,7 +65,7 @@ class Rebase:
     """The request to rebase a branch: to take over the edits of its target since the base.
 
     `upto` is the log sequence of the last commit of the target to take over (None: the newest). `onto` is the new
-    target of the branch, which must be the target of the present target (None: the target does not change).
+    target of the branch, which must be the target of the current target (None: the target does not change).
 
     After a server has applied a branch to its target, it sends a rebase to the branch. Only such a rebase has
     `settles`, the log sequence of the branch that was applied. Its `upto` is the log sequence of the commit that
@@ -176,7 +176,7 @@ class Branch:
         self.conflicts = {id_: changed.contested for id_, changed in changes.items() if changed.contested is not None}
 
     def edit(self, id_: str, here: Callable[[str], Definition]) -> None:
-        """Record that `id_` is about to be edited. `here` returns the present definition of an id."""
+        """Record that `id_` is about to be edited. `here` returns the current definition of an id."""
         if self.target and id_ not in self.changes:
             self.changes[id_] = here(id_)
 
@@ -190,7 +190,7 @@ class Branch:
         """Update this state from the commit at log sequence `sequence`, whose delta must already have been applied to
         the values.
 
-        `here` returns the present definition of an id. The generator yields after every `step` ids, so that other work
+        `here` returns the current definition of an id. The generator yields after every `step` ids, so that other work
         can run in between.
         """
         for id_ in commit.settled:
@@ -212,8 +212,8 @@ class Branch:
         self.status = self.status if commit.status is None else commit.status
 
     def _rebase(self, id_: str, base: Definition, ours: Definition, contested: Contested | None) -> None:
-        """Record `base` as the definition of `id_` at the base, and its conflict, if any. `ours` is the definition of
-        `id_` in the branch."""
+        """Record `base` as the definition of `id_` at the base, and `contested` as its conflict (None for no conflict).
+        `ours` is the definition of `id_` in the branch."""
         if same_definition(base, ours):
             self.changes.pop(id_, None)
         else:
@@ -234,9 +234,9 @@ class Branch:
 
 
 def differing(changes: Iterable[tuple[str, Definition]], here: Callable[[str], Definition]) -> Iterator[PatchEntry]:
-    """Yield a patch entry for each of `changes` whose present definition differs from its definition at the base.
+    """Yield a patch entry for each of `changes` whose current definition differs from its definition at the base.
 
-    `changes` are pairs of an id and its definition at the base. `here` returns the present definition of an id.
+    `changes` are pairs of an id and its definition at the base. `here` returns the current definition of an id.
     """
     for id_, base in changes:
         ours = here(id_)

@@ -33,7 +33,7 @@ class PatchEntry:
 
 @record
 class MergeConflict:
-    """A conflict of a merge: the present definition of `id` (`ours`) is neither the definition that the patch expects
+    """A conflict of a merge: the current definition of `id` (`ours`) is neither the definition that the patch expects
     (`base`) nor the one that it would set (`theirs`)."""
 
     id: str
@@ -50,7 +50,7 @@ class Merged:
     conflicts: list[MergeConflict] = field(default_factory=list)
 
     def add(self, here: Callable[[str], Definition], patch: Iterable[PatchEntry]) -> None:
-        """Merge further entries of the patch. `here` returns the present definition of an id in the change set into
+        """Merge further entries of the patch. `here` returns the current definition of an id in the change set into
         which the patch is merged."""
         for entry in patch:
             if same_definition(entry.base, entry.theirs):

@@ -22,7 +22,7 @@ CACHED = 4096  # maximum number of parsed formulas in memory
 NO_FORMULA = "the parameter expr must be the text of a formula"
 NAME_RULE = "a name consists of letters, digits and _, does not begin with a digit, and is not a reserved word"
 _NAME = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
-_RESERVED = re.compile(  # cel-spec, langdef.md, "Syntax"
+_RESERVED = re.compile(  # from the section "Syntax" of the CEL language definition (langdef.md in cel-spec)
     "as|break|const|continue|else|false|for|function|if|import|in|let|loop|namespace|null|package|return|true|var|void|"
     "while"
 )
@@ -37,7 +37,7 @@ class ParsedFormula:
 
     syntax: cel_syntax.Syntax
     tree: bytes
-    _checked: dict[tuple[str, ...], str] = field(default_factory=dict)  # maps input names to the problem with them
+    _checked: dict[tuple[str, ...], str] = field(default_factory=dict)  # the cached results of `wrong_names`
 
     def wrong_names(self, names: tuple[str, ...]) -> str:
         """Return why the formula cannot be evaluated with inputs called `names`, or an empty text if it can be."""

@@ -72,8 +72,9 @@ class CheckpointReader(Protocol):
 def open_checkpoint(newest: bytes, address: str = "", ids: Collection[str] | None = None) -> CheckpointReader:
     """Return a reader of the checkpoint whose newest part has the content `newest` and the blob address `address`.
 
-    `ids` are the ids of the values that are needed; None stands for all values. If `ids` is given, the state may lack
-    all other values, it has no outcomes, and its roots show only whether there are any (see `selection`).
+    `ids` are the ids of the values that are needed; None stands for all values. If `ids` is given, the reader returns a
+    state that may lack all other values and has no outcomes. The roots of this state only show whether the change set
+    has any roots (see `selection`).
     """
     if not newest.startswith(ARROW):
         return V1Reader()
@@ -87,8 +88,8 @@ def open_checkpoint(newest: bytes, address: str = "", ids: Collection[str] | Non
 
 
 def read_checkpoint(newest: bytes, before: Sequence[bytes] = ()) -> ChangeSetState:
-    """Return the state in a checkpoint. `newest` is the content of its newest part, `before` that of the other parts in
-    order. Raise the errors of `CheckpointReader`."""
+    """Return the state in a checkpoint. `newest` is the content of its newest part, and `before` contains the contents
+    of all other parts, oldest first. Raise the errors of `CheckpointReader`."""
     reader = open_checkpoint(newest)
     for data in (*before, newest):
         reader.add(data)

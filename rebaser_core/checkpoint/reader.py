@@ -75,7 +75,7 @@ class ChainReader:
             self._add_batch(file, number)
 
     def _count(self) -> int:
-        """Return how many rows of the present part have been read."""
+        """Return how many rows of the current part have been read."""
         return 0 if self._loader is None else self._loader.count
 
     def _add_batch(self, file: PartFile, number: int) -> None:

@@ -1,5 +1,5 @@
-"""Defines the columns of checkpoint parts, and reads and writes their JSON. The docstring of `rebaser_core.checkpoint`
-explains the meaning of both."""
+"""Defines the columns of checkpoint parts, and reads and writes the JSON in them. The docstring of
+`rebaser_core.checkpoint` explains the meaning of the columns and of the JSON."""
 
 import json
 from typing import Any
@@ -101,8 +101,8 @@ def write_branch(branch: Branch) -> list[Any]:
 def read_branch(raw: object, edited: int) -> Branch | None:
     """Decode the output of `write_branch`, or return None if `raw` is None.
 
-    `edited` is the log sequence of the newest commit with edits. Servers that could not rebase branches did not store
-    `Branch.own`; in their checkpoints, it equals `edited`. Raise `UnprocessableError` if `raw` is malformed, and
+    `edited` is the log sequence of the newest commit with edits. Releases that could not rebase branches did not store
+    `Branch.own`; for their checkpoints, `edited` is used instead. Raise `UnprocessableError` if `raw` is malformed, and
     `UnsupportedVersion` if the status is unknown.
     """
     if raw is None:

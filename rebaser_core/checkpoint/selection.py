@@ -34,8 +34,8 @@ class SelectionReader(ChainReader):
         super().__init__(newest, address)
         self._is_base = PartFile(newest).layer == "base"
         self._wanted = pa.array(sorted(set(ids)), pa.string())
-        self._ids: list[pa.StringArray] = []  # the ids of all rows of the present part that have been read
-        self._read = 0  # the number of these rows
+        self._ids: list[pa.StringArray] = []  # the ids of all rows of the current part that have been read
+        self._read = 0  # the number of rows of the current part that have been read
         self._found: list[tuple[NDArray[np.int64], RowBatch]] = []  # rows of wanted ids, with their positions
         if not len(self._wanted):
             self.before = ()

@@ -46,7 +46,7 @@ class V1Reader:
         source = BytesIO(data)
         self._read_header(read_item(source, COMMIT_LIMITS))
         while not self._done:
-            # Most content is text, which the readers of the columns check; `check_tree` checks everything else.
+            # Most content is text, which the methods that read the columns check. They call `check_tree` for the rest.
             kind, *columns = _list(read_unchecked(source, COMMIT_LIMITS), at_least=1)
             read = self._readers.get(kind) if type(kind) is str else None
             if read is None:
@@ -108,7 +108,7 @@ class V1Reader:
         return position, Derive(ids[position], texts[_text(function)], inputs, self._share(raw_params))
 
     def _share(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return an equal map that was read before, or `params` itself if there is none.
+        """Return an equal map that was read before, or `params` itself if no such map was read.
 
         Many values usually have the same formula, so sharing their params saves memory.
         """

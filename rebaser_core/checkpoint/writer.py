@@ -1,7 +1,7 @@
 """Writes checkpoints, which contain either the whole state or the changes since the previous checkpoint.
 
 Invariant: the cost is proportional to the number of written rows. The state must not change while these rows are
-copied, which takes a small part of the time.
+copied. Copying takes a small part of the time.
 """
 
 from dataclasses import dataclass, replace

@@ -90,7 +90,7 @@ def decided_through(state: ChangeSetState, stream: str, last_sequence: int) -> i
 
 
 def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedRequest]) -> DecidedBatch:
-    """Decide `requests` in order, and return the content of their commit. `applied` is the present stream of requests
+    """Decide `requests` in order, and return the content of their commit. `applied` is the current stream of requests
     with its highest decided sequence."""
     decisions: list[Decision] = []
     authors: list[Authorship] = []
@@ -334,7 +334,7 @@ class _PendingState:
         return None
 
     def derives(self, asked: Recompute, updates: Sequence[Update]) -> bool:
-        """Return whether `asked` concerns any derived value once `updates` are applied."""
+        """Return whether the recompute `asked` concerns any derived value once `updates` are applied."""
         function = asked.function
         derives = (update for some in (self._delta, updates) for update in some if type(update) is Derive)
         return self._cells.uses(function) or any(function in (None, derive.function) for derive in derives)

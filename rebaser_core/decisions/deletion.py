@@ -1,4 +1,4 @@
-"""Determines which requests a deleted change set refuses, and which outcomes a change set of the same name takes over.
+"""Determines which requests a deleted change set refuses, and which outcomes remain if it is created again.
 
 Invariant: a deleted change set accepts only a request to create it again or to bring it back.
 """

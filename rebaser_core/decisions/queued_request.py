@@ -1,4 +1,5 @@
-"""Defines a queued request together with the data that its owner has read from logs and blobs to decide it."""
+"""Defines a queued request together with the data that is needed to decide it. The owner of the change set reads this
+data from logs and blobs."""
 
 from rebaser_core.branches.branch import Action, Fork
 from rebaser_core.branches.merge import Merged, PatchEntry

@@ -40,8 +40,8 @@ class Theirs:
     applied_ms: int = 0
 
     def fits(self, branch: Branch) -> bool:
-        """Return whether these changes can be used for `branch`, because its base has not moved since they were
-        read."""
+        """Return whether these changes can be used for `branch`. They can if the base of the branch has not
+        moved since the changes were read."""
         return branch.base == self.base
 
 

@@ -258,9 +258,10 @@ class MessageRegistry:
     def encode(
         self, message: object, content_type: ContentType = CBOR, version: int | None = None
     ) -> tuple[dict[str, str], bytes]:
-        """Return the headers and the payload of `message`, in `version` or in the lowest version that can express it.
+        """Return the headers and the payload of `message`, encoded in `version` of its type.
 
-        The caller may add headers to the result. Raise `UnprocessableError` if `version` cannot express the message.
+        If `version` is None, the lowest version that can express the message is used. The caller may add headers to the
+        result. Raise `UnprocessableError` if `version` cannot express the message.
         """
         kind = self._by_class[type(message)]
         version = version or self.lowest(message)
@@ -269,8 +270,8 @@ class MessageRegistry:
 
 
 def unwrap(raw: object, version: int) -> dict[str, Any]:
-    """Return the inner map of a payload such as `{"v1": {…}}`. Raise `UnprocessableError` if its key is not that of
-    `version`."""
+    """Return the inner map of a payload such as `{"v1": {…}}`. Raise `UnprocessableError` if the payload is not such a
+    map, or if its key does not name `version`."""
     if type(raw) is not dict or len(raw) != 1:
         raise malformed('a payload must be a map with its version as the only key, as in {"v1": {…}}')
     tag, body = next(iter(raw.items()))

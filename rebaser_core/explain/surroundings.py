@@ -129,7 +129,7 @@ def inherited(facts: ChangeSetFacts) -> Iterator[WaitReason]:
 
 
 def slow(facts: ChangeSetFacts) -> Iterator[WaitReason]:
-    """Yield the reasons that slow down all change sets, such as a slow network or a wrong clock."""
+    """Yield the reasons that concern all change sets, such as a slow network or a wrong clock."""
     trips = {server.id: server.about.rtt for server in facts.servers if server.about is not None}
     slowest = max(trips, key=lambda id_: trips[id_], default="")
     if trips and trips[slowest] > SLOW_ANSWER:

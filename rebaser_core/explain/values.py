@@ -13,7 +13,7 @@ from rebaser_core.state.patterns.globs import matcher
 from rebaser_core.updates import PATTERN_PREFIX, Derive, Match, Update, functions_of
 from rebaser_core.values import Fault, State, Value
 
-if TYPE_CHECKING:  # the module imports NumPy
+if TYPE_CHECKING:  # at run time, this import would load NumPy
     from rebaser_core.state.change_set import ChangeSetState
 
 MAX_LISTED = 100  # the maximum number of inputs, of dependents, and of steps of a path
@@ -35,8 +35,8 @@ ADVICE = {
 class ValueInput:
     """An input of a definition. `name` is the name of the input, and `id` is the id of a value, or a pattern.
 
-    `value` is None for a pattern, and if the value does not exist. `matches` is the number of values that match the
-    pattern; None if the input is not a pattern.
+    `value` is None if the input is a pattern, or if the value does not exist. `matches` is the number of values that
+    match the pattern; None if the input is not a pattern.
     """
 
     name: str
@@ -189,7 +189,7 @@ class _Finder:
     def _path(self, id_: str, is_end: Callable[[str], bool], leads_on: Callable[[str], bool]) -> tuple[str, ...]:
         """Return the shortest path from `id_`, through inputs, to an id for which `is_end` is true.
 
-        All ids between them satisfy `leads_on`. Return an empty path if none is found within the limits.
+        `leads_on` is true for all ids between the two. Return an empty path if none is found within the limits.
         """
         came_from: dict[str, str] = {id_: ""}
         todo = [id_]

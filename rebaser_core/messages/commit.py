@@ -308,7 +308,7 @@ def _has_history(commit: Commit) -> bool:
 
 def _has_match(commit: Commit) -> bool:
     """Return whether the inline delta of `commit` has a pattern as an input. A `dvu` commit is not searched, because it
-    has no inputs."""
+    contains no definitions."""
     return commit.kind is not Kind.DVU and commit.delta_blob is None and any_match(commit.delta)
 
 

@@ -29,13 +29,13 @@ _BITS = np.dtype("<i8")
 
 
 def encode_table(table: ComputedTable) -> bytes:
-    """Encode `table` as a blob in the format above."""
+    """Encode `table` as a blob in the format that the docstring of this module describes."""
     kinds = table.kinds
     numbers = is_number(kinds)
     bits = table.bits if numbers.all() else table.bits[numbers]
     ids = table.ids.lines() if isinstance(table.ids, RowIds) else "\n".join(table.ids).encode()
     faults = sorted(table.faults.items())
-    columns: dict[str, tuple[Any, ...]] = {  # the parts are joined once, because a copy takes time
+    columns: dict[str, tuple[Any, ...]] = {  # all parts are joined at the end, so that each is copied only once
         "ids": (head(TEXT, len(ids)), ids),
         "kinds": (head(BYTES, len(kinds)), kinds.tobytes()),
         "numbers": (head(BYTES, bits.nbytes), np.ascontiguousarray(bits, _BITS).data),

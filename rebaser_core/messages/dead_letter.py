@@ -1,8 +1,8 @@
 """Writes and reads the headers of dead letters, which are copies of requests that could not be processed.
 
 The headers contain the reason. Invariant: no header of a request can be mistaken for a header that Rebaser adds, and
-NATS interprets no header of a copy. To ensure this, headers of the request with such names get the prefix
-`X-Original-`. They lose the prefix when the request is sent again.
+NATS interprets no header of a copy. To ensure this, a header of the request gets the prefix `X-Original-` if Rebaser or
+NATS uses its name. It loses the prefix when the request is sent again.
 """
 
 import re
@@ -73,10 +73,8 @@ def read_redrive(headers: Mapping[str, str] | None) -> int:
 
 
 def read_dead_at(headers: Mapping[str, str] | None) -> int:
-    """Return the Unix time (ms) at which a request, sent again since, was moved to the dead letters.
-
-    Return 0 if the headers contain no valid time.
-    """
+    """Return the Unix time (ms) at which a request was moved to the dead letters, from the headers with which it was
+    sent again. Return 0 if they contain no valid time."""
     return _count((headers or {}).get(_DEAD_AT))
 
 
@@ -97,8 +95,8 @@ def reported_id(request_id: RequestId, headers: Mapping[str, str] | None, key: C
     """Return the request id for the reply to a request that the log records as `request_id`; None if the sender gave no
     id.
 
-    The two ids differ for an unreadable request. The log records it under its sequence, not under the id that it
-    claims, so that it cannot be mistaken for a readable request with this id.
+    The two ids differ for an unreadable request. The log records such a request under its sequence and not under the id
+    in its headers, so that it cannot be mistaken for a readable request with this id.
     """
     return claimed_id(headers, key) if is_sequence_id(request_id) else request_id
 
@@ -115,7 +113,7 @@ def dead_headers(
     """Return the headers of the dead letter for a request with the outcome `dead`.
 
     `original` are the headers of the request, `subject` is its subject, `server` the name of the server that writes the
-    dead letter, and `at_ms` the present Unix time.
+    dead letter, and `at_ms` the current Unix time.
     """
     headers: dict[str, str] = {}
     for name, value in list((original or {}).items())[:MAX_HEADERS]:

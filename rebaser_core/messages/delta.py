@@ -102,7 +102,7 @@ _V2 = dumps(CBOR, {"v2": 0})[:4]
 
 
 def encode_updates_blob(updates: Sequence[Update]) -> bytes:
-    """Encode the updates of a request as a blob, because they are too large for the message."""
+    """Encode, as a blob, updates that are too large for the message of their request."""
     return encode_delta(tuple(updates))
 
 
@@ -135,7 +135,7 @@ class EncodedUpdates:
 
 
 def encode_delta(delta: Delta, max_bytes: int = COMMIT_LIMITS.max_request_bytes) -> bytes:
-    """Encode a delta as a blob, because the delta is too large for its commit.
+    """Encode, as a blob, a delta that is too large for its commit.
 
     Raise `UnprocessableError` with code `too_large` if the blob would have more than about `max_bytes`.
     """

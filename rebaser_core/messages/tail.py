@@ -57,7 +57,7 @@ def read_row(row: TailRow) -> Commit | None:
 
 
 def encode_tail(rows: tuple[TailRow, ...]) -> bytes:
-    """Encode the tail of a branch as a blob, because the tail is too large for the `create` commit."""
+    """Encode, as a blob, the tail of a branch that is too large for the `create` commit."""
     return dumps(CBOR, {"v1": {"commits": write_tail(rows)}})
 
 
@@ -112,10 +112,9 @@ def _sequence(update: Update) -> int:
 
 
 def check_tail(rows: Sequence[TailRow], after: int, until: int) -> list[Commit]:
-    """Check that `rows` contain the part of a log after sequence `after`, up to `until`, without a gap. Return the
-    commits in them.
+    """Return the commits in `rows`, which must contain the part of a log after sequence `after`, up to `until`.
 
-    Raise `UnprocessableError` if they do not, and the errors of `read_row`.
+    Raise `UnprocessableError` if a commit is missing or out of order, and the errors of `read_row`.
     """
     commits: list[Commit] = []
     for row in rows:

@@ -84,7 +84,7 @@ class ChangeSetState:
         self.recompute: dict[Recompute, int] = {}
         self.applied: Applied | None = None
         self.outcomes: dict[RequestId, RecordedOutcome] = {}  # oldest first; without those in `redriven`
-        self.redriven: dict[RequestId, RecordedOutcome] = {}  # the same, for requests sent again as dead letters
+        self.redriven: dict[RequestId, RecordedOutcome] = {}  # the same, for requests sent again from the dead letters
         # Attempts that have not succeeded yet. The key is the sequence of a request, `DVU_ATTEMPT` or `PULL_ATTEMPT`.
         self.attempts: dict[int, Attempt] = {}
         self.checkpoint: CheckpointRef | None = None  # the newest checkpoint that a commit named
@@ -96,7 +96,7 @@ class ChangeSetState:
         self.marks: list[Mark] = []  # the checkpoints that commits have named, oldest first
         self.weight = 0  # bytes of the log, counted as in `Mark`
         self.branch: Branch | None = None  # None unless a request created, closed or deleted the change set
-        self.taken: dict[str, int] = {}  # maps the name of a branch to the newest commit that applied it
+        self.taken: dict[str, int] = {}  # maps the name of a branch to the sequence of the last commit that applied it
         self.protected = False  # if true, only applied branches may edit the change set
         self.born_ms = 0  # Unix time of the commit that created the change set; 0 if no commit created it
 
@@ -109,7 +109,7 @@ class ChangeSetState:
 
     @property
     def debt(self) -> int:
-        """The number of roots and recomputes that no update has covered yet. Each commit repeats it in a header."""
+        """The number of roots and recomputes that no update has covered yet. A header of each commit contains it."""
         return len(self.roots) + len(self.recompute)
 
     @property
@@ -136,8 +136,8 @@ class ChangeSetState:
         return tuple([one.decision.result.address for one in recorded if one.decision.result is not None])
 
     def defined_by(self, id_: str) -> int:
-        """Return the log sequence at which `id_` was last defined or removed. If it is unknown, return an upper
-        bound."""
+        """Return the log sequence at which `id_` was last defined or removed, or an upper bound if this sequence is
+        unknown."""
         if id_ not in self.cells:
             return self.edited  # the state does not record which commit removed an id
         return self.cells.edited(id_) or self.untracked
@@ -300,7 +300,7 @@ class ChangeSetState:
     def _apply_edits(self, sequence: int, commit: Commit) -> Iterator[None]:
         self.cells.merge_overlay(thresholds.now.overlay_merge_per_commit)
         apply, roots, branch, step = self.cells.apply, self.roots, self.branch, thresholds.now.fold_step
-        delta: Sequence[Any] = commit.delta  # it contains updates, because the commit is not a DVU
+        delta: Sequence[Any] = commit.delta  # it contains updates, because the commit is not of the kind `dvu`
         takes_over = branch.take if branch is not None and commit.kind is Kind.REPLAY else None
         for start in range(0, len(delta), step):
             if start:

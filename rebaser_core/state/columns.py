@@ -158,7 +158,7 @@ class Columns(ValueColumns):
                 self.release(row)
 
     def derive(self, definition: Derive, edited: int = 0) -> None:
-        """Store a definition. The value that its id has, if any, stays and becomes stale."""
+        """Store a definition. If its id already has a value, the value stays and becomes stale."""
         template, ids = self.templates.split(definition)
         row = self._row_undefined(definition.id, edited)
         rows = [self._row_of(id_) for id_ in ids]
@@ -251,8 +251,8 @@ class Columns(ValueColumns):
         return self.edges
 
     def compact(self) -> None:
-        """Rebuild `edges` and remove unused items from `refs`, if enough of them have changed. The cost is proportional
-        to the number of definitions."""
+        """Rebuild `edges` and remove unused items from `refs`, if there are enough new edges or unused items. The cost
+        is proportional to the number of definitions."""
         if not self.patterns:
             self.patterns = None
         if not self.edges.needs_rebuild and self.dead_refs <= max(

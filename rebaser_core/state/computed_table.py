@@ -18,7 +18,7 @@ from rebaser_core.values import Fault, Json
 
 @dataclass(frozen=True, slots=True)
 class RowIds(Sequence[str]):
-    """A sequence of the ids of `rows`. Each id is looked up in `ids`, a list by row, when it is accessed."""
+    """A sequence of the ids of `rows`. `ids` lists all ids by row; an id is looked up in it when it is accessed."""
 
     ids: list[str]
     rows: NDArray[np.int32]

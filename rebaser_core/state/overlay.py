@@ -45,8 +45,8 @@ UNSET_CELL = Cell(None, State.UNSET)
 
 
 class Cells(Mapping[str, Cell]):
-    """A mapping from ids to cells, which are created on access. `pins` is the number of views that need `columns` to
-    stay unchanged."""
+    """A mapping from ids to cells. A cell of the columns is created each time it is accessed. `pins` is the number of
+    views that need `columns` to stay unchanged."""
 
     def __init__(self) -> None:
         self.columns = Columns()
@@ -176,7 +176,7 @@ class Cells(Mapping[str, Cell]):
         return found
 
     def unknown_functions(self, known: Container[str]) -> set[str]:
-        """Return those functions of present and past definitions in the columns that are not in `known`."""
+        """Return those functions of current and past definitions in the columns that are not in `known`."""
         return {name for name in self.columns.templates.functions if name not in known}
 
     def uses(self, function: str | None) -> bool:
@@ -215,7 +215,8 @@ class Cells(Mapping[str, Cell]):
 
     @property
     def overlaid(self) -> KeysView[str]:
-        """The ids of the values in the overlay, and of values in the columns that were removed since."""
+        """The ids of all entries in the overlay, including those of values that were removed but are still in the
+        columns."""
         return self._overlay.keys()
 
     def apply(self, update: Update, edited: int = 0) -> bool:

@@ -8,7 +8,7 @@ from rebaser_core.state.patterns.globs import matcher
 from rebaser_core.updates import Derive
 from rebaser_core.values import Value
 
-if TYPE_CHECKING:  # the module imports NumPy
+if TYPE_CHECKING:  # at run time, this import would load NumPy
     from rebaser_core.state.change_set import ChangeSetState
 
 
@@ -38,7 +38,7 @@ def select_ids(
 
 
 def select_values(state: "ChangeSetState", match: str | None = None) -> dict[str, Value]:
-    """Return the values of `state` whose ids match the glob `match`, by id and sorted by id. If `match` is None, return
+    """Return a map, sorted by id, of the values in `state` whose ids match the glob `match`. If `match` is None, return
     all values, unsorted."""
     if match is None:
         return state.values()

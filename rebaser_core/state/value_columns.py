@@ -184,9 +184,7 @@ class ValueColumns:
         return changes
 
     def give_back(self, changes: Changes) -> None:
-        """Add `changes` to the present record of changes, because the checkpoint with them was not stored.
-
-        A row is marked as changed even if it belongs to another id now.
-        """
+        """Add `changes` to the current record of changes, because the checkpoint that contains `changes` was not
+        stored. A row is marked as changed even if it belongs to another id now."""
         self.touched[: len(changes.touched)] |= changes.touched
         self.gone |= changes.gone

@@ -50,8 +50,8 @@ class View:
             self._cells.pins -= 1
 
     def run(self, function: Callable[..., T], *args: Any) -> T:
-        """Return the result of `function(*args)`. The columns do not change until then. Raise `RuntimeError` if the
-        view is closed."""
+        """Return the result of `function(*args)`. The columns do not change while `function` runs. Raise `RuntimeError`
+        if the view is closed."""
         self._users.append(None)
         try:
             # This check must come after `append`, because `close` clears `_open` before it checks `_users`.

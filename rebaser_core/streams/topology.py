@@ -50,7 +50,7 @@ def storage(options: TopologyOptions, *, clustered: bool) -> dict[str, Any]:
     """Return the fields of a stream's configuration that depend on `options.durability`.
 
     Raise `ConfigError` if `options.replicas` is too low for the durability `safe` in a cluster. A single NATS server
-    cannot store several copies. Instead, the operator has to configure it so that it syncs every write.
+    cannot store several copies; to make it safe, the operator has to configure it to sync every write.
     """
     durability, copies = options.durability, options.replicas
     config: dict[str, Any] = {}
@@ -139,8 +139,8 @@ def initial_limits(subjects: Subjects) -> dict[str, dict[str, Any]]:
     the operator changes them."""
     return {
         subjects.requests_stream: {"max_msgs_per_subject": MAX_REQUESTS_PER_CHANGE_SET},
-        # This stream contains one empty message, but it needs a limit. Its subject has no wildcard, so any user who may
-        # create consumers of another stream can make NATS deliver messages to this subject.
+        # This stream contains one empty message, but it needs a limit: its subject has no wildcard, so any user who may
+        # create consumers of another stream can make NATS deliver messages to this subject and so fill the stream.
         subjects.sweep_stream: {"max_bytes": MAX_SWEEP_BYTES},
     }
 

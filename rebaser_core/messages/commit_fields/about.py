@@ -74,8 +74,8 @@ def read_marking(kind: Kind, body: MarkV3 | None, *, changed: bool) -> Marking |
 
 
 def check_marking(protected: bool | None, status: BranchStatus | None) -> Marking:
-    """Return a mark with these fields. Raise `UnprocessableError` if both or neither of them are given, or if `status`
-    is `BranchStatus.CLOSED`, which only a request to create a change set can set."""
+    """Return a mark with `protected` or `status`. Raise `UnprocessableError` if both or neither of them are given, or
+    if `status` is `BranchStatus.CLOSED`, which only a request to create a change set can set."""
     if (protected is None) == (status is None):
         raise malformed("a mark must have either the field protected or the field status, but not both")
     if status is BranchStatus.CLOSED:

@@ -55,7 +55,7 @@ def _read_result(raw: object) -> BlobRef:
 
 
 def write_decision(decision: Decision) -> list[Any]:
-    """Return the row for `decision`. Empty fields at the end of the row are left out."""
+    """Return the row for `decision`. Fields at the end of the row are left out if they are empty."""
     row: list[Any] = [decision.sequence, decision.request_id, decision.outcome.value]
     if decision.position or decision.unresolved or decision.result is not None:
         row += (decision.performed, decision.code, decision.message, decision.redrive, decision.attempts)

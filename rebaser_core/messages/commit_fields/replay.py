@@ -65,7 +65,7 @@ def write_replay(replay: Replay, status: BranchStatus | None) -> dict[str, Any]:
 
 
 def encode_replay(replay: Replay) -> bytes:
-    """Encode the bases of a replay, followed by its conflicts, as a blob, because they are too large for the commit."""
+    """Encode a replay that is too large for its commit as a blob, which contains the bases and then the conflicts."""
     return encode_delta((*replay.bases, *replay.conflicts))
 
 

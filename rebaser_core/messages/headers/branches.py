@@ -7,7 +7,7 @@ A reader of these headers does not need the payload. Most commits have none of t
 - `X-Branch` is in all commits of a change set that was created or closed by a request: `<target>@<base> <status>
   <changes> <conflicts> <origin>@<sequence> <birth> auto`. If there is no target or origin, its name is empty. A
   `create` commit has no `<birth>`. The last word is missing if the branch does not follow its target.
-- `X-Protected` is `1`, and present as long as the change set is protected.
+- `X-Protected` is `1` in all commits after which the change set is protected. Other commits do not have it.
 - `X-From` names the branch that this commit applies, as `<change set>@<sequence>`.
 - `X-Blobs` contains the addresses of all blobs that are needed to read the log from this message on, separated by
   spaces. If there are many, it contains `@` and the address of a blob that lists them. If a message of version 3 or

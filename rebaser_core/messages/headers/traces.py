@@ -1,4 +1,4 @@
-"""The headers by which a message takes part in a trace: `traceparent` and `tracestate` of W3C Trace Context.
+"""Reads and writes the headers that connect a message to a trace: `traceparent` and `tracestate` (W3C Trace Context).
 
 Invariant: whatever the headers contain, reading them returns a context or None. A damaged header counts as missing.
 """
@@ -10,10 +10,10 @@ from rebaser_core.encoding.envelope import Headers
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
-SAMPLED = 1  # the flag of a trace that its programs record
+SAMPLED = 1  # the flag that says that the sender records the trace
 MAX_STATE = 512  # characters
 
-# Some libraries write HTTP headers in this way. Header names of NATS are case-sensitive.
+# Some libraries capitalize the names, as in HTTP headers. Header names of NATS are case-sensitive.
 _CAPITALIZED = "Traceparent", "Tracestate"
 _LENGTH = len("00-") + 32 + len("-") + 16 + len("-00")
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
@@ -22,7 +22,8 @@ _STATE = re.compile(rf"{_MEMBER}(?:[ \t]*,[ \t]*{_MEMBER}){{0,31}}")
 
 
 class TraceContext(NamedTuple):
-    """A position in a trace: the ids of the trace and of one of its spans, as numbers. `state` is the `tracestate`."""
+    """A position in a trace: the ids of the trace and of one of its spans, as numbers. `flags` are the flags in the
+    header `traceparent`, and `state` is the header `tracestate`."""
 
     trace_id: int
     span_id: int
@@ -36,7 +37,7 @@ class TraceContext(NamedTuple):
 
 
 def read_trace(headers: Headers | None) -> TraceContext | None:
-    """Return the position in a trace from which a message was sent; None if its headers give none."""
+    """Return the position in a trace from which a message was sent, or None if its headers do not name a position."""
     if not headers:
         return None
     parent, state = headers.get(TRACEPARENT), headers.get(TRACESTATE)
@@ -61,6 +62,7 @@ def trace_headers(context: TraceContext) -> dict[str, str]:
 
 
 def trace_fields(headers: Headers | None) -> dict[str, str]:
-    """Return the fields `trace_id` and `span_id` for a log event about a message; empty if it belongs to no trace."""
+    """Return the fields `trace_id` and `span_id` for a log event about a message. If the message belongs to no trace,
+    return an empty map."""
     context = read_trace(headers)
     return {} if context is None else {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}

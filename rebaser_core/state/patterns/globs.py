@@ -19,7 +19,7 @@ Matcher: TypeAlias = Callable[[str], object]
 def matcher(glob: str) -> Matcher:
     """Return a function that tells whether an id matches `glob`. It returns None if the id does not match.
 
-    In `glob`, `*` matches any number of characters except `/`, and two or more asterisks match any characters.
+    In `glob`, `*` matches zero or more characters except `/`. Two or more asterisks also match `/`.
     """
     # In the regular expression, the match of a wildcard ends at the first occurrence of the text that follows the
     # wildcard. Later occurrences do not have to be tried, because the next wildcard can match the text up to them. So

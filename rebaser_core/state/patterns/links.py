@@ -1,7 +1,7 @@
 """Stores links from rows to the patterns that match their ids. The links are in arrays, for compiled code.
 
 Invariant: the links of a value's row lead to exactly those patterns that match its id. A row without a value leads to
-no pattern. Links to a removed pattern stay until `clear`; the row of this pattern is then -1.
+no pattern. Links to a removed pattern stay until `clear`. Until then, its item in `pattern_row` is -1.
 """
 
 from collections.abc import Iterable
@@ -50,7 +50,7 @@ class PatternLinks:
             np.zeros(16, np.int64),
         )
         self.link_pattern, self.next_link = np.zeros(16, np.int32), np.zeros(16, np.int32)
-        self._patterns, self._links = 0, 1  # the next numbers; link 0 means that there is no link
+        self._patterns, self._links = 0, 1  # the number of the next pattern and link; 0 stands for no link
         self._number: dict[int, int] = {}  # maps the row of a pattern to its number
         self._known: dict[tuple[int, int], int] = {}  # maps a next link and a pattern to the link that has both
         self.linked = self.dead = 0

@@ -47,7 +47,7 @@ class PatternMatches:
         return len(self._patterns)
 
     def add(self, key: str) -> None:
-        """Add the pattern with the key `key`, because a definition has it as an input."""
+        """Add the pattern with the key `key`, which a definition has as an input."""
         if self._links.add(self._columns.index[key]):
             self._patterns.add(key[1:])
             self._new[key] = None
@@ -89,8 +89,8 @@ class PatternMatches:
             matched.removed.add(row)
 
     def _cached(self, keys: list[str]) -> list["_Matched"]:
-        """Return the cached matches of the patterns `keys`, to which the caller adds a change. Drop a cached match that
-        has too many recorded changes."""
+        """Return the cached matches of the patterns `keys`, so that the caller can record a change in each of them.
+        Cached matches with too many recorded changes are dropped instead."""
         self.generation += bool(keys)
         cached = []
         for key in keys:
