@@ -98,8 +98,7 @@ class BranchOperations(ReadOperations):
     async def branch(self, workspace: str, change_set: str, *, at: At | None = None) -> BranchInfo | None:
         """Return the parent, the target and the status of the change set as of the position `at`.
 
-        If `at` is None, they are read as of the newest commit. Returns None if the change set had no commit at that
-        position.
+        If `at` is None, the newest commit is used. Returns None if the change set had no commit at that position.
         """
         with translate_missing_stream():
             return await self._branches.one(ChangeSetKey.of(workspace, change_set), at)
@@ -135,7 +134,7 @@ class BranchOperations(ReadOperations):
     async def _position(self, key: ChangeSetKey, at: At) -> tuple[str, int]:
         """Return the change set whose log contains the state of `key` at the position `at`, and a log sequence.
 
-        The log sequence is that of the newest commit at or before the position.
+        The log sequence is the sequence of the newest commit at or before the position.
         """
         with translate_missing_stream():
             try:

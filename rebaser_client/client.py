@@ -315,7 +315,7 @@ class RebaserClient(RevertOperations, StatusOperations):
         requests: Iterable[Request],
         *,
         wait: WaitMany = "applied",
-        timeout: float = 60.0,  # noqa: ASYNC109 - a timeout for each request
+        timeout: float = 60.0,  # noqa: ASYNC109 - the timeout of each request
         on_outcome: Callable[[RequestOutcome], None] | None = None,
     ) -> list[RequestOutcome]:
         """Send many requests, and return the outcome of each, in the order of `requests`.

@@ -129,7 +129,7 @@ class FleetState:
         self._waiting: dict[ChangeSetKey, float] = {}
 
     def begin(self, heads: Mapping[ChangeSetKey, Head]) -> None:
-        """Replace all facts about logs by those in `heads`, without counting commits."""
+        """Replace all facts about logs with the facts in `heads`, without counting their commits as new."""
         self._logs, self._owing, self._changed, self._deleted = {}, set(), set(), 0
         for key, head in heads.items():
             self._note(key, head)

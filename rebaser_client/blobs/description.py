@@ -63,7 +63,7 @@ class Description:
     def in_trash(self) -> bytes:
         """Return the payload of the description that the blob has in the trash.
 
-        To NATS clients other than Rebaser, a blob with this description is deleted.
+        NATS clients other than Rebaser treat a blob with this description as deleted.
         """
         return json.dumps(self.raw | {"deleted": True, "metadata": {TRASH: "1"}}).encode()
 

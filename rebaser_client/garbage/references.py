@@ -131,7 +131,8 @@ class ReferenceReader:
     async def _in_commit(self, message: Message, checkpoints: set[str]) -> set[str]:
         """Return the addresses that a message of a log names.
 
-        `checkpoints` are the addresses of the checkpoints that were read before. This method adds those that it reads.
+        `checkpoints` are the addresses of the checkpoints that were read before. This method adds the addresses of the
+        checkpoints that it reads.
         """
         with _explained(message):
             named = read_blobs(message.headers)

@@ -121,7 +121,7 @@ class JetStreamApi(ApiCalls):
         return self._created.get(stream) or (await self.stream_info(stream)).created
 
     async def subject_counts(self, stream: str, pattern: str) -> dict[str, int]:
-        """Return the number of messages of each subject that matches `pattern`, in calls for 100,000 subjects each."""
+        """Return the number of messages of each subject that matches `pattern`. Each call covers 100,000 subjects."""
         counts: dict[str, int] = {}
         offset = 0
         while True:

@@ -195,7 +195,7 @@ class BranchReader:
             info,
             newest,
             tuple(
-                BranchChange(id_, one.base, one.here, theirs.get(id_, one.base))  # type: ignore[arg-type] # no `Remove`
+                BranchChange(id_, one.base, one.here, theirs.get(id_, one.base))  # type: ignore[arg-type] # never `Remove`
                 for id_, one in sorted(differing.items())
             ),
         )
@@ -246,7 +246,7 @@ class BranchReader:
         changes = await self._changes(key, sequence)
         contested = [(id_, one, one.contested) for id_, one in changes.items() if one.contested is not None]
         return tuple(
-            BranchConflict(id_, conflict.base, one.here, one.base)  # type: ignore[arg-type] # no `Remove`
+            BranchConflict(id_, conflict.base, one.here, one.base)  # type: ignore[arg-type] # never `Remove`
             for id_, one, conflict in sorted(contested, key=itemgetter(0))
         )
 
@@ -291,12 +291,12 @@ class BranchReader:
                     for update in reversed((await self._commits.with_delta(commit)).delta):
                         if update.id in ids:
                             gone = isinstance(update, Remove)
-                            theirs.setdefault(update.id, None if gone else update)  # type: ignore[arg-type] # no `Remove`
+                            theirs.setdefault(update.id, None if gone else update)  # type: ignore[arg-type] # never `Remove`
                 await cooperate()
         if oldest <= base:
             return newest, theirs
         state = await (await self._loader()).load_values(target, ids, at, stale=False)
-        return state.last, {id_: state.cells.edit_of(id_) for id_ in ids}  # type: ignore[misc] # no `Remove`
+        return state.last, {id_: state.cells.edit_of(id_) for id_ in ids}  # type: ignore[misc] # never `Remove`
 
 
 def branch_info(key: ChangeSetKey, head: Head) -> BranchInfo:

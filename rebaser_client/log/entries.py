@@ -151,7 +151,7 @@ class _Selection:
         return (await self._probe(deliver_policy="by_start_sequence", opt_start_seq=sequence)).num_pending
 
     async def _probe(self, **policy: Any) -> ConsumerInfo:
-        """Create a consumer with this delivery policy, delete it, and return what nats-server reported about it."""
+        """Create a consumer with the delivery policy `policy`, delete the consumer, and return its description."""
         name = self.js.connection.new_name()
         config = {
             "name": name,

@@ -5,8 +5,8 @@
 - `draft@2h`: the state two hours ago; units are s, m, h, d and w.
 - `draft@2026-11-22T10:00Z`: the state at a time. A time without a time zone is in UTC.
 
-Log sequences are sequences of the stream that contains all logs. So one number, or one time, is a consistent position
-in all change sets.
+Log sequences are sequences of the stream that contains all logs. So a number or a time refers to the same moment in all
+change sets.
 """
 
 import re

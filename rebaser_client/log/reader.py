@@ -275,7 +275,7 @@ class _ValuesLoader(StateLoader):
 
 
 def _is_text(id_: str) -> bool:
-    """Return whether `id_` can be the id of a value: text without lone surrogates, which a command line may contain."""
+    """Return whether `id_` can be an id. An argument of a command may contain lone surrogates, but an id cannot."""
     try:
         return bool(id_.encode())
     except UnicodeEncodeError:

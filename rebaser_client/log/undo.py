@@ -39,7 +39,7 @@ class _Reverted:
         self._ranges: list[Reverts] = []
 
     def add(self, reverts: Reverts) -> None:
-        if reverts.of is not None:  # these are commits of another change set
+        if reverts.of is not None:  # the reverted commits belong to another change set
             return
         if reverts.request is None:
             self._ranges.append(reverts)

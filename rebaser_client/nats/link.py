@@ -31,12 +31,12 @@ log = get_logger(__name__)
 MAX_CACHED_LINE = 128  # bytes; longer header lines are not cached
 CLOSE_BOUND = 2.0  # the maximum number of seconds that closing takes
 COMMAND_BOUND = 5.0  # the maximum number of seconds for writing one command to the socket
-NEVER = 10**8  # seconds between the pings of nats-py, which are not needed
+NEVER = 10**8  # seconds; keeps nats-py from sending pings of its own, which are not needed
 # The client sends a ping every half ping interval. If no byte arrives in this many consecutive half intervals, the link
 # counts as dead. So a dead link is noticed within two intervals.
 MAX_SILENT_PINGS = 3
 MAX_UNANSWERED_PINGS = 12  # applies while other bytes arrive; high, because a PONG may follow a long backlog
-FLUSHER_QUEUE = 64 * 1024  # maximum number of unsent commands, of which a reconnect may cause thousands
+FLUSHER_QUEUE = 64 * 1024  # maximum number of unsent commands; a reconnect may cause thousands of them
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class RequestServices(NamedTuple):
     """The parts of a client that send requests.
 
     `new_id` returns the given id if it is valid, and creates an id if None is given. `author` is the author of requests
-    that name no author. `spans` makes the spans of requests; it is None if the program makes no traces.
+    that name no author. `spans` starts the spans of requests; None if the program is not traced.
     """
 
     connection: Connection
@@ -216,7 +216,7 @@ class ManyRequests:
             return
         item = self._open[index] = _Item(self, index, request, key, id_)
         item.deadline = self._loop.time() + self._timeout
-        self._admission = None  # the item has used the admission
+        self._admission = None  # this item uses the admission; the next item needs another one
         if services.spans is not None:
             item.spans = services.spans.request(key, id_, "applied" if self._replies else "stored")
         inbox = ""

@@ -90,7 +90,7 @@ class OutgoingRequest:
         self.headers[MESSAGE_ID] = f"{self._message_id}#{self.inbox}#{self._copies}"
 
     def trace(self, spans: "RequestSpans | None") -> None:
-        """Let the request, which is about to be stored, belong to the trace of `spans`, if there are any."""
+        """Add the request to the trace of `spans` before it is stored. If `spans` is None, do nothing."""
         if spans is not None:
             self.spans = spans
             spans.publish_begins(self.headers, len(self.payload))

@@ -1,5 +1,8 @@
-"""The spans of requests in a client: `enqueue rebaser` until the outcome is known, and below it `publish …` until NATS
-has stored the request. The request carries the position of the second one in its headers."""
+"""The spans of requests in a client.
+
+The span `enqueue rebaser` ends when the outcome of the request is known. Its child span `publish …` ends when NATS has
+stored the request. The headers of the request refer to the `publish` span, so the server can continue the trace.
+"""
 
 from types import TracebackType
 from typing import Self
@@ -14,7 +17,7 @@ from rebaser_core.streams.subjects import Subjects
 
 
 class ClientSpans:
-    """Starts the spans of one client."""
+    """Starts the spans of the requests of one client."""
 
     def __init__(self, provider: TracerProvider, subjects: Subjects) -> None:
         self.tracer = provider.get_tracer("rebaser_client")
@@ -22,12 +25,15 @@ class ClientSpans:
         self.template = f"{subjects.root}.requests.{{workspace}}.{{change_set}}"
 
     def request(self, key: ChangeSetKey, request_id: RequestId, wait: str) -> "RequestSpans":
-        """Start the span of a request, under the current span of the program. `wait`: what the caller waits for."""
+        """Start the `enqueue` span of a request, as a child of the program's current span.
+
+        `wait` tells what the caller waits for, and becomes an attribute of the span.
+        """
         return RequestSpans(self, key, request_id, wait)
 
 
 class RequestSpans:
-    """The spans of one request. As a context manager, it ends them with the error that leaves the context, if any."""
+    """The spans of one request. A `with` block ends them, with the exception that leaves the block, if any."""
 
     def __init__(self, client: ClientSpans, key: ChangeSetKey, request_id: RequestId, wait: str) -> None:
         self._client = client
@@ -46,8 +52,10 @@ class RequestSpans:
         self.ended(error)
 
     def publish_begins(self, headers: dict[str, str], size: int) -> None:
-        """Start the span of storing the request, and add its position in the trace to `headers`. `size`: the bytes of
-        the payload."""
+        """Start the `publish` span, and add headers that refer to this span to `headers`.
+
+        `size` is the size of the payload in bytes.
+        """
         client = self._client
         subject = client.subjects.requests(self._key)
         self._publish = client.tracer.start_span(
@@ -71,13 +79,13 @@ class RequestSpans:
             headers.update(trace_headers(position))
 
     def stored(self) -> None:
-        """End the span of storing the request: NATS has confirmed it."""
+        """End the `publish` span, because NATS has confirmed that the request is stored."""
         if self._publish is not None:
             self._publish.end()
             self._publish = None
 
     def answered(self, response: EnqueueUpdatesResponse) -> None:
-        """Note the answer to the request."""
+        """Record the outcome in `response`, and the commit if there is one, as attributes of the `enqueue` span."""
         status = response.status
         outcome = {Success: "success", Conflicts: "conflicts", Failure: "error"}[type(status)]
         self._enqueue.set_attribute("rebaser.outcome", outcome)
@@ -85,7 +93,7 @@ class RequestSpans:
             self._enqueue.set_attribute("rebaser.commit.sequence", status.commit)
 
     def ended(self, error: BaseException | None) -> None:
-        """End the spans, with the error that the caller gets, if any."""
+        """End the open spans. `error` is the error that the caller gets; None if there is none."""
         for span in self._publish, self._enqueue:
             if span is not None:
                 if error is not None:

@@ -39,7 +39,7 @@ GIVE_UP = 30.0  # seconds; a cluster that lost a node takes about ten seconds to
 # If an owner answered recently, a task is published only after `USUAL_TIMES` times the usual time of an answer.
 USUAL_TIMES = 4
 PATIENCE, PATIENCE_MAX = 0.02, 0.5  # the minimum and the maximum of that delay, in seconds
-RECENTLY = 5.0  # seconds; by default, an owner keeps a change set for 10 s after the last request
+RECENTLY = 5.0  # seconds for which an answer is recent; by default, an owner keeps an idle change set for 10 s
 MAX_KNOWN = 50_000  # change sets whose newest answer is remembered
 
 
@@ -146,7 +146,7 @@ class TaskPublisher:
                 try:
                     await self._publish_until_stored(key)
                 finally:
-                    done.set()  # callers must not wait even if the client is closed, because then no publish follows
+                    done.set()  # even if the client is closed: otherwise, the callers would wait forever
         finally:
             self._running.discard(key)
             if waiting := self._next.pop(key, None):

@@ -1,6 +1,6 @@
-"""Whether the requests of a client belong to traces: if the program has set up OpenTelemetry before it connects.
+"""Starts the spans of requests if the program set up OpenTelemetry before it connected the client.
 
-Invariant: nothing of OpenTelemetry is imported unless the program has imported it.
+Invariant: this module imports OpenTelemetry only if the program has imported it.
 """
 
 import sys
@@ -17,9 +17,9 @@ _NO_SPANS = nullcontext(None)
 
 
 def client_spans(subjects: Subjects) -> "ClientSpans | None":
-    """Return what makes the spans of a client; None unless the program has set a tracer provider."""
+    """Return the object that starts the spans of a client; None if the program has not set a tracer provider."""
     api: Any = sys.modules.get("opentelemetry.trace")
-    # While another thread imports the module, it exists without its functions.
+    # While another thread imports the module, the module exists, but has no functions yet.
     if api is None or not hasattr(api, "get_tracer_provider"):
         return None
     provider = api.get_tracer_provider()
@@ -33,5 +33,8 @@ def client_spans(subjects: Subjects) -> "ClientSpans | None":
 def request_spans(
     spans: "ClientSpans | None", key: ChangeSetKey, request_id: RequestId, wait: str
 ) -> "AbstractContextManager[RequestSpans | None]":
-    """Return a context that lasts as long as the caller waits for a request, with the spans of the request, if any."""
+    """Return a context manager that lasts while the caller waits for a request, and yields the spans of the request.
+
+    If `spans` is None, the context manager yields None.
+    """
     return _NO_SPANS if spans is None else spans.request(key, request_id, wait)

@@ -17,8 +17,8 @@ Args = TypeVarTuple("Args")
 class BlockingLogs:
     """A connection for blocking calls of `Logs`. It is opened on creation, and stays open until `close`.
 
-    The errors of `Logs` are raised without their causes, because Spark shows whole tracebacks, and the messages of
-    libraries may contain secrets.
+    The errors of `Logs` are raised without their causes, because Spark shows whole tracebacks, and error messages of
+    other libraries may contain secrets.
     """
 
     def __init__(self, options: SourceOptions) -> None:

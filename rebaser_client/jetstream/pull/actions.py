@@ -77,7 +77,7 @@ def meaning(status: str, description: str) -> Meaning:
 
     - `expected`: pull again.
     - `warning`, `error`: tell the user, wait, and pull again.
-    - `all_lost`: do the same, and treat all other pulls as ended, too.
+    - `all_lost`: the same as `warning`, but treat all other pulls as ended, too.
     - `deleted`: end, or wait until the consumer exists again.
     - `final`: end.
     """

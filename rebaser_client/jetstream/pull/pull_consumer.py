@@ -1,4 +1,4 @@
-"""Pulls as many messages as the reader has requested with credit."""
+"""Pulls messages for a reader that gives credit, and never more messages than the credit allows."""
 
 from collections.abc import Callable
 

@@ -90,7 +90,7 @@ class Puller:
         self._readable = asyncio.Event()  # set when a message is queued, and when no more messages will be queued
         self._jobs: deque[SendPull | RenewInbox | CheckConsumer] = deque()
         self._job_added = asyncio.Event()
-        self._job_running = False  # whether a job runs, which may replace the inbox
+        self._job_running = False  # whether a job is running; it may replace the inbox
         self._timer: asyncio.TimerHandle | None = None
         self._scope = anyio.CancelScope()
         self._hooks: list[Callable[[], object]] = []

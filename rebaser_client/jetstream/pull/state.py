@@ -90,7 +90,7 @@ class PullState(PullCounts):
     def start(self, now: float) -> Sequence[Action]:
         """Begin to pull. The caller has subscribed to the inbox.
 
-        `now` is a time in seconds. Any clock may be used, but it must be the same in `tick`.
+        `now` is a time in seconds. Any clock may be used, but `tick` must use the same clock.
         """
         self._now = now
         return self.pull()
@@ -182,7 +182,7 @@ class PullState(PullCounts):
         if room >= self._limit and self.free >= self._limit:
             reason = f"the next message is larger than the {self._limit} bytes that a pull may request"
             return [PullWarning("pull_refused", status, reason), *self._back_off()]
-        self._refused_room = min(room, self._limit - 1)  # so that a pull for the whole limit is always tried
+        self._refused_room = min(room, self._limit - 1)  # so that a pull for the whole limit is still sent
         return self.pull()
 
     def failed(self, token: int, error: RebaserError) -> Sequence[Action]:
