@@ -85,7 +85,7 @@ class Watched:
                 written += sent.written
                 apply(self.book, sent.updates)
         if commit.kind is Kind.REBASE and [one.to_wire() for one in commit.delta] != written:  # type: ignore[union-attr]
-            raise Violation(f"commit {commit.sequence} holds other updates than those of its requests")
+            raise Violation(f"the updates of commit {commit.sequence} are not those of its requests")
         self.state.fold(commit.sequence, commit)
         if self.keep:
             self._books[commit.sequence] = dict(self.book)

@@ -296,7 +296,7 @@ async def _outcomes(fuzz: Fuzz) -> Counter[str]:
         decisions = [decision for commit in commits for decision in commit.requests]
         ours = set(honest)
         applied = [one.request_id for one in decisions if one.request_id in ours and one.outcome.value == "success"]
-        assert applied == honest, f"{change_set}: an honest request is missing, twice there, or late"
+        assert applied == honest, f"{change_set}: a valid request is missing, decided twice, or out of order"
         assert (await fuzz.client.values(WORKSPACE, change_set))["honest"].value == len(honest)
         found.update(decision.outcome.value for decision in decisions)
     return found

@@ -77,18 +77,18 @@ class Checker(DecisionChecker):
         try:
             self.check_reply(response)
         except Violation as violation:
-            self.broken(f"{who} lies: {violation}")
+            self.broken(f"{who} sent a wrong answer: {violation}")
 
     def check_reply(self, response: EnqueueUpdatesResponse) -> None:
         history = self.history(ChangeSetKey.of(response.workspace_id, response.change_set_id))
         status, request_id = response.status, response.id
         if not request_id:
             decided = [one for one, commit in history.decided.values() if commit == status.commit and _nameless(one)]
-            that(bool(decided), "an answer to nothing that was asked")
+            that(bool(decided), "an answer does not belong to any request")
             copied = any(one.sequence in history.dead for one in decided)
-            that(copied, f"what nobody can read is answered in {history.key} before its copy was stored")
+            that(copied, f"an unreadable request is answered in {history.key} before its dead letter is stored")
             return
-        that(request_id in history.outcomes, f"{request_id} is answered {status}, and no commit holds it")
+        that(request_id in history.outcomes, f"{request_id} is answered {status}, but no commit has this outcome")
         if self.forgetful and isinstance(status, Failure) and status.code == "skipped":
             return
         for decision, commit in history.answers[request_id]:
@@ -97,10 +97,10 @@ class Checker(DecisionChecker):
                 dead = decision.outcome is Outcome.DEAD
                 that(
                     not dead or decision.sequence in history.dead,
-                    f"{request_id} is answered as dead before its copy was stored",
+                    f"{request_id} is answered as dead before its dead letter is stored",
                 )
                 return
-        raise Violation(f"{request_id} is answered {status}, and was decided {history.answers[request_id]}")
+        raise Violation(f"{request_id} is answered {status}, but was decided as {history.answers[request_id]}")
 
     def _check_settling(self, history: History, decision: Decision, commit: int) -> None:
         """Check that the request that settles the branch is stored before an apply is answered."""
@@ -109,12 +109,15 @@ class Checker(DecisionChecker):
         if apply is not None and decision.outcome is Outcome.SUCCESS:
             branch = self.history(ChangeSetKey(history.key.workspace, apply.source))
             told = any(one.request_id == f"{SETTLES}{commit}" for one in branch.asked.values())
-            that(told, f"{decision.request_id} is answered before {branch.key} is asked to take over {commit}")
+            that(
+                told,
+                f"{decision.request_id} is answered before the request to {branch.key} to replay {commit} is stored",
+            )
 
     def dvu_began(self, who: str, label: str) -> None:
         running = self.dvus[who, label] = self.dvus.get((who, label), 0) + 1
         if running > 1:
-            self.broken(f"{who} runs two updates of {label} at once")
+            self.broken(f"{who} runs two updates of {label} at the same time")
 
     def dvu_ended(self, who: str, label: str) -> None:
         self.dvus[who, label] -= 1
@@ -137,29 +140,34 @@ class Checker(DecisionChecker):
             wrong = wrong_asked(self.histories, history, asked)
             that(not wrong, f"request {stored.sequence} of {history.key} is {asked.request_id}: {wrong}")
             return
-        that(known, f"request {stored.sequence} is {asked.request_id}, which nobody sent")
+        that(known, f"request {stored.sequence} is {asked.request_id}, which no client sent")
 
     def _request_removed(self, history: History, stored: Stored) -> None:
         asked = history.asked[stored.sequence]
         decided = history.decided.get(stored.sequence)
         if decided is None:
-            that(asked.request_id in history.outcomes, f"request {stored.sequence} is deleted and nowhere decided")
+            that(
+                asked.request_id in history.outcomes, f"request {stored.sequence} is deleted, but no commit decided it"
+            )
         elif decided[0].outcome is Outcome.DEAD:
-            that(stored.sequence in history.dead, f"dead request {stored.sequence} is deleted before it was copied")
+            that(
+                stored.sequence in history.dead,
+                f"dead request {stored.sequence} is deleted before its dead letter is stored",
+            )
 
     def _buried(self, history: History, stored: Stored) -> None:
         sequence = int(stored.headers["X-Original-Sequence"])
         decided = history.decided.get(sequence)
         that(
             sequence in history.skipped or (decided is not None and decided[0].outcome is Outcome.DEAD),
-            f"a dead letter of request {sequence} is stored, which no commit declares dead",
+            f"a dead letter of request {sequence} is stored, but no commit declares the request dead",
         )
         history.dead.add(sequence)
 
     def _letter_removed(self, history: History, stored: Stored) -> None:
         sequence, redrive = int(stored.headers["X-Original-Sequence"]), int(stored.headers.get(REDRIVE, "0"))
         again = any(one.sequence > sequence and one.redrive == redrive + 1 for one in history.asked.values())
-        that(again, f"the dead letter of {sequence} is dropped, and its request is nowhere")
+        that(again, f"the dead letter of {sequence} is deleted, but its request is not in the queue")
 
     # -- commits ---------------------------------------------------------------------------------------------------
 
@@ -193,7 +201,10 @@ class Checker(DecisionChecker):
         self._born_ms = history.born_ms  # The time is that of before this commit, which may create the change set anew.
         if commit.kind is Kind.CREATE:
             self._create(history, commit, stored.sequence)
-        that(commit.begin == self._begin(history, commit), f"commit {stored.sequence} says it begins at {commit.begin}")
+        that(
+            commit.begin == self._begin(history, commit),
+            f"commit {stored.sequence} has the wrong `begin` {commit.begin}",
+        )
         self._decide(history, commit, stored.sequence, tuple(delta))
         replaced = replaces(history, commit, stored.sequence)
         history.last = stored.sequence
@@ -207,9 +218,9 @@ class Checker(DecisionChecker):
         history.disputed_at[stored.sequence] = dict(history.disputes)
         if replaced:
             named = commit.checkpoint is not None and commit.checkpoint.sequence == commit.previous
-            that(named, f"commit {stored.sequence} makes another state of it, and names {commit.checkpoint}")
+            that(named, f"commit {stored.sequence} replaces the state, but names the checkpoint {commit.checkpoint}")
         if commit.checkpoint is not None and (replaced or commit.checkpoint.sequence != history.checkpoint):
-            that(commit.checkpoint.sequence < stored.sequence, "a checkpoint of what is not yet written")
+            that(commit.checkpoint.sequence < stored.sequence, "a checkpoint names a commit that is not stored yet")
             self._check_checkpoint(history, commit.checkpoint, stored.sequence if replaced else 0)
             history.checkpoint = commit.checkpoint.sequence
             if commit.checkpoint.sequence >= history.birth:
@@ -232,7 +243,7 @@ class Checker(DecisionChecker):
         if not self.forgetful:
             recorded = {id_: decision for id_, (decision, _) in history.outcomes.items()}
             that(
-                carried == recorded, f"commit {sequence} carries {sorted(carried)}, and {sorted(recorded)} are decided"
+                carried == recorded, f"commit {sequence} carries {sorted(carried)}, but {sorted(recorded)} are decided"
             )
         begin(history, parent, commit, sequence)
 
@@ -289,7 +300,7 @@ class Checker(DecisionChecker):
             recorded = [one.decision for one in (*state.outcomes.values(), *state.redriven.values())]
             known = {one.request_id for one in recorded if not _nameless(one)}
             decided = {id_ for id_, all_ in history.answers.items() if all_[0][1] <= checkpoint.sequence}
-            that(known == decided, f"the checkpoint at {checkpoint.sequence} knows {known}, and {decided} are decided")
+            that(known == decided, f"the checkpoint at {checkpoint.sequence} has {known}, but {decided} are decided")
         name, base = history.target_at(at)
         if own and name and not history.gone:
             that(checkpoint.changes is not None, "the checkpoint of a branch has no changes")
@@ -302,8 +313,8 @@ class Checker(DecisionChecker):
 
     def _check_values(self, history: History, commit: Commit, stored: Stored) -> None:
         covers = stored.sequence if commit.covers is None else commit.covers
-        that(covers >= history.covers, f"`covers` goes back from {history.covers} to {covers}")
-        that(covers in history.book.as_of, f"`covers` is {covers}, which is no commit")
+        that(covers >= history.covers, f"`covers` decreases from {history.covers} to {covers}")
+        that(covers in history.book.as_of, f"`covers` is {covers}, which is not the sequence of a commit")
         history.covers = covers
         history.debt = int(stored.headers.get("X-Debt", "0"))
         inherited = history.birth > covers  # no header reports such debt to the sweeper
@@ -313,7 +324,7 @@ class Checker(DecisionChecker):
     def _commit_removed(self, history: History, stored: Stored) -> None:
         history.purged = max(history.purged, stored.sequence)
         needs = history.reads_from[history.last]
-        that(stored.sequence <= needs, f"commit {stored.sequence} is gone, and no checkpoint holds it")
+        that(stored.sequence <= needs, f"commit {stored.sequence} was purged, but no checkpoint contains it")
         older = history.named[:-1]  # a reader that begins at the newest checkpoint but one still finds the log after it
         bound = before = max((sequence for sequence, _ in older), default=0)
         if history.gone or (history.birth and len(history.named) == 1):  # no reader begins before the creation
@@ -329,7 +340,7 @@ class Checker(DecisionChecker):
             bound = max(by_owner, min(before, read_then))
         # No reader needs commits from before the creation, however young they are.
         bound = max(bound, history.birth - 1)
-        that(stored.sequence <= bound, f"commit {stored.sequence} is gone, and history reaches back to {bound}")
+        that(stored.sequence <= bound, f"commit {stored.sequence} was purged, but history is kept from {bound} on")
 
 
 def _nameless(decision: Decision) -> bool:

@@ -237,7 +237,7 @@ class Garbage:
         if self.needs.violation is not None:
             raise self.needs.violation
         if left := sorted(address for address in self.needs.blobs if not self.needs.needed.get(address)):
-            raise Violation(f"nobody needs {left}, and they are still stored")
+            raise Violation(f"{left} are still stored, although no message needs them")
 
     async def _live(self, name: str, act: Callable[..., Awaitable[None]], hours: float) -> None:
         rng = random.Random(f"{name} {self.seed}")
@@ -281,7 +281,7 @@ class Garbage:
         task = process.start(main())
         await asyncio.wait([task], timeout=timeout)
         if task.done() and not task.cancelled() and task.exception() is not None:
-            raise Violation(f"{process.name} fell over: {task.exception()!r}")
+            raise Violation(f"{process.name} failed with {task.exception()!r}")
 
     def stand_still(self, process: Process, seconds: float) -> None:
         self.trace(process.name, f"stands still for {seconds / HOUR:.2f} h")

@@ -105,12 +105,12 @@ class DecisionChecker:
             source = commit.source
             history.takes.append((sequence, source.change_set, source.sequence, source.keep))
             history.all_takes.append(history.takes[-1])
-        that(done == expected, f"commit {sequence} does not do what its requests ask for")
+        that(done == expected, f"the edits of commit {sequence} are not those of its requests")
         if not self.history_for_ms:
-            that(commit.before is None, f"commit {sequence} says what stood before, and no history is kept")
+            that(commit.before is None, f"commit {sequence} has `before`, although no history is kept")
         elif commit.kind in (Kind.REBASE, Kind.REPLAY):
             wrong = history.book.stood_otherwise({update.id for update in expected}, commit.before)
-            that(not wrong, f"commit {sequence} does not say what stood before: {wrong}")
+            that(not wrong, f"`before` of commit {sequence} is wrong: {wrong}")
         for update in expected:
             history.book.edit(update, sequence)
         if expected:
@@ -127,7 +127,7 @@ class DecisionChecker:
         self, history: History, decision: Decision, sequence: int, expected: list[Update], commit: Commit
     ) -> None:
         asked = history.asked.get(decision.sequence)
-        that(asked is not None, f"commit {sequence} decides {decision.sequence}, which nobody stored")
+        that(asked is not None, f"commit {sequence} decides {decision.sequence}, which is not a stored request")
         assert asked is not None
         if decision.code == "skipped" and self.forgetful and decision.sequence in history.decided:
             history.skipped.add(decision.sequence)
@@ -152,7 +152,7 @@ class DecisionChecker:
         if decision.outcome is Outcome.DEAD and asked.request_id in self.good and not older:
             # Faults may have ended several tries of a harmless request by chance. No server can know that.
             unlucky = decision.code == "poison" and history.tries.ended[decision.sequence] >= MAX_DEATHS
-            that(unlucky, f"good request {asked.request_id} is declared dead: {decision.code} {decision.message}")
+            that(unlucky, f"valid request {asked.request_id} is declared dead: {decision.code} {decision.message}")
         if asked.message is not None and decision.outcome is not Outcome.DEAD:
             self._check_moved(history, asked.message, decision, expected)
         create, reverts = action_of(asked, Create), action_of(asked, Reverts)
@@ -171,10 +171,10 @@ class DecisionChecker:
         elif create is not None:
             self._check_created(history, create, decision, sequence)
         elif action_of(asked, Apply) or action_of(asked, Marking) or action_of(asked, Rebase):
-            that(not expected, f"{decision.request_id} shares its commit")
+            that(not expected, f"{decision.request_id} is not alone in its commit")
             expected.extend(self._check_action(history, asked, decision, commit, sequence))
         elif reverts is not None:
-            that(not expected, f"the revert {decision.request_id} shares its commit")
+            that(not expected, f"the revert {decision.request_id} is not alone in its commit")
             if self.history_for_ms:
                 expected.extend(reverted(history, reverts, decision))
             elif decision.outcome is not Outcome.DEAD:
@@ -240,7 +240,8 @@ class DecisionChecker:
         that(not wrong, f"commit {sequence} rebases {history.key}: {wrong}")
         count = len(history.disputes)
         that(
-            decision.unresolved == count, f"{decision.request_id} tells of {decision.unresolved} conflicts, not {count}"
+            decision.unresolved == count,
+            f"the answer to {decision.request_id} reports {decision.unresolved} conflicts instead of {count}",
         )
         return edits
 
@@ -273,7 +274,10 @@ class DecisionChecker:
         """Check that a request with `expect_at` is refused exactly if one of its ids was edited after that position, or
         by an earlier request of this commit."""
         if request.expect_at is None or request.action is not None:
-            that(request.action is not None or decision.code != "moved", f"{request.id} expects nothing, and it moved")
+            that(
+                request.action is not None or decision.code != "moved",
+                f"{request.id} is refused as moved, but has no expected position",
+            )
             return
         if decision.code in ("protected", "closed", "deleted"):
             return
@@ -292,7 +296,7 @@ class DecisionChecker:
         authors = [one.message.author if one.message is not None and self.history_for_ms else "" for one in asked]
         told = [one.author for one in commit.authors] or [""] * len(authors)
         if not any(decision.outcome is Outcome.DEAD for decision in commit.requests):
-            that(told == authors, f"a commit names {told}, and {authors} sent its requests")
+            that(told == authors, f"a commit names the authors {told}, but {authors} sent its requests")
         done = [reverts for one in asked if (reverts := action_of(one, Reverts)) is not None]
         success = len(commit.requests) == 1 and commit.requests[0].outcome is Outcome.SUCCESS
         action = asked[0].message.action if len(asked) == 1 and success and asked[0].message is not None else None
@@ -308,18 +312,18 @@ class DecisionChecker:
     def _check_applied(self, history: History, commit: Commit) -> None:
         applied, before = commit.applied, history.applied
         if applied is None:
-            that(before is None, "`applied` is forgotten")
+            that(before is None, "a commit lacks `applied`")
             return
         if before is not None:
             that(applied.stream == before.stream, "`applied` names another stream")
             that(
-                applied.sequence >= before.sequence, f"`applied` goes back from {before.sequence} to {applied.sequence}"
+                applied.sequence >= before.sequence, f"`applied` decreases from {before.sequence} to {applied.sequence}"
             )
         highest = max(history.decided, default=0)
-        that(applied.sequence >= highest, f"`applied` is {applied.sequence}, and {highest} is decided")
+        that(applied.sequence >= highest, f"`applied` is {applied.sequence}, although {highest} is decided")
         for sequence, asked in history.asked.items():
             if sequence <= applied.sequence and sequence not in history.decided:
-                that(asked.request_id in history.outcomes, f"request {sequence} was passed over")
+                that(asked.request_id in history.outcomes, f"request {sequence} was skipped")
         history.applied = applied
 
 
@@ -330,12 +334,12 @@ def reverted(history: History, reverts: Reverts, decision: Decision) -> list[Upd
     ids = list({update.id: None for _, delta in found.values() for update in delta})
     if reverts.first <= history.birth:
         right = decision.code in ("before_creation", "closed", "protected") or decision.outcome is Outcome.DEAD
-        that(right, f"{decision.request_id} takes back what is older than its change set: {decision.outcome}")
+        that(right, f"{decision.request_id} reverts commits from before its change set was created: {decision.outcome}")
         return []
     if decision.code in ("closed", "protected"):
         return []
     if decision.code == "purged":
-        that(reverts.first <= history.purged, f"{decision.request_id} is refused as purged, and nothing is")
+        that(reverts.first <= history.purged, f"{decision.request_id} is refused as purged, although nothing is purged")
         return []
     if decision.code == "no_such_position":
         there = [at for at in history.times if reverts.first <= at <= reverts.last]

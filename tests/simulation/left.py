@@ -107,7 +107,7 @@ async def nothing_left(client: RebaserClient) -> None:
             await anyio.sleep(LOOK_AGAIN)
             left &= set(_in_client(client))
     if left:
-        raise Violation(f"a client that has nothing to do has {'; '.join(sorted(left))}")
+        raise Violation(f"an idle client still has {'; '.join(sorted(left))}")
 
 
 def _process() -> Process:

@@ -96,11 +96,13 @@ class Needs:
             now_ms = stored.time_ns // 1_000_000
             before = [free for began, free in self._runs[:-1] if began <= now_ms - garbage.GRACE * 1000]
             if not any(address in free for free in before):
-                raise Violation(f"{address} goes to the trash, and no earlier run a grace ago found it unneeded")
+                raise Violation(
+                    f"{address} goes to the trash, although no run at least a grace period earlier found it unneeded"
+                )
         else:
             self.counts["erased"] += 1
             if self.needed.get(address):
-                raise Violation(f"{address} is erased, and {sorted(self.needed[address])} need it")
+                raise Violation(f"{address} is erased, although {sorted(self.needed[address])} need it")
             self.blobs.pop(address, None)
 
     def _free(self, address: str) -> None:
@@ -131,7 +133,8 @@ class Needs:
             if not fresh and not known:
                 age = now - blob.stored
                 raise Violation(
-                    f"message {stored.sequence} names {address}, stored {age:.0f} s ago, which nobody needed"
+                    f"message {stored.sequence} names {address}, which was stored {age:.0f} s ago, and which no message"
+                    " has needed recently"
                 )
         self._named[stream, stored.sequence] = named
         for address in named:
@@ -147,7 +150,7 @@ class Needs:
             newest = commit.checkpoint.address
             needs |= {newest, *(part.address for part in open_checkpoint(self._read(newest)).before)}
         if not needs <= named:
-            raise Violation(f"commit {stored.sequence} needs {sorted(needs - named)}, and does not say so")
+            raise Violation(f"commit {stored.sequence} needs {sorted(needs - named)}, but does not name these blobs")
         return named
 
     def _ran(self, commit: Commit) -> None:
@@ -156,7 +159,9 @@ class Needs:
         assert collection is not None
         candidates = garbage.decode_candidates(self._read(collection.listed.address))
         if wrong := sorted(candidates.keys() - window.free):
-            raise Violation(f"the run of {commit.owner} takes {wrong} for garbage, which was needed all the time")
+            raise Violation(
+                f"the run of {commit.owner} takes {wrong} for garbage, although messages needed it all the time"
+            )
         self._runs.append((collection.began_ms, window.free))
 
     def _release(self, stream: str, sequence: int) -> None:

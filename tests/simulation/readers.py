@@ -63,16 +63,17 @@ async def read_at(client: RebaserClient, history: History, at: int) -> None:
         state = await client.state(key.workspace, key.change_set, at=at)
     except PositionPurged as error:
         that(
-            history.reads_from[newest] < history.purged, f"{key}@{at} is said to be purged, and what it needs is there"
+            history.reads_from[newest] < history.purged,
+            f"{key}@{at} is reported as purged, although everything that it needs is stored",
         )
         oldest = error.oldest
         readable = oldest is None or (oldest in history.times and history.reads_from[oldest] >= purged)
-        that(readable, f"{key}: the oldest position is said to be {oldest}, and was purged before")
+        that(readable, f"{key}: the oldest position is reported as {oldest}, which was purged before")
         return
     if newest < history.birth:
         # The change set was created meanwhile: the state before is that of its parent, or of a deleted change
         # set.
         return
-    that(state.last == newest, f"{key}@{at} is read at commit {state.last}, not {newest}")
+    that(state.last == newest, f"{key}@{at} was read as of commit {state.last} instead of {newest}")
     wrong = history.book.differs(state.last, state.cells, tracked=None)
-    that(not wrong, f"{key}@{at} is read with other {wrong}")
+    that(not wrong, f"the state read at {key}@{at} differs: {wrong}")

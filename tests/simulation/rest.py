@@ -37,7 +37,7 @@ class Rest:
                 return why
             for sequence, (decision, _) in history.decided.items():
                 if decision.outcome is Outcome.DEAD and sequence not in history.dead:
-                    return f"request {sequence} of {history.key} is dead, and no copy is stored"
+                    return f"request {sequence} of {history.key} is dead, but has no dead letter"
         if self._subjects.tasks_stream not in self._streams:
             return "no server has started yet"
         for subject in self._tasks.subjects:
@@ -56,7 +56,7 @@ class Rest:
             if why and subject not in self._tasks.subjects:
                 since = seen[subject] = self._stranded.get(subject, now)
                 if now - since > bound:
-                    return f"{why}, and nobody was told for {now - since:.1f} s"
+                    return f"{why}, and there has been no task for {now - since:.1f} s"
         self._stranded = seen
         return ""
 
@@ -81,7 +81,7 @@ class Rest:
                 since = max(history.covers, history.birth, history.restored - 1)
                 began = min(at for sequence, at in history.times.items() if sequence > since)
                 if now - began > COVERED_WITHIN:
-                    return f"{history.key} owes an update for {now - began:.1f} s"
+                    return f"{history.key} has owed an update for {now - began:.1f} s"
         return ""
 
     @property

@@ -278,7 +278,7 @@ class Story:
             if not waits:
                 return
             if loop.time() > began + REST:
-                raise Violation(f"no rest {REST:g} s after the last fault: {waits}")
+                raise Violation(f"{REST:g} s after the last fault, there is still work: {waits}")
             if self._setup.sweep_interval < REST and loop.time() > began + RECOVERED:
                 # The guarantee is two intervals; the duration of the sweep itself is added.
                 stranded = self._rest.stranded(loop.time(), 2 * self._setup.sweep_interval + 1.0)
@@ -302,7 +302,7 @@ class Story:
                 if operation.told is Told.NOTHING or operation.garbage:
                     continue
                 if operation.id not in checker.history(operation.key).outcomes:
-                    raise Violation(f"{operation.id} was {operation.told.value} and is lost")
+                    raise Violation(f"{operation.id} was {operation.told.value}, but no commit decided it")
 
     async def _check_tidy(self) -> None:
         """Check that no request and no consumer is left over. If there were enough slots, a change set that was idle
@@ -315,11 +315,11 @@ class Story:
         for stream, consumers in world.model.consumers.items():
             left = [name for name, consumer in consumers.items() if isinstance(consumer, PushConsumer)]
             if left:
-                raise Violation(f"consumers linger on {stream}: {left}")
+                raise Violation(f"consumers are left on {stream}: {left}")
         if setup.quiescent_period > 10 and setup.concurrency >= len(setup.keys):
             for history in world.checker.histories.values():
                 if len(history.owners) > 1 + bool(history.birth) and not (self._forks or self._contested):
-                    raise Violation(f"{history.key} was owned by {history.owners}, though nobody had to let it go")
+                    raise Violation(f"{history.key} was owned by {history.owners}, although no owner had to release it")
 
     async def _check_reading(self) -> None:
         """Check that a new client reads what a recompute from scratch gives, and that its requests are served: all

@@ -160,7 +160,7 @@ class World:
             if isinstance(leaf, Violation):
                 self.checker.broken(f"{process.name}: {leaf}")
             elif not isinstance(leaf, RebaserError):
-                self.checker.broken(f"{process.name} fell over: {leaf!r}")
+                self.checker.broken(f"{process.name} failed with {leaf!r}")
         if leaves or not slot.client:
             self.loop.call_later(0.5, self._start_again, slot, process)
 
@@ -253,12 +253,12 @@ class World:
         well."""
         writer = self.checker.history(key).writer
         if writer == process.name:
-            self.checker.broken(f"{process.name} is fenced from {key}, where it wrote last itself")
+            self.checker.broken(f"{process.name} is fenced from {key}, although it wrote the last commit itself")
 
     def refused(self, id_: str, error: RebaserError) -> None:
         """Note that a client got an error and no answer. Without faults, that is a violation."""
         if self.setup.mode is Mode.CALM:
-            self.checker.broken(f"{id_} failed, though nothing went wrong: {type(error).__name__} {error.message}")
+            self.checker.broken(f"{id_} failed in a run without faults: {type(error).__name__} {error.message}")
 
     def check_answer(self, id_: str, response: EnqueueUpdatesResponse, wait: Wait) -> None:
         """Check the answer that a client got."""
@@ -267,11 +267,11 @@ class World:
         try:
             self.checker.check_reply(response)
         except Violation as violation:
-            self.checker.broken(f"a client was told a lie: {violation}")
+            self.checker.broken(f"a client got a wrong answer: {violation}")
         if wait == "derived" and isinstance(response.status, Success):
             key = ChangeSetKey.of(response.workspace_id, response.change_set_id)
             if self.checker.history(key).covers < response.status.commit:
-                self.checker.broken(f"{id_} is said to be derived, and is not")
+                self.checker.broken(f"{id_} was answered as derived, but derived values are not up to date")
 
     def _blob(self, address: str) -> bytes:
         """Return the content of a blob, read from the model in the layout of ADR-20."""
@@ -285,7 +285,7 @@ class World:
             data = b"".join(chunks[: described["chunks"]])
             if address == f"sha256:{hashlib.sha256(data).hexdigest()}":
                 return data
-        raise Violation(f"blob {address} is named and is not there")
+        raise Violation(f"blob {address} is named, but not stored")
 
 
 def _leaves(error: BaseException) -> Any:

@@ -51,19 +51,23 @@ class Checks:
         try:
             self._check(name, old, commit, arguments)
         except RefusedError as refused:
-            raise AssertionError(f"a {commit.kind} of what does not exist: {refused}") from refused
+            raise AssertionError(f"a {commit.kind} needs a change set that does not exist: {refused}") from refused
         self._check_law()
         return commit
 
     def _check(self, name: str, old: Book, commit: Commit, arguments: dict[str, Any]) -> None:
         book = self.world.book(name)
         if commit.kind == "mark":
-            assert old.status != "deleted", "a deleted set is marked"
+            assert old.status != "deleted", "a deleted change set was marked"
         elif commit.kind == "create":
             self._check_create(name, old, book, commit)
         else:
-            assert old.status == "open" or not old.sequence, f"a {commit.kind} in a set that is {old.status}"
-            assert commit.before == {id_: old.cells.get(id_) for id_ in commit.delta}, "not what stood before"
+            assert old.status == "open" or not old.sequence, (
+                f"a {commit.kind} was accepted by a change set that is {old.status}"
+            )
+            assert commit.before == {id_: old.cells.get(id_) for id_ in commit.delta}, (
+                "`before` does not have the definitions before the commit"
+            )
             check: Any = getattr(self, f"_check_{commit.kind}")
             check(name, old, book, commit, arguments)
 
@@ -83,17 +87,19 @@ class Checks:
                 continue
             base = self.world.book(book.target, book.base).cells
             for id_ in base.keys() | book.cells.keys() | book.changes.keys():
-                assert book.theirs(id_) == base.get(id_), f"law: {id_} of {name}"
+                assert book.theirs(id_) == base.get(id_), (
+                    f"{name}, with its changes undone, differs from its target at the base: {id_}"
+                )
 
     def _check_create(self, name: str, old: Book, book: Book, commit: Commit) -> None:
-        assert old.status == "deleted", "created twice"
+        assert old.status == "deleted", "an existing change set was created again"
         assert commit.source is not None
         parent, at = commit.source
         origin = self.world.book(parent, at)
         assert book.cells == origin.cells
         if book.target == parent:
-            assert not book.changes, "inherited changes"
-            assert not book.conflicts, "inherited conflicts"
+            assert not book.changes, "a new branch has changes"
+            assert not book.conflicts, "a new branch has conflicts"
             agreed = Agreed(dict(origin.cells))
         else:
             assert book.changes == origin.changes
@@ -106,13 +112,17 @@ class Checks:
         assert all(book.cells.get(id_) == definition for id_, definition in commit.delta.items())
         if at is not None and name in self.world.logs:
             for later in self.world.commits(name, at, old.sequence):
-                assert not later.delta.keys() & commit.delta.keys(), "an edit of what its author never saw"
+                assert not later.delta.keys() & commit.delta.keys(), (
+                    "an edit replaced a definition that its author had not seen"
+                )
             told = [old.conflicts[id_].told for id_ in commit.delta if id_ in old.conflicts]
-            assert max([old.birth, *told]) <= at, "an edit of a conflict, or a set, that its author never saw"
+            assert max([old.birth, *told]) <= at, (
+                "an edit was accepted although its author had not seen the conflict, or the new change set"
+            )
         if book.target is not None:
             agreed = self._changed(name, commit.sequence)
             for id_ in old.conflicts.keys() - book.conflicts.keys():
-                assert at is not None, "a blind edit settled a conflict"
+                assert at is not None, "an edit without a position settled a conflict"
                 agreed.definitions[id_] = old.theirs(id_)
 
     def _check_apply(self, name: str, old: Book, book: Book, commit: Commit, arguments: dict[str, Any]) -> None:
@@ -121,26 +131,30 @@ class Checks:
         asked = arguments["at"]
         patched = self.world.book(source, position if asked is None else min(asked, position))
         base = self.world.book(name, patched.base)
-        assert base.birth == old.birth, "an apply to a successor of its target"
+        assert base.birth == old.birth, "a branch was applied to a later change set with the name of its target"
         known = self._now(source, position)
         patch: Definitions = {}
         for id_ in patched.cells.keys() | base.cells.keys():
             here, theirs = patched.cells.get(id_), base.cells.get(id_)
             left = known.definitions.get(id_)
-            assert here in (left, theirs) or theirs == left, f"{id_} was applied in a conflict"
+            assert here in (left, theirs) or theirs == left, f"{id_} was applied although it is in conflict"
             if here != theirs:
                 patch[id_] = here
                 assert book.cells.get(id_) == here, f"{id_} was not applied"
                 before = old.cells.get(id_)
-                assert before in (theirs, here), f"{id_} was overwritten, which the branch never saw"
+                assert before in (theirs, here), (
+                    f"{id_} was overwritten, although the branch does not contain its definition"
+                )
         for earlier in known.pending:
             for id_, taken in earlier.taken.items():
                 if old.cells.get(id_) == taken != patched.cells.get(id_):
                     assert book.cells.get(id_) == patched.cells.get(id_), f"{id_} was not taken back"
         others = {id_ for id_ in book.cells.keys() | old.cells.keys() if id_ not in patch}
-        assert all(book.cells.get(id_) == old.cells.get(id_) for id_ in others), "more was applied"
+        assert all(book.cells.get(id_) == old.cells.get(id_) for id_ in others), (
+            "a value was changed that the branch did not change"
+        )
         if arguments["strict"]:
-            assert book.cells == patched.cells, "a strict apply is not what the branch showed"
+            assert book.cells == patched.cells, "after a strict apply, the target differs from the branch"
         if book.target is not None:
             assert old.conflicts == book.conflicts, "an apply settled a conflict"
             self._changed(name, commit.sequence)
@@ -155,9 +169,9 @@ class Checks:
             stood, left = self.world.book(name, first).cells.get(id_), self.world.book(name, last).cells.get(id_)
             now = old.cells.get(id_)
             if stood == left:
-                assert book.cells.get(id_) == now, f"{id_} was reverted, which had not changed"
+                assert book.cells.get(id_) == now, f"{id_} was reverted although it had not changed"
             else:
-                assert now in (stood, left), f"{id_} was reverted, which was edited again"
+                assert now in (stood, left), f"{id_} was reverted although it was edited again"
                 assert book.cells.get(id_) == stood, f"{id_} was not reverted"
         if book.target is not None:
             assert old.conflicts == book.conflicts, "a revert settled a conflict"
@@ -175,7 +189,9 @@ class Checks:
         self._check_status(name, old, commit, seen)
         moved: set[str] = set()
         if target == old.target:
-            assert self.world.book(target, upto).birth <= old.base, "a replay of a successor of its target"
+            assert self.world.book(target, upto).birth <= old.base, (
+                "a branch replayed a later change set with the name of its target"
+            )
             moved = {id_ for one in self.world.commits(target, old.base, upto) for id_ in one.delta}
         else:
             now, stood = self.world.book(target, upto).cells, self.world.book(str(old.target), old.base).cells
@@ -187,8 +203,8 @@ class Checks:
                 told = id_ in old.conflicts and id_ not in applied
                 self._check_replayed(id_, old, book, commit, agreed, theirs.get(id_), moved=id_ in moved, told=told)
             else:
-                assert book.cells.get(id_) == old.cells.get(id_), f"{id_} was replayed, which had not changed"
-                assert id_ not in book.conflicts, f"{id_} is in conflict, though it did not change"
+                assert book.cells.get(id_) == old.cells.get(id_), f"{id_} was replayed although it had not changed"
+                assert id_ not in book.conflicts, f"{id_} is in conflict although it did not change"
 
     def _check_replayed(
         self,
@@ -207,20 +223,20 @@ class Checks:
         here, left, now = old.cells.get(id_), agreed.definitions.get(id_), book.cells.get(id_)
         if here == left:  # not edited
             assert now == theirs, f"{id_} was not replayed"
-            assert id_ not in book.conflicts, f"{id_} is in conflict, though nobody edited it here"
+            assert id_ not in book.conflicts, f"{id_} is in conflict although the branch did not edit it"
             agreed.definitions[id_] = theirs
         elif commit.strategy == "theirs" and (theirs != left or id_ in old.conflicts):
-            assert now == theirs, f"{id_} is not theirs"
+            assert now == theirs, f"{id_} does not have the definition of the target"
             assert id_ not in book.conflicts, f"{id_} is still in conflict"
             agreed.definitions[id_] = theirs
         else:
-            assert now == here, f"{id_} was overwritten, which was edited here"
+            assert now == here, f"{id_} was overwritten although the branch had edited it"
             if commit.strategy == "ours" or theirs == here or (moved and theirs == left):
                 assert id_ not in book.conflicts, f"{id_} is still in conflict"
                 agreed.definitions[id_] = theirs
             elif moved:
                 assert id_ in book.conflicts, f"{id_} is not in conflict"
-                assert book.conflicts[id_].base == left, f"{id_} left {left}"
+                assert book.conflicts[id_].base == left, f"the conflict about {id_} has another base than {left}"
             else:
                 assert (id_ in book.conflicts) == told
 

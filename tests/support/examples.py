@@ -479,7 +479,7 @@ def table(items: Sequence[Computed]) -> ComputedTable:
 
 
 def no_longer(_: Any) -> tuple[None, bytes]:
-    raise AssertionError("nobody writes that version any more")
+    raise AssertionError("no release writes this version any more")
 
 
 def read_delta_blob(kind: Kind, _: dict[str, str], data: bytes) -> Any:

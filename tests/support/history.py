@@ -28,20 +28,20 @@ def check_history(commits: Sequence[Commit], request_ids: Sequence[str] | None =
 
     If `request_ids` are given, the log must have exactly these requests, in this order.
     """
-    assert commits[0].previous == 0, "not the whole log"
+    assert commits[0].previous == 0, "the log does not have exactly the given requests"
     decisions = [decision for commit in commits for decision in commit.requests]
     sequences = [decision.sequence for decision in decisions]
-    assert sequences == sorted(set(sequences)), "out of order, or decided twice"
+    assert sequences == sorted(set(sequences)), "requests are decided out of order or twice"
     ids = [decision.request_id for decision in decisions]
     assert len(ids) == len(set(ids)), "a request was decided twice"
     if request_ids is not None:
         assert ids == list(request_ids)
     for before, after in pairwise(commits):
-        assert after.previous == before.sequence, "the chain is broken"
+        assert after.previous == before.sequence, "a commit does not follow the one before it"
         if before.applied is not None and after.applied is not None:
-            assert before.applied.sequence <= after.applied.sequence, "applied went back"
+            assert before.applied.sequence <= after.applied.sequence, "`applied` decreased"
         covered = [one.sequence if one.covers is None else one.covers for one in (before, after)]
-        assert covered[0] <= covered[1], "covers went back"
+        assert covered[0] <= covered[1], "`covers` decreased"
 
 
 def commit_of(reply: EnqueueUpdatesResponse) -> int:
