@@ -40,7 +40,7 @@ class ParsedFormula:
     _checked: dict[tuple[str, ...], str] = field(default_factory=dict)  # the cached results of `wrong_names`
 
     def wrong_names(self, names: tuple[str, ...]) -> str:
-        """Return why the formula cannot be evaluated with inputs called `names`, or an empty text if it can be."""
+        """Return why the formula cannot be evaluated with inputs called `names`, or an empty text if it can."""
         known = self._checked.get(names)
         if known is not None:
             return known

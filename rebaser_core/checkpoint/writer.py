@@ -29,7 +29,7 @@ from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome, View
 class WrittenCheckpoint:
     """The blobs of a checkpoint that have to be stored.
 
-    `parts` are the contents of the new parts, oldest first. `chain` describes all parts, of which these are the last.
+    `parts` are the contents of the new parts, oldest first. `chain` describes all parts; the new parts are at its end.
     `changes` is the content of the blob with the changes of a branch; None if the change set is not a branch.
     """
 

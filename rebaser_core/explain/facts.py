@@ -13,7 +13,8 @@ class OwnerFacts:
     """The report of one server on one change set.
 
     - `phase` is `loading`, `deciding`, `active`, `settling`, `releasing` or `rechecking` if the server owns the change
-      set, and `no_slot` if it has the task but no free slot. It is None if the server has nothing to do with it.
+      set, and `no_slot` if it has the task but no free slot. It is None if the server has neither the change set nor
+      its task.
     - `idle` is the time since the server last decided a request, ended an update, or finished loading.
     - `update` is `idle`, `owed` (due, but not begun), `running`, or `waiting` (for the next attempt, in `retry_in`).
       `failures` is the number of attempts that failed in a row. `update_seconds` is the duration of the update so far,

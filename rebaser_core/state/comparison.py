@@ -1,7 +1,7 @@
 """Finds the changes of a target since the base of a branch, by comparing the two states instead of reading commits.
 
-If the changes of a branch are undone, the result equals the target at the base. So the target has changed a definition
-since the base if its definition differs from the one in this result.
+Undoing the changes of a branch gives the definitions that the target had at the base. The target has changed a
+definition since then if its current definition is a different one.
 """
 
 from collections.abc import Container, Iterator, Mapping

@@ -76,8 +76,8 @@ def read_branch(headers: Headers | None) -> BranchSummary | None:
 
 
 def read_status_after(headers: Headers | None) -> BranchStatus:
-    """Return the status of the change set after a commit, from the headers of the commit. If they are damaged, return
-    `open`."""
+    """Return the status of the change set after a commit, from the headers of the commit. If the headers are damaged,
+    return `open`."""
     try:
         branch = read_branch(headers)
     except RebaserError:
