@@ -56,7 +56,7 @@ def _describe_update(update: DvuProgress) -> dict[str, object]:
 
 
 def about_change_set(context: Context, server: Server, payload: bytes) -> dict[str, object]:
-    """Return what the answer to the ping `payload` adds about the change set that it names; nothing if it names none.
+    """Return the fields that describe the change set that the ping `payload` names; an empty dict if it names none.
 
     `OwnerFacts` in `rebaser_core.explain` describes the fields. `trouble` is the newest failure of the change set on
     this server. `time` is the time on the clock of this server, in Unix seconds.

@@ -145,7 +145,7 @@ class Server:
         return take_census(self._owners.values(), self._updates_reporter.slow())
 
     def about(self, key: ChangeSetKey) -> dict[str, object]:
-        """Return this server's report on the change set `key`. The report is empty if the server lacks its task."""
+        """Return this server's report on the change set `key`; empty if this server does not hold its task."""
         if key not in self._owners:
             return {"phase": "no_slot"} if key in self._held else {}
         return describe_owner(self._owners[key], self._context.now())

@@ -102,8 +102,8 @@ class Actor:
             self._timer = None
 
     def _fire_timer(self) -> None:
-        """Make `run` post a tick. This callback cannot post the tick itself: effects start tasks, which is only
-        possible within a task."""
+        """Make `run` post a tick. This callback cannot post the tick itself: a tick may cause effects that start tasks,
+        and only a task can start tasks."""
         self._tick_due = True
         self._wake.set()
 

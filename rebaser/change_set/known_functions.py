@@ -1,4 +1,4 @@
-"""Finds out which functions this server has, and which functions of a change set it lacks."""
+"""Finds out which functions this server has, and which of the functions that a change set uses are missing here."""
 
 from anyio import to_thread
 

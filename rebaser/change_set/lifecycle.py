@@ -43,10 +43,10 @@ class Reason(Enum):
 
     SHUTDOWN = "shutdown"
     YIELD = "yield"
-    HANDED_OVER = "handed_over"  # its last commit replaced the state, which the next owner has to load
+    HANDED_OVER = "handed_over"  # the owner's last commit replaced the state; the next owner loads the new state
     QUEUE_BLOCKED = "queue_blocked"  # the first queued request has to wait; a running DVU may continue for a while
     TRANSIENT = "transient"
-    FENCED = "fenced"  # the log refuses its appends
+    FENCED = "fenced"  # the log refuses the owner's appends
     TASK_LOST = "task_lost"  # NATS may have delivered the task to another owner, or the task is gone
 
 

@@ -73,7 +73,7 @@ class Owner(Actor):
         self.key = task.key
         self.lease = Lease(task, context.subjects)
         self.log = log.bind(workspace=task.key.workspace, change_set=task.key.change_set)
-        self.since = math.inf  # when its turn began: at the end of loading, because loading may take longer than a turn
+        self.since = math.inf  # when this owner's turn began: when it had loaded, because loading may outlast a turn
         self.scope = anyio.CancelScope(shield=True)
         self._context = context
         self._awaiting = False
@@ -141,7 +141,7 @@ class Owner(Actor):
             self._commits.log_loss(recreated_from)
 
     def save_full_checkpoint(self) -> None:
-        """Write a full checkpoint. The last one is lost, and the log may no longer hold the commits before it."""
+        """Write a full checkpoint. The last checkpoint is lost, and the commits before it may be gone from the log."""
         if self.lifecycle.phase is Phase.ACTIVE:
             self._full_checkpoint_due = True
             self._start_checkpoint()

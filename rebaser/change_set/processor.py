@@ -43,9 +43,9 @@ LOOK_AFTER = 0.001  # minimum seconds between two reads of the processor time, b
 class PendingDeadLetter:
     """A request with the outcome `dead` that is not yet copied to the dead letters, answered and deleted.
 
-    `commit` is the log sequence of the commit that decided the request. If the request reuses the id of an earlier
-    request, it is the commit that decided the earlier one. `duplicates` are the messages that repeat the request. They
-    are answered only after the copy is stored.
+    `commit` is the log sequence of the commit that decided the request or, if the request reuses the id of an earlier
+    request, that decided the earlier request. `duplicates` are the messages that repeat the request. They are answered
+    only after the copy is stored.
     """
 
     message: Message

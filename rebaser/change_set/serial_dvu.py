@@ -86,7 +86,7 @@ class SerialDvu:
             ) from None
 
     async def _run(self, fields: MutableMapping[str, object]) -> None:
-        """Run an update, and add what its log event reports to `fields`."""
+        """Run an update, and add the results that its log event reports to `fields`."""
         commits = self._commits
         async with AsyncExitStack() as lock:
             async with commits.view() as view:

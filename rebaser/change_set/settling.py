@@ -20,8 +20,8 @@ log = structlog.get_logger(__name__)
 
 
 def settle_id(commit: int) -> RequestId:
-    """Return the id of the request that makes a branch take over the commit at log sequence `commit`, which applied
-    it."""
+    """Return the id of the request that makes a branch take over the commit that applied the branch, at log sequence
+    `commit`."""
     return RequestId(f"settle-{commit}")
 
 

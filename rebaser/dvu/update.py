@@ -160,7 +160,7 @@ def _is_small(view: View) -> bool:
         and all(
             type(value) is str and len(value) <= limits.plan_on_loop_max_text_chars for value in columns.other.values()
         )
-        and registry.cache_info().currsize + fingerprint.code.cache_info().currsize == 2  # both are loaded
+        and registry.cache_info().currsize + fingerprint.code.cache_info().currsize == 2  # both are in their caches
     )
 
 

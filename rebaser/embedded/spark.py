@@ -298,8 +298,8 @@ def _structures(folder: Path) -> Path:
 
 
 def _environment(gateway_info: Path, token: str) -> dict[str, str]:
-    """Return the environment of the JVM and its workers. It contains the token, because all users of the machine can
-    see command-line arguments."""
+    """Return the environment of the JVM and its workers. It contains the token: as a command-line argument, the token
+    would be visible to all users of the machine."""
     inherited = {
         name: value
         for name, value in os.environ.items()

@@ -3,8 +3,8 @@
 An owner consists of some two hundred objects, and a full collection visits all objects. With ten thousand owners, that
 would block the event loop for a second. So objects that survived two collections are frozen: no collection visits them
 again. An owner that ends breaks its reference cycles, so that its memory is freed at once. `FrozenGarbage` collects
-other cycles that become garbage after they were frozen, such as those of errors. It does so more often while the server
-has few owners.
+other cycles that become garbage after they were frozen, such as the cycles of exceptions. It runs more often while the
+server has few owners.
 """
 
 import gc

@@ -41,7 +41,7 @@ def memory_limit(root: Path = Path("/")) -> int:
     limits = [*_cgroup_limits(root)]
     try:
         limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (ValueError, OSError):  # the system does not have these names
+    except (ValueError, OSError):  # `sysconf` does not know these names on this system
         limits.append(UNKNOWN_MEMORY)
     return min(limits)
 

@@ -31,7 +31,8 @@ AUTHOR = "rebaser"
 
 
 class ClosedChangeSets:
-    """Sends a request to delete a closed change set `closed_for` seconds after its newest commit; 0: never."""
+    """Sends a request to delete a closed change set `closed_for` seconds after its newest commit; never if that is
+    0."""
 
     def __init__(self, js: JetStream, subjects: Subjects, closed_for: float) -> None:
         self._js = js

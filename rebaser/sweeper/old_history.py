@@ -109,7 +109,8 @@ class OldHistory:
         self._queue, self._crowded, self._next_round = deque(logs), crowded, now + self._interval
 
     async def _purge_logs(self, logs: Sequence[tuple[str, int]], begin: datetime | None) -> int:
-        """Purge the messages of `logs` that are not needed for the history since `begin`. None: keep no history."""
+        """Purge the messages of `logs` that are not needed for the history since `begin`. If `begin` is None, no
+        history is needed."""
         purged = 0
 
         async def purge(one: tuple[str, int]) -> None:

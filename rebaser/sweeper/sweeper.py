@@ -46,7 +46,7 @@ GIVE_BACK_TIMEOUT = 2.0  # seconds that giving back the sweep message or the pin
 class Sweeper:
     """Sweeps every `interval` seconds while this server is pinned; call `run` in a task group.
 
-    A sweep requests the deletion of change sets that have been closed for `closed_for` seconds; 0: of none.
+    A sweep requests the deletion of change sets that have been closed for `closed_for` seconds, unless that is 0.
 
     `seen` is the result of the last sweep; None if this server is not pinned, or has not swept yet.
 

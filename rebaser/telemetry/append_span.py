@@ -13,7 +13,7 @@ from rebaser_core.messages.headers.traces import trace_headers
 class AppendSpan:
     """The append of `commit`, which has `size` bytes. It begins when this object is created. `causes` are the spans of
     the requests or of the update that caused the commit. The first becomes the parent of the span of the append, and
-    the others are linked with it. Without causes, no span begins.
+    the others are linked with that span. Without causes, no span begins.
 
     `name` and `about` are the name and attributes of the span.
     """

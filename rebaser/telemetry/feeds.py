@@ -106,8 +106,8 @@ def ownership_ended(why: Enum | None, *, done: bool) -> None:
 
 
 def checkpoint_written(began: float, size: int, spans: "ChangeSetSpans | None" = None) -> None:
-    """Record that the log names a new checkpoint. `began` is the time of `clock` at its beginning. Its new parts have
-    `size` bytes. `spans` makes the spans of the change set, if traces are on."""
+    """Record that the log names a new checkpoint. `began` is the time of `clock` when writing began. The new parts of
+    the checkpoint have `size` bytes. `spans` makes the spans of the change set, if traces are on."""
     seconds = clock() - began
     CHECKPOINT_SECONDS.observe(seconds)
     CHECKPOINT_BYTES.add(size)
@@ -198,8 +198,8 @@ def blob_operation(op: Literal["put", "get", "has"]) -> Iterator[list[int]]:
 
 @contextmanager
 def update_runs(log: Any, traced: "ChangeSetSpans | None" = None) -> Iterator[MutableMapping[str, object]]:
-    """Record an update, which lasts as long as this context. Yields the fields of its event; the update adds its own
-    fields to them. `traced` makes its spans; None if traces are off."""
+    """Record an update, which lasts as long as this context. Yields the fields of its log event, to which the update
+    adds more fields. `traced` makes the spans of the update; None if traces are off."""
     began, result, fields = clock(), "done", dict[str, object]()
     spans = None if traced is None else traced.update_begins()
     current = UPDATE.set(spans)
@@ -243,7 +243,7 @@ class DebtClock:
         return 0.0 if self._since is None else clock() - self._since
 
     def update_began(self) -> None:
-        """Record that an update begins. It does not cover edits that are committed from now on."""
+        """Record that an update begins. The update does not cover edits that are committed from now on."""
         self._update_began = clock()
 
     def committed(self, kind: Kind, *, owes: bool) -> None:

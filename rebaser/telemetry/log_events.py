@@ -36,7 +36,8 @@ def _decide(fields: Fields) -> str | None:
     return "decide" if fields.get("fenced") else None
 
 
-# The label for a restart of an ordered consumer, by the first words of its reason. None: the reason is not a fault.
+# The label for a restart of an ordered consumer, by the first words of its reason. A label of None means that the
+# reason is not a fault.
 _RESETS = {
     "message ": "missed",
     "the server delivered": "missed",

@@ -49,11 +49,13 @@ class SpanMaker:
         return self._ratio > 0 and random.random() < self._ratio  # noqa: S311 - no secret
 
     def request_was_slow(self, now: int, nanoseconds: int) -> bool:
-        """Return whether to record a request that was not chosen, or work beside it, because of the time it took."""
+        """Return whether to record a request, or work that is part of no request, because it took `nanoseconds`. `now`
+        is in Unix ns. The request was not `chosen`."""
         return nanoseconds > self._slower_than and self._may_be_late(now)
 
     def update_was_slow(self, now: int, nanoseconds: int) -> bool:
-        """Return whether to record an update that was not chosen, because of the time it took."""
+        """Return whether to record an update that is not recorded yet, because it took `nanoseconds`. `now` is in Unix
+        ns."""
         return nanoseconds > self._updates_slower_than and self._may_be_late(now)
 
     def _may_be_late(self, now: int) -> bool:

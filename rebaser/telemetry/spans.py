@@ -83,7 +83,7 @@ class ChangeSetSpans:
     def append_begins(self, commit: Commit, size: int) -> dict[str, str]:
         """Note that a commit of `size` bytes is about to be appended.
 
-        Return the headers that it gets; empty unless it was caused by a request or an update whose trace is recorded.
+        Return headers for the commit; empty unless a request or an update with a recorded trace caused the commit.
         """
         self._append, self._owes = None, commit.covers is not None
         cause: _Batch | UpdateSpans | None = None
@@ -143,7 +143,7 @@ class ChangeSetSpans:
 
 
 class _Batch:
-    """Requests that are decided in one commit, or answered again. `spans` are those of the requests whose trace is
+    """Requests that are decided in one commit, or answered again. `spans` has the spans of the requests whose trace is
     recorded, by request sequence."""
 
     def __init__(

@@ -74,8 +74,8 @@ class UpdateSpans:
                 other.add_link(span.get_span_context())
 
     def ended(self, result: str, fields: Mapping[str, object]) -> None:
-        """Record the update, which has ended with `result`: `done`, or how it failed. `fields` are those of its log
-        event."""
+        """Record the update, which has ended with `result`: `done`, or how it failed. `fields` are the fields of its
+        log event."""
         now, covers = time.time_ns(), fields.get("covers")
         self._on_end(covers if result == "done" and isinstance(covers, int) else None)
         late = self.span is None

@@ -168,9 +168,10 @@ class PoisonDetector:
 async def recorded_attempt(
     context: Context, commits: CommitLog, before: Attempt, hung: Callable[[], bool]
 ) -> AsyncIterator[None]:
-    """Record one more death than `before` has, and withdraw it when the body of this context ends in an expected way.
+    """Record an attempt, as one more death than `before` has. Withdraw it when the body of this context ends as
+    expected.
 
-    The expected ways are to return, to raise a `RebaserError`, and to be cancelled. After any other exception, the
+    The body ends as expected if it returns, raises a `RebaserError`, or is cancelled. After any other exception, the
     attempt stays recorded. While NATS refuses the commit that withdraws the attempt, this context retries until it is
     cancelled.
 

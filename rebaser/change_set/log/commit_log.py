@@ -97,7 +97,7 @@ class CommitLog:
         self._folded: anyio.Event | None = None  # exists while a commit is being folded, and is set afterwards
         self._settling = anyio.CancelScope(shield=True)
         self._abandoned = False
-        self.handed_over = False  # whether this owner appended a commit that replaces the state; if so, its last one
+        self.handed_over = False  # whether this owner's last commit replaced the state
         self.debt = feeds.DebtClock(owes=loaded.state.owes)
         self.left_debt = False  # whether a DVU is due after the commit that replaced the state
         self.spans: ChangeSetSpans | None = None  # exists if traces are on

@@ -115,8 +115,8 @@ def _check_follows(reverts: Reverts, sequence: int, commit: Commit | None, previ
 
 
 def _edits(commit: Commit, reverts: Reverts) -> tuple[tuple[Update, ...], tuple[Update, ...]]:
-    """Return the definitions that `commit` replaced, and its edits. If `reverts` names a request, return those of that
-    request only."""
+    """Return the definitions that `commit` replaced, and its edits. If `reverts` names a request, return only the
+    definitions and edits of that request."""
     delta: tuple[Update, ...] = tuple(commit.delta)  # type: ignore[arg-type] # it is a `rebase` commit
     before = commit.before
     if before is None and delta:

@@ -40,7 +40,8 @@ class TailReader:
         """Return the commits after the checkpoint that `commit` names, up to `commit` itself, which is in the message
         `newest`. Return None if they are too large to be copied.
 
-        `may_be_purged` tells whether the log may have a message after `newest`. If so, older ones may have been purged.
+        `may_be_purged` tells whether the log may have a message after `newest`. If so, older messages may have been
+        purged.
 
         Raises `BrokenChain` if messages are missing, and `TransientError` if the log or a blob cannot be read.
         """

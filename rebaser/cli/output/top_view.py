@@ -82,7 +82,8 @@ class TopScreen:
             self.selected = self._shown[0]
 
     def choose(self, view: FleetView, limit: int) -> list[ActiveChangeSet]:
-        """Return the first `limit` change sets in the chosen order. They include the selected one if it is active."""
+        """Return the first `limit` change sets in the chosen order. They include the selected change set if it is
+        active."""
         rows = [row for row in view.change_sets if not self.waiting_only or row.activity in WAITS]
         order = SORTS[self.sort]
         best = heapq.nsmallest(limit, rows, key=order)

@@ -35,7 +35,7 @@ def _wrap(form: ScalarForm, copy_result: Callable[[Any], Any]) -> ScalarForm:
         try:
             try:
                 return once(inputs, params)
-            except KeyboardInterrupt:  # a first one may come from a signal; a second one comes from the function
+            except KeyboardInterrupt:  # try again: the first interrupt may come from a signal, but not a second one
                 return once(inputs, params)
         except BaseException as error:  # noqa: BLE001 - else it would end the worker and the jobs of other change sets
             raise _storable_error(error) from None

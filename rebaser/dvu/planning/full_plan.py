@@ -120,9 +120,9 @@ class FullGraphPlan:
         self.size = int(reached.sum())
         known = functions.functions
         self._by_python = [translate(used, known.get(used.function)) is None for used in structure.templates]
-        # `_nodes` are the nodes to compute; None: all. `_value_slots` are the slots whose values are sent; None: the
-        # slots of the input values. All nodes are computed if compiled code computes them and most of them are marked,
-        # because selecting the marked nodes would take longer.
+        # `_nodes` are the nodes to compute; None means all. `_value_slots` are the slots whose values are sent; None
+        # means the slots of the input values. All nodes are computed if compiled code computes them and most of them
+        # are marked, because selecting the marked nodes would take longer.
         self._nodes: subgraph.Mask | None = None
         self._value_slots: subgraph.Mask | None = None
         self._rows = layout.rows[:base]

@@ -32,7 +32,7 @@ class WorkerPackages:
 def probe(names: Iterable[str]) -> Callable[[int], str]:
     """Return a function that runs on a worker and looks up the packages `names`. `parse_reply` decodes its result.
 
-    The function is defined inside this one, so that it is pickled by value.
+    The function is defined inside `probe`, so that it is pickled by value.
     """
     wanted = list(names)
 

@@ -1,6 +1,7 @@
 """Determines whether a derived value is the same as before an update.
 
-Invariant: the answer is that of `rebaser_core.values.same`, even if only a digest of the previous value is available.
+Invariant: this module gives the same answers as `rebaser_core.values.same`, even if it has only a digest of the
+previous value.
 """
 
 import hashlib

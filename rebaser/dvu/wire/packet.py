@@ -234,7 +234,8 @@ def _require(consistent: bool) -> None:
 
 
 def _finite(values: Column) -> bool:
-    # This includes integers, but their bits rarely represent an infinite double.
+    # The sum includes integers, read as if they were doubles. If they make it infinite, which is rare, only the doubles
+    # are checked.
     numbers = values.bits.view(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(numbers.sum()) or np.isfinite(numbers[values.kinds == FLOAT]).all())

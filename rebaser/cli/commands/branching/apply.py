@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from rebaser_client.log.positions import At
     from rebaser_core.ids import ChangeSetKey
 
-ATTEMPTS = 5  # maximum number of tries; a try fails if the target is edited between its rebase and its apply
+ATTEMPTS = 5  # maximum number of attempts; an attempt fails if the target is edited after the rebase
 
 
 def apply(

@@ -9,9 +9,9 @@ the instructions and phases, and the kinds of `rebaser.dvu.wire.column`.
     interpreter    runs programs over inputs of any kind
     reductions     computes functions of all inputs of a node, such as sums, over inputs of any kind
 
-Invariant: `sweep` writes the same bits as `rebaser.dvu.worker.evaluator` would. If it cannot compute a node in this
-way, it stops, and Python computes the node. The reason may be text, a fault of the node itself, an overflow, an integer
-that no double represents, or a number that is not finite.
+Invariant: `sweep` writes the same bits as `rebaser.dvu.worker.evaluator` would. If `sweep` cannot compute a node
+exactly, it stops, and Python computes the node. The reason may be text, a fault of the node itself, an overflow, an
+integer that no double represents, or a number that is not finite.
 
 This code never raises exceptions, allocates memory or calls Python. The numbers of kinds and instructions are constants
 in the compiled code. The loader stores compiled code under the fingerprint of all sources, so compiled code always runs
