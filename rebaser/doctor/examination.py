@@ -347,8 +347,8 @@ def _checkpoints(messages: list[LogMessage]) -> list[tuple[CheckpointRef, int]]:
 
 
 def _mismatch(checkpoint: int, named_by: int, messages: list[LogMessage]) -> str:
-    """Return the reason why a checkpoint of the state after commit `checkpoint`, which message `named_by` names, cannot
-    belong to this log; empty if it can belong to the log."""
+    """Return the reason why a checkpoint cannot belong to this log; empty if it can. The checkpoint has the state after
+    commit `checkpoint`, and message `named_by` names it."""
     if checkpoint >= named_by:
         return f"names a checkpoint of commit {checkpoint}, which is not before it"
     behind = next((message for message in messages if message.sequence > checkpoint), None)

@@ -99,9 +99,9 @@ class Collector:
         blobs may have been deleted before the error.
 
         If the run may not have found all needed blobs, it deletes nothing and raises an error: `ConfigError` if another
-        installation uses the blob store, or if no message needs any of `MANY` or more blobs; `DvuError` (`gc_misread`)
-        if Spark read another log; `TransientError` (`clocks_differ`); or an error of `ReferenceReader` if it cannot
-        read a message.
+        installation uses the blob store, or if there are `MANY` blobs or more and no message needs any of them;
+        `DvuError` (`gc_misread`) if Spark read another log; `TransientError` (`clocks_differ`); or an error of
+        `ReferenceReader` if it cannot read a message.
         """
         previous = await self._js.last(self._subjects.commits_stream, self._subjects.commits(GC_KEY))
         listed, last = await self._candidates(previous.headers, previous.data) if previous is not None else ("", {})

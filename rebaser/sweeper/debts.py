@@ -1,7 +1,7 @@
-"""Finds change sets that need an owner although no request is queued, from the headers of their logs.
+"""Reads the headers of logs to find change sets that need an owner although no request is queued.
 
-A change set needs an owner if its newest commit records debt, or if the writer of that commit lacked a function that
-this server has. The headers also show which change sets are closed and may be deleted later (`closed`).
+A change set needs an owner if its newest commit says that an update is due, or if the writer of that commit lacked a
+function that this server has. The headers also show which change sets are closed and may be deleted later (`closed`).
 """
 
 import anyio

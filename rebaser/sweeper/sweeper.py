@@ -2,7 +2,7 @@
 
 A request is stranded if its client died after it published the request and before it published the task. A dependent
 values update is stranded if its owner died during its recheck. The streams show both cases: the change set has queued
-requests, or its newest commit records debt, but it has no task.
+requests, or its newest commit says that an update is due, but it has no task.
 
 One server of the fleet sweeps. The sweep stream holds one message that is never acknowledged. NATS delivers it to the
 client that JetStream has pinned (ADR-42). The pinned server gives the message back with a delay, and the redelivery

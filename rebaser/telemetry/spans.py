@@ -1,6 +1,6 @@
 """The spans of the requests, commits and updates of one change set, on the server of its owner.
 
-Invariant: a request has one span for each answer, which is recorded when the answer was sent. A batch that fails
+Invariant: a request has one span for each answer. The span is recorded once the answer is sent. A batch that fails
 records nothing, because its requests are decided again, by this owner or the next one.
 """
 

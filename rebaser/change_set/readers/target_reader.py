@@ -37,7 +37,7 @@ async def read_theirs(context: Context, commits: CommitLog, rebase: Rebase) -> T
     """Return the changes in the target of a branch since the base. `commits` is the log of the branch.
 
     The branch may change meanwhile, so the caller must check the result with `Theirs.fits`. The caller must not hold
-    the append lock, because this function takes it to compare states.
+    the append lock, because this function takes that lock to compare states.
 
     Raises `UnprocessableError` with the codes of `refuse_rebase` and `check_moves`, or `deleted`, `no_such_change_set`,
     `no_such_position`, `not_its_target`, `target_is_open`, `self`, `too_large`, or `purged` if the position `upto` is

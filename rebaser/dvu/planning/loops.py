@@ -342,7 +342,8 @@ def concatenate(text, ends, pieces, out):
 
 def changed_results(results, stored, constants, indexes, rows, new_kinds, new_bits):
     """Find the results that differ from the stored values, and the results that the caller has to compare itself. Write
-    the index, row, kind and bits of each. Return the number of these results, and the number of those to be compared.
+    the index, row, kind and bits of each. Return the number of these results, and how many of them the caller has to
+    compare.
 
     The caller has to compare texts, lists, maps and faults: all kinds from OTHER on. A number, boolean or null differs
     if the stored value has another kind or other bits (kinds below INT have no bits), or if its state is not OK.

@@ -1,8 +1,8 @@
 """The daemon from which Spark forks Python workers (`spark.python.daemon.module`). It loads the modules of the workers
 before it forks them.
 
-With this daemon, a worker starts in a tenth of a second instead of seconds. That also matters after the first job,
-because Spark ends a worker that has been idle for a minute. Invariant: the daemon does not affect results.
+With this daemon, a worker starts in a tenth of a second instead of several seconds. That also matters after the first
+job, because Spark ends a worker that has been idle for a minute. Invariant: the daemon does not affect results.
 """
 
 import contextlib
