@@ -90,6 +90,42 @@ async def test_one_side_is_taken(acting: WebConsole, client: RebaserClient, ws: 
     assert (await acting.get(f"{shop}/draft/conflicts"))["rows"] == []
 
 
+async def test_a_conflict_is_settled_with_a_definition(
+    acting: WebConsole, client: RebaserClient, ws: str, shop: str
+) -> None:
+    await acting.act(f"{shop}/draft/rebase", {})
+    found = await acting.get(f"{shop}/draft/conflicts")
+    definition = '{"function": "sum", "inputs": {"of": ["b", "b"]}}'
+    settle = {"ids": ["a"], "definition": definition, "at": found["position"]}
+    await acting.act(f"{shop}/draft/resolve", settle)
+    assert (await client.items(ws, "draft", "a"))[0].definition == Derive("a", "sum", {"of": ("b", "b")})
+    assert (await acting.get(f"{shop}/draft/conflicts"))["rows"] == []
+
+
+async def test_a_commit_is_taken_back(acting: WebConsole, client: RebaserClient, ws: str, shop: str) -> None:
+    done = await acting.act(f"{shop}/main/edit", {"id": "b", "value": "3", "at": 10**9})
+    back = {"at": done["commit"], "author": "ann", "message": "a slip"}
+    assert (await acting.act(f"{shop}/main/revert", back))["updates"] == 1
+    assert (await client.value(ws, "main", "b")).value == 2  # type: ignore[union-attr]
+    await acting.act(f"{shop}/main/edit", {"id": "b", "value": "9", "at": 10**9})
+    refused = await acting.act(f"{shop}/main/revert", back, 409)
+    assert refused["error"]["code"] == "conflicts"
+    assert [one["id"] for one in refused["error"]["details"]] == ["b"]
+    missing = await acting.act(f"{shop}/main/revert", {"at": done["commit"], "request": "another"}, 409)
+    assert missing["error"]["code"] == "no_such_request"
+
+
+async def test_a_commit_of_the_target_is_taken_back_on_a_branch(
+    acting: WebConsole, client: RebaserClient, ws: str, shop: str
+) -> None:
+    done = await acting.act(f"{shop}/main/edit", {"id": "b", "value": "3", "at": 10**9})
+    await acting.act(f"{shop}/main/branch", {"name": "mend"})
+    await acting.act(f"{shop}/mend/revert", {"at": done["commit"], "of": "main"})
+    assert [(await client.value(ws, name, "b")).value for name in ("mend", "main")] == [2, 3]  # type: ignore[union-attr]
+    [row] = (await acting.get(f"{shop}/mend/changes"))["rows"]
+    assert (row["id"], row["base"], row["ours"]) == ("b", "3", "2")
+
+
 async def test_new_errors_stop_an_apply_and_are_named(
     acting: WebConsole, client: RebaserClient, ws: str, shop: str
 ) -> None:
@@ -148,6 +184,10 @@ async def test_a_change_set_is_closed_and_opened_again(acting: WebConsole, shop:
         ("resolve", {"ids": [1], "take": "main", "at": 1}),
         ("resolve", {"ids": ["a"] * 501, "take": "main", "at": 1}),
         ("resolve", {"ids": ["a"], "at": 1}),
+        ("resolve", {"ids": ["a"], "at": 1, "definition": "1"}),
+        ("revert", {}),
+        ("revert", {"at": 1, "of": 5}),
+        ("revert", {"at": 1, "request": "x" * 513}),
         ("apply", {}),
         ("apply", {"at": 1, "check": 1}),
     ],

@@ -1,4 +1,4 @@
-"""The actions on change sets and branches: edit, branch, rebase, settle conflicts, apply, close, reopen.
+"""The actions on change sets and branches: edit, branch, rebase, settle conflicts, apply, revert, close, reopen.
 
 Invariant: an action names the position that its page showed, where that matters. So what is applied, settled or edited
 is what somebody saw, and anything else is refused.
@@ -13,7 +13,7 @@ from rebaser.console.resources import Action, Answer, Console, Given, invalid
 from rebaser_client import EnqueueUpdatesResponse, Success
 from rebaser_client.reverts import RevertOptions
 from rebaser_core.ids import check_token
-from rebaser_core.updates import Set, Update, parse_update
+from rebaser_core.updates import Update, parse_update
 
 TIMEOUT = 60.0  # seconds
 MAX_IDS = 500  # conflicts that are settled at once
@@ -63,9 +63,8 @@ def _json(text: str, what: str) -> Any:
         raise invalid(f'{what} is not JSON: {str(error)[:200]}; a text needs quotes, as in "tea"') from None
 
 
-def _update(body: Body) -> Update:
-    """Return the edit in a body: a `value`, a `definition`, or `remove`."""
-    id_ = text_of(body, "id", MAX_ID)
+def _update(body: Body, id_: str) -> Update:
+    """Return the edit of the value `id_` in a body: a `value`, a `definition`, or `remove`."""
     if flag_of(body, "remove"):
         return parse_update({"op": "remove", "id": id_})
     if "definition" in body:
@@ -78,7 +77,7 @@ def _update(body: Body) -> Update:
 
 async def edit(console: Console, given: Given, body: Body) -> Answer:
     """Define or remove one value; refused if it was defined again after the position that was shown."""
-    key, update, at = given.key, _update(body), position_of(body)
+    key, update, at = given.key, _update(body, text_of(body, "id", MAX_ID)), position_of(body)
     client = await console.client()
     return _done(
         await client.enqueue_updates_with_reply(key.workspace, key.change_set, [update], expect_at=at, **_who(body))
@@ -109,14 +108,13 @@ async def rebase(console: Console, given: Given, body: Body) -> Answer:
 
 
 async def resolve(console: Console, given: Given, body: Body) -> Answer:
-    """Settle conflicts: take the definitions of one side, or one new value."""
+    """Settle conflicts: take the definitions of one side, or give each a new value or definition."""
     key, ids, at = given.key, body.get("ids"), position_of(body)
     if not isinstance(ids, list) or not 0 < len(ids) <= MAX_IDS or not all(isinstance(id_, str) for id_ in ids):
         raise invalid(f"ids has to be a list of up to {MAX_IDS} ids")
     client = await console.client()
-    if "value" in body:
-        value = _json(text_of(body, "value", 1 << 20), "the value")
-        updates: list[Update] = [parse_update(Set(id_, value).to_wire()) for id_ in ids]
+    if "take" not in body:
+        updates = [_update(body, id_) for id_ in ids]
         response = await client.resolve(key.workspace, key.change_set, updates=updates, at=at, **_who(body))
     else:
         take = text_of(body, "take", 64)
@@ -138,6 +136,15 @@ async def apply(console: Console, given: Given, body: Body) -> Answer:
     return _done(response)
 
 
+async def revert(console: Console, given: Given, body: Body) -> Answer:
+    """Take back the edits of the commit `at`, or those of one `request` in it. With `of`, it is a commit of that target
+    of the branch."""
+    key, at = given.key, position_of(body)
+    request, of = (text_of(body, name, 512, "") or None for name in ("request", "of"))
+    client = await console.client()
+    return _done(await client.revert(key.workspace, key.change_set, at, request=request, of=of, **_who(body)))
+
+
 async def close(console: Console, given: Given, body: Body) -> Answer:
     """Close the change set: it accepts no edits."""
     client = await console.client()
@@ -152,5 +159,5 @@ async def reopen(console: Console, given: Given, body: Body) -> Answer:
 
 RESOURCES = ()
 ACTIONS = tuple(
-    Action(base_path(f"/{act.__name__}"), act) for act in (edit, branch, rebase, resolve, apply, close, reopen)
+    Action(base_path(f"/{act.__name__}"), act) for act in (edit, branch, rebase, resolve, apply, revert, close, reopen)
 )
