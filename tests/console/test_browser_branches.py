@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_client import Derive, RebaserClient, Set
+from rebaser_client import Derive, RebaserClient, Set, Success
 from tests.support.browser import SIZES, Seen, browser, need_browser, opened
 from tests.support.web_console import WebConsole
 
@@ -93,9 +93,11 @@ async def test_conflicts_are_settled_side_by_side(
         await other.get_by_label("Value, as JSON").fill("tea")
         await other.get_by_role("button", name="Settle").click()
         await page.wait_for_selector("text=is not JSON")
-        await other.get_by_label("Value, as JSON").fill('"tea"')
+        await other.get_by_label("Value, as JSON").fill('{"function": "sum", "inputs": {"of": ["price", "price"]}}')
+        await other.get_by_label("it is a definition").check()
         await other.get_by_role("button", name="Settle").click()
         await page.wait_for_selector("text=No conflicts")
+    assert (await client.items(ws, "dearer", MARKUP))[0].definition == Derive(MARKUP, "sum", {"of": ("price", "price")})
 
 
 async def test_without_actions_nothing_can_be_pressed(running: Any, console: WebConsole, shop: str) -> None:
@@ -106,3 +108,54 @@ async def test_without_actions_nothing_can_be_pressed(running: Any, console: Web
         await page.wait_for_selector("text=It was set by hand")
         assert await page.locator("main button").count() == 0
         assert await page.locator("main form").count() == 0
+
+
+async def test_a_commit_is_taken_back_here_or_on_a_branch(
+    running: Any, acting: WebConsole, client: RebaserClient, ws: str, shop: str
+) -> None:
+    seen = Seen()
+    slip = await client.enqueue_updates_with_reply(ws, "main", [Set("price", -1.0)], wait="derived", author="bob")
+    assert isinstance(slip.status, Success)
+    async with opened(running, seen=seen) as page:
+        await page.goto(f"{acting.url}{shop}/main/commits")
+        await page.get_by_role("link", name=str(slip.status.commit), exact=True).last.click()
+        await page.get_by_text("Take this commit back").click()
+        await page.get_by_label("On a new branch named").fill("mend")
+        await page.get_by_label("Why").fill("a slip")
+        await page.get_by_role("button", name="Take back").click()
+        await page.wait_for_url("**/mend/changes?derived=yes")
+        await page.wait_for_selector("tr:has-text('price')")
+        assert (await client.value(ws, "mend", "price")).value == 8.0  # type: ignore[union-attr]
+        await client.protect(ws, "main")
+        await page.goto(f"{acting.url}{shop}/main/commit?at={slip.status.commit}")
+        await page.get_by_text("Take this commit back").click()
+        await page.wait_for_selector("input[placeholder='main is protected'][required]")
+        await client.unprotect(ws, "main")
+        await page.wait_for_selector("input[placeholder='empty: in main itself']")
+        await page.get_by_role("button", name="Take back").click()
+        await page.wait_for_selector("text=1 edit taken back in commit")
+    assert (await client.value(ws, "main", "price")).value == 8.0  # type: ignore[union-attr]
+    assert seen.complaints == []
+
+
+async def test_a_branch_is_created_closed_and_reopened(
+    running: Any, acting: WebConsole, client: RebaserClient, ws: str, shop: str
+) -> None:
+    async with opened(running) as page:
+        await page.goto(f"{acting.url}{shop}/main")
+        await page.get_by_text("Create a branch, or close").click()
+        creating = page.get_by_role("form", name="Create a branch")
+        await creating.get_by_label("A branch of main named").fill("dearer")
+        await creating.get_by_role("button", name="Create").click()
+        await page.wait_for_selector("text=Nothing was done")
+        await creating.get_by_label("A branch of main named").fill("trial")
+        await creating.get_by_role("button", name="Create").click()
+        await page.wait_for_url("**/trial")
+        await page.get_by_text("Create a branch, or close").click()
+        await page.get_by_role("button", name="Close trial").click()
+        await page.wait_for_selector("text=It is closed.")
+        await page.get_by_role("button", name="Reopen trial").click()
+        await page.wait_for_selector("text=It is open again.")
+    found = await client.branch(ws, "trial")
+    assert found is not None
+    assert (found.target, found.status) == ("main", "open")

@@ -1,6 +1,6 @@
 // Actions: buttons and forms that change something, what became of them, and who acts.
 
-import { html } from "./html.js";
+import { html, keyed } from "./html.js";
 import { failedBox, icon } from "./parts.js";
 
 const AUTHOR = "rebaser-author";
@@ -31,6 +31,15 @@ export async function run(tools, name, path, body, then) {
   } catch (error) {
     tools.set({ busy: null, failed: { name, error } });
   }
+}
+
+// Create the branch `name` of the change set at `from`, unless an earlier try did, and go on with its first commit.
+export function onBranch(tools, action, from, { name, author }, then) {
+  if (tools.state.branch === name) return then(tools.state.born);
+  return run(tools, action, `${from}/branch`, { name, author }, (answer) => {
+    tools.set({ branch: name, born: answer.commit });
+    queueMicrotask(() => then(answer.commit));
+  });
 }
 
 // What became of the action `name`.
@@ -64,6 +73,10 @@ export const field = (name, label, { value = "", hint = "", most = 1024, require
 export const area = (name, label, { value = "", rows = 4 } = {}) => html`<label class="labelled wide">
   <span>${label}</span>
   <textarea class="field mono" name=${name} rows=${rows} .value=${value} spellcheck="false" required></textarea>
+</label>`;
+
+export const choice = (name, label, options) => html`<label class="labelled"><span>${label}</span>
+  <select class="field" name=${name}>${options.map(([value, word]) => keyed(value, html`<option value=${value}>${word}</option>`))}</select>
 </label>`;
 
 export const tick = (name, label, checked = false) => html`<label class="tick"><input type="checkbox" name=${name} ?checked=${checked}><span>${label}</span></label>`;

@@ -1,7 +1,8 @@
 // One commit: its requests with what each changed, or the results of an update.
 
+import { choice, field, form, onBranch, outcome, run, whoFields } from "../actions.js";
 import { html, keyed } from "../html.js";
-import { base, changeSetHead, definitionCell, fullName, headSource, idLink, kindText, requestLine, shown, valueCell } from "../change_set.js";
+import { base, changeSetHead, commitAddress, definitionCell, fullName, headSource, idLink, kindText, requestLine, shown, valueCell } from "../change_set.js";
 import { address, ago, plural } from "../format.js";
 import { badge, table } from "../parts.js";
 import { what } from "./commits.js";
@@ -32,6 +33,38 @@ function edits(at, commit) {
   });
 }
 
+// Taking the edits back, all of them or those of one request, here or on a new branch.
+function takeBack(at, head, commit, tools) {
+  if (!head.actions || !commit.edits.some((edit) => edit.changeCount)) return null;
+  const many = commit.edits.length > 1;
+  const submit = ({ request, name, author, message }) => {
+    const asked = { at: commit.position, request, author, message };
+    if (!name) {
+      run(tools, "revert", `${base(at)}/revert`, asked, (answer) => html`${plural(answer.updates, "edit")} taken back in commit <a href=${commitAddress(at, answer.commit)}>${answer.commit}</a>.`);
+      return;
+    }
+    const there = `/change-sets/${at.path.workspace}/${name}`;
+    onBranch(tools, "revert", base(at), { name, author }, () =>
+      run(tools, "revert", `${there}/revert`, { ...asked, of: at.path.changeSet }, () => tools.go(`${there}/changes?derived=yes`)),
+    );
+  };
+  const here = head.status !== "open" || head.protected ? `${at.path.changeSet} is ${head.protected ? "protected" : "closed"}` : `empty: in ${at.path.changeSet} itself`;
+  return html`<details class="panel"><summary>Take this commit back</summary>
+    <p class="dim">Each value below gets the definition again that it had before. If one was edited since, nothing is taken back.</p>
+    ${form({
+      label: "Take this commit back",
+      fields: [
+        ...(many ? [choice("request", "Which edits", [["", "of all requests"], ...commit.edits.map((edit) => [edit.requestId, `of request ${edit.requestId}`])])] : []),
+        field("name", "On a new branch named", { hint: here, most: 64, required: !here.startsWith("empty") }),
+        ...whoFields("why it is taken back"),
+      ].map((one, index) => keyed(index, one)),
+      button: "Take back",
+      submit,
+      disabled: Boolean(tools.state.busy),
+    })}
+  </details>`;
+}
+
 export const page = {
   title: (at) => `Commit ${at.query.at ?? ""} of ${fullName(at)}`,
   needs: ["head"],
@@ -51,6 +84,7 @@ export const page = {
               <a href=${address(base(at, "/commits"), { before: commit.position + 1 })}>In the list</a>
             </p>
           </section>
+          ${outcome(tools, "revert")}${takeBack(at, head, commit, tools)}
           ${edits(at, commit)}
           ${commit.computedCount
             ? html`<section><h3>${plural(commit.computedCount, "derived value")} computed</h3>

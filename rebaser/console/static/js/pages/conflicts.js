@@ -1,6 +1,6 @@
 // The conflicts of a branch with its target, side by side, and settling them.
 
-import { field, form, outcome, run } from "../actions.js";
+import { field, form, outcome, run, tick } from "../actions.js";
 import { base, changeSetHead, fullName, headSource, idLink } from "../change_set.js";
 import { address, plural } from "../format.js";
 import { html, keyed } from "../html.js";
@@ -31,9 +31,13 @@ function card(at, head, found, one, tools) {
       ${head.actions
         ? html`<details><summary>Give a new value</summary>${form({
             label: `A new value for ${one.id}`,
-            fields: [keyed("value", field("value", "Value, as JSON", { hint: 'for instance 9.5 or "tea"', most: 10000, required: true, wide: true }))],
+            fields: [
+              keyed("value", field("value", "Value, as JSON", { hint: 'for instance 9.5 or "tea"', most: 10000, required: true, wide: true })),
+              keyed("derives", tick("derives", "it is a definition, with function and inputs")),
+            ],
             button: "Settle",
-            submit: (data) => settle(at, tools, found, [one.id], { value: data.value }, `${one.id} has a new value`),
+            submit: (data) =>
+              settle(at, tools, found, [one.id], { [data.derives ? "definition" : "value"]: data.value }, `${one.id} has a new ${data.derives ? "definition" : "value"}`),
             disabled: busy,
           })}</details>`
         : html`<p class="dim mono">rebaser resolve ${at.path.workspace} ${at.path.changeSet} '${one.id}' --take ${head.target}</p>`}

@@ -1,6 +1,6 @@
 // One value: what it is, why, what it is made of, what depends on it, and who defined it.
 
-import { area, field, form, outcome, run, whoFields } from "../actions.js";
+import { area, field, form, onBranch, outcome, run, whoFields } from "../actions.js";
 import { html, keyed } from "../html.js";
 import {
   base, changeSetHead, commitAddress, definitionCell, fullName, headSource, idLink, idText, kindText, requestLine, shown, valueCell,
@@ -108,7 +108,6 @@ const isWhole = (value) => value.definition?.op !== "derive" || value.definition
 function editor(at, head, value, tools) {
   if (!head.actions || head.status !== "open" || !isWhole(value)) return null;
   const derives = value.definition?.op === "derive";
-  const { branch } = tools.state;
   const submit = async (data) => {
     const { author, message } = data;
     const edit = { id: value.id, at: value.position, author, message, [derives ? "definition" : "value"]: data.text };
@@ -120,14 +119,9 @@ function editor(at, head, value, tools) {
       return;
     }
     const there = `/change-sets/${at.path.workspace}/${data.name}`;
-    const send = (from) => run(tools, "edit", `${there}/edit`, { ...edit, at: from }, () => tools.go(`${there}/changes?derived=yes`));
-    if (branch === data.name) send(tools.state.born); // it was created, but refused the edit
-    else {
-      run(tools, "edit", `${base(at)}/branch`, { name: data.name, author }, (answer) => {
-        tools.set({ branch: data.name, born: answer.commit });
-        queueMicrotask(() => send(answer.commit));
-      });
-    }
+    onBranch(tools, "edit", base(at), data, (born) =>
+      run(tools, "edit", `${there}/edit`, { ...edit, at: born }, () => tools.go(`${there}/changes?derived=yes`)),
+    );
   };
   return html`<details class="panel"><summary>Edit this value</summary>
     ${form({

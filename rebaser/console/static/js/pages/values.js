@@ -3,6 +3,7 @@
 import { html } from "../html.js";
 import { base, changeSetHead, definitionCell, fullName, headSource, idLink, valueCell } from "../change_set.js";
 import { address, count, plural } from "../format.js";
+import { manage } from "../manage.js";
 import { badge, chips, icon, search, table } from "../parts.js";
 
 const FILTERS = [
@@ -63,7 +64,7 @@ export const page = {
         ${search(at, tools, { label: "Search values", hint: "Search ids, or a pattern: cart/*/price" })}
         ${chips(at, "state", FILTERS.map(([value, word]) => [value, word, values && { all: values.total, error: values.errors, stale: values.stale }[value]]), "Filter")}
       </div>
-      ${values === null ? tools.pending("values") : list(at, values)}`;
+      ${values === null ? tools.pending("values") : list(at, values)}${manage(at, head, tools)}`;
   },
 };
 
