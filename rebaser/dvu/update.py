@@ -132,8 +132,8 @@ def _next_wave(made: PacketPlan | FullGraphPlan) -> _Wave:
 async def share_structure(made: PacketPlan | FullGraphPlan, engine: PacketEngine) -> bool:
     """Store the structure of a plan where workers can read it, if they may not have it yet.
 
-    Return whether the plan can be carried out. It cannot if workers can read no such store and the structure is too
-    large to be sent with its packet. The caller then has to plan with packets of the affected subgraph.
+    Return whether the plan can be carried out. It cannot if there is no place that workers can read, and the structure
+    is too large to be sent with its packet. The caller then has to plan with packets of the affected subgraph.
     """
     if not isinstance(made, FullGraphPlan):
         return True
