@@ -1,9 +1,10 @@
-"""Measures the cost of metrics: the same requests to a server with metrics that is scraped, and to one without metrics.
+"""Measures the cost of metrics and traces: the same requests to a server with both, which is scraped and sends spans to
+a collector, and to a server without either.
 
-    python -m tests.benchmarks.telemetry [--phases one,many] [--seconds 3] [--rounds 5] [--json]
+    python -m tests.benchmarks.telemetry [--phases one,many] [--seconds 3] [--rounds 5] [--traces 0.01] [--json]
 
 Both servers run side by side, each with streams of its own, and are measured in turn. `cpu_server` is processor time in
-µs per request; the ratios are medians over the rounds. Aim: at least 0.98 of the requests/s without metrics.
+µs per request; the ratios are medians over the rounds. Aim: at least 0.98 of the requests/s without them.
 """
 
 import argparse
@@ -13,8 +14,11 @@ import os
 import statistics
 import sys
 import tempfile
+import threading
 import urllib.request
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +55,41 @@ async def scrapes(port: int) -> None:
         await asyncio.sleep(SCRAPE)
 
 
+class Collector(BaseHTTPRequestHandler):
+    """Takes spans, and counts their bytes."""
+
+    received = 0
+
+    def do_POST(self) -> None:
+        Collector.received += len(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@contextmanager
+def traced(ratio: float) -> Iterator[dict[str, str]]:
+    """Run a collector. Yields the variables for a server that sends it traces of that share of the requests."""
+    if not ratio:
+        yield {}
+        return
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        yield {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "REBASER_TRACE_RATIO": str(ratio)}
+        server.shutdown()
+
+
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, list[Any]] = {"on": [], WITHOUT: []}
     slots = {"REBASER_CONCURRENCY": "10000", "REBASER_QUIESCENT_PERIOD": "600"}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, traced(options.traces) as variables:
         async with embedded_nats(Path(folder)) as nats:
             given = ("serve", "--nats", nats.url, "--spark", NO_SPARK, "--log-level", "error", "--prefix")
             with (
-                process("-m", "rebaser", *given, "on", "--http", str(options.port), **slots) as fed,
+                process("-m", "rebaser", *given, "on", "--http", str(options.port), **slots, **variables) as fed,
                 process("-m", "tests.benchmarks.telemetry", WITHOUT, *given, WITHOUT, **slots) as bare,
             ):
                 scraping = asyncio.create_task(scrapes(options.port))
@@ -99,6 +130,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--keys", type=int, default=100)
     out.add_argument("--seconds", type=float, default=3.0)
     out.add_argument("--rounds", type=int, default=5)
+    out.add_argument("--traces", type=float, default=0.01, help="share of the requests that are recorded; 0: no traces")
     out.add_argument("--port", type=int, default=18421)
     out.add_argument("--json", action="store_true")
     return out
