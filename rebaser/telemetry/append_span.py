@@ -18,17 +18,16 @@ class AppendSpan:
     `name` and `about` are the name and attributes of the span.
     """
 
+    __slots__ = ("_about", "_began", "_commit", "_ended", "_maker", "_name", "_sequence", "_size", "span")
+
     def __init__(
         self, maker: SpanMaker, name: str, about: Attributes, *, commit: Commit, size: int, causes: Sequence[Span]
     ) -> None:
         self._maker = maker
         self._name = name
-        self._attributes: Attributes = {
-            **about,
-            "messaging.message.id": commit.id,
-            "messaging.message.body.size": size,
-            "messaging.batch.message_count": max(len(commit.requests), 1),
-        }
+        self._about = about
+        self._commit = commit
+        self._size = size
         self._began = time.time_ns()
         self._ended = self._sequence = 0
         self.span: Span | None = None
@@ -38,9 +37,14 @@ class AppendSpan:
                 other.add_link(self.span.get_span_context())
 
     def _start(self, parent: Span, others: Sequence[Span] = ()) -> Span:
-        return self._maker.start(
-            self._name, SpanKind.PRODUCER, self._attributes, began=self._began, parent=parent, links=others
-        )
+        attributes = {
+            **self._about,
+            "messaging.message.id": self._commit.id,
+            "messaging.message.body.size": self._size,
+            "messaging.batch.message_count": max(len(self._commit.requests), 1),
+        }
+        began = self._began
+        return self._maker.start(self._name, SpanKind.PRODUCER, attributes, began=began, parent=parent, links=others)
 
     def headers(self) -> dict[str, str]:
         """Return headers for the commit, with which readers of the log can continue the trace."""

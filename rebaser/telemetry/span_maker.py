@@ -48,6 +48,10 @@ class SpanMaker:
             return sender.sampled
         return self._ratio > 0 and random.random() < self._ratio  # noqa: S311 - no secret
 
+    def is_slow(self, nanoseconds: int) -> bool:
+        """Return whether a request that takes so long is slow."""
+        return nanoseconds > self._slower_than
+
     def request_was_slow(self, now: int, nanoseconds: int) -> bool:
         """Return whether to record a request, or work that is part of no request, because it took `nanoseconds`. `now`
         is in Unix ns. The request was not `chosen`."""

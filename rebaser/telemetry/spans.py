@@ -69,7 +69,9 @@ class ChangeSetSpans:
 
     def reply_headers(self, message: Message) -> dict[str, str]:
         """Return the headers that the reply to a request gets; empty unless its trace is recorded."""
-        span = None if self._batch is None else self._batch.spans.get(message.stream_sequence)
+        if self._batch is None or not self._batch.spans:
+            return {}
+        span = self._batch.spans.get(message.stream_sequence)
         return {} if span is None else trace_headers(position(span))
 
     def answered(self, commit: int) -> None:
@@ -146,20 +148,23 @@ class _Batch:
     """Requests that are decided in one commit, or answered again. `spans` has the spans of the requests whose trace is
     recorded, by request sequence."""
 
+    __slots__ = ("_about", "_answers", "_began", "_decided", "_maker", "_messages", "_name", "append", "spans")
+
     def __init__(
         self, change_set: ChangeSetSpans, messages: Sequence[Message], batch: DecidedBatch, began: int
     ) -> None:
         self._maker = change_set.maker
         self._name, self._about = change_set.requests
         self._began = began
-        self._answers = list(zip(messages, batch.answers, strict=False))
+        self._messages = messages
+        self._answers = batch.answers
         self._decided = batch.decisions
         self.append: AppendSpan | None = None
         self.spans: dict[int, Span] = {}
-        for message, (decision, _) in self._answers:
+        for message, answer in zip(messages, batch.answers, strict=False):
             sender = read_trace(message.headers)
             if self._maker.chosen(sender):
-                span = self._start(message, decision, sender)
+                span = self._start(message, answer[0], sender)
                 if is_sampled(span):
                     self.spans[message.stream_sequence] = span
 
@@ -186,14 +191,19 @@ class _Batch:
 
     def causes(self) -> list[Span]:
         """Return the spans of the requests that the commit decides."""
+        if not self.spans:
+            return []
         return [span for one in self._decided if (span := self.spans.get(one.sequence)) is not None]
 
     def record(self, commit: int) -> None:
         """Record the spans. Begin a trace for each request that was slow and has no trace."""
         now, append = time.time_ns(), self.append
+        # The first message is the oldest one.
+        if not self.spans and not self._maker.is_slow(now - self._messages[0].timestamp_ns):
+            return
         if append is not None:
             append.record()
-        for message, (decision, earlier) in self._answers:
+        for message, (decision, earlier) in zip(self._messages, self._answers, strict=False):
             span = self.spans.get(message.stream_sequence)
             if span is None:
                 if not self._maker.request_was_slow(now, now - message.timestamp_ns):

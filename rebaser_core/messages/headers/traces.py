@@ -14,7 +14,7 @@ SAMPLED = 1  # the flag that says that the sender records the trace
 MAX_STATE = 512  # characters
 
 # Some libraries capitalize the names, as in HTTP headers. Header names of NATS are case-sensitive.
-_CAPITALIZED = "Traceparent", "Tracestate"
+_CAPITALIZED_PARENT, _CAPITALIZED_STATE = "Traceparent", "Tracestate"
 _LENGTH = len("00-") + 32 + len("-") + 16 + len("-00")
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _MEMBER = r"[a-z0-9][a-z0-9_*/@-]{0,255}=[!-+\--<>-~ ]{0,255}[!-+\--<>-~]"
@@ -40,9 +40,9 @@ def read_trace(headers: Headers | None) -> TraceContext | None:
     """Return the position in a trace from which a message was sent, or None if its headers do not name a position."""
     if not headers:
         return None
-    parent, state = headers.get(TRACEPARENT), headers.get(TRACESTATE)
+    parent, name = headers.get(TRACEPARENT), TRACESTATE
     if parent is None:
-        parent, state = headers.get(_CAPITALIZED[0]), headers.get(_CAPITALIZED[1], state)
+        parent, name = headers.get(_CAPITALIZED_PARENT), _CAPITALIZED_STATE
         if parent is None:
             return None
     found = _TRACEPARENT.match(parent)
@@ -51,6 +51,7 @@ def read_trace(headers: Headers | None) -> TraceContext | None:
     trace_id, span_id = int(found[2], 16), int(found[3], 16)
     if not (trace_id and span_id):
         return None
+    state = headers.get(name)
     usable = state is not None and len(state) <= MAX_STATE and _STATE.fullmatch(state) is not None
     return TraceContext(trace_id, span_id, int(found[4], 16), state if usable and state is not None else "")
 
