@@ -121,29 +121,30 @@ def fault_object(fault: Fault | None) -> dict[str, Any] | None:
     return None if fault is None else {"code": fault.code, "message": cut(fault.message), "origin": fault.origin}
 
 
-def definition_text(definition: Update | None) -> str | None:
+def definition_text(definition: Update | None, most: int = MAX_CELL) -> str | None:
     """Return a definition in one line: a value as JSON, a formula behind `=`, or a function with its inputs."""
     if definition is None or isinstance(definition, Remove):
         return None
     if isinstance(definition, Set):
-        return cut(json_text(definition.value), MAX_CELL)
+        return cut(json_text(definition.value), most)
     if not isinstance(definition, Derive):
         return "(unset)"
     expression = definition.params.get("expr")
     if isinstance(expression, str):
-        return cut(f"= {expression}", MAX_CELL)
+        return cut(f"= {expression}", most)
     wire = definition.to_wire()
     parts = [wire["inputs"], *([wire["params"]] if wire["params"] else [])]
-    return cut(" ".join(["=", definition.function, *map(json_text, parts)]), MAX_CELL)
+    return cut(" ".join(["=", definition.function, *map(json_text, parts)]), most)
 
 
 def definition_object(definition: Update | None) -> dict[str, Any] | None:
     """Return a definition with its parts; None for a removal."""
     if definition is None or isinstance(definition, Remove):
         return None
-    found: dict[str, Any] = {"op": type(definition).__name__.lower(), "text": definition_text(definition)}
+    found: dict[str, Any] = {"op": type(definition).__name__.lower(), "text": definition_text(definition, MAX_VALUE)}
     if isinstance(definition, Derive):
         found["function"] = definition.function
+        found["isPlain"] = set(definition.params) <= {"expr"}  # the text shows all of its parameters
         found["params"] = cut(json.dumps(dict(definition.params), ensure_ascii=False, indent=2), MAX_VALUE)
         found["inputs"] = [_input(name, given) for name, given in list(definition.inputs.items())[:MAX_INPUTS]]
     return found

@@ -5,6 +5,7 @@ import test from "node:test";
 const scripts = new URL("../../rebaser/console/static/js/", import.meta.url);
 const { markup, safeAddress } = await import(new URL("html.js", scripts));
 const { address, age, ago, bytes, count, plural, rate } = await import(new URL("format.js", scripts));
+const { curve, fit, layout } = await import(new URL("graph.js", scripts));
 const { points } = await import(new URL("chart.js", scripts));
 
 const parts = (strings, ..._values) => strings;
@@ -40,6 +41,18 @@ test("an address has the parameters that are not empty", () => {
   assert.equal(address("/x", { q: "a b", state: "" }, { offset: 0, sort: "name" }), "/x?q=a+b&sort=name");
   assert.equal(address("/x", { q: "a" }, { q: "" }), "/x");
   assert.equal(address("/x", {}, { id: "a/b?c#d&e" }), "/x?id=a%2Fb%3Fc%23d%26e");
+});
+
+test("a neighbourhood stands in columns without two nodes in one place", () => {
+  const nodes = ["a", "b", "c", "d", "e"].map((id, index) => ({ id, level: [0, -1, -1, 1, 1][index] }));
+  const edges = [["b", "a"], ["c", "a"], ["a", "d"], ["a", "e"], ["c", "e"]].map(([from, to]) => ({ from, to }));
+  const { places, width, height } = layout(nodes, edges);
+  assert.ok(places.get("b").x < places.get("a").x && places.get("a").x < places.get("d").x);
+  assert.equal(new Set([...places.values()].map(({ x, y }) => `${x} ${y}`)).size, 5);
+  for (const { x, y } of places.values()) assert.ok(x >= 0 && y >= 0 && x < width && y < height);
+  assert.equal(layout([{ id: "a", level: 0 }], []).places.get("a").y, 0);
+  assert.match(curve({ x: 0, y: 0 }, { x: 400, y: 50 }), /^M230 23C/);
+  assert.deepEqual([fit("short", 10), fit("a/long/identifier", 8)], ["short", "…ntifier"]);
 });
 
 test("a sparkline is drawn from zero, with the newest on the right", () => {

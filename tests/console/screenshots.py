@@ -28,6 +28,8 @@ PAGES = {
     "errors": f"{BASE}?state=error",
     "value": f"{BASE}/value?id=invoice/total",
     "value-ok": f"{BASE}/value?id=cart/3/gross",
+    "graph": f"{BASE}/graph?id=cart/total",
+    "graph-error": f"{BASE}/graph?id=invoice/total",
     "commits": f"{BASE}/commits",
     "commit": f"{BASE}/commit?at=1",
     "explain": f"{BASE}/explain",

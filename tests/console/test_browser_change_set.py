@@ -90,7 +90,7 @@ async def test_the_tree_is_walked_by_keyboard(running: Any, console: WebConsole,
         await page.wait_for_selector("a.group")
         await page.locator("a.group").first.focus()
         await page.keyboard.press("Enter")
-        await page.wait_for_selector("text=total")
+        await page.wait_for_selector("a.row-link:has-text('total')")
         assert "prefix=cart%2F" in page.url
         await page.locator("[data-rows] .row-link").first.focus()
         await page.keyboard.press("ArrowDown")

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from rebaser.console.api.change_sets import listed, row_object
+from rebaser.console.api.change_sets import index_of, row_object
 from rebaser.console.api.values import base_path
 from rebaser.console.resources import Answer, Console, Given, Resource
 from rebaser.console.shapes import cut, time_text
@@ -15,9 +15,9 @@ async def read(console: Console, given: Given) -> Answer:
     """Return what the change set does, and where it stands."""
     key = given.key
     seen = await console.hub.seen()
-    for one in listed(seen):
-        if (one.workspace, one.change_set) == (key.workspace, key.change_set):
-            return {"at": seen.view.at, "actions": console.options.actions, **row_object(one), "trouble": seen.problem}
+    one = index_of(seen).named.get((key.workspace, key.change_set))
+    if one is not None:
+        return {"at": seen.view.at, "actions": console.options.actions, **row_object(one), "trouble": seen.problem}
     raise UnprocessableError(f"there is no change set {key.workspace}/{key.change_set}", code="no_such_change_set")
 
 

@@ -61,14 +61,41 @@ SORTS: dict[str, Callable[[ListedChangeSet], Any]] = {
 }
 
 
+class ListIndex:
+    """All change sets of one look: by name, in order, and counted by filter. Pages of all viewers share it."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+        self.rows = sorted(listed(seen), key=SORTS["name"])
+        self.named = {(one.workspace, one.change_set): one for one in self.rows}
+        self.counts = counts_of(self.rows)
+
+
+_newest: list[ListIndex] = []  # the index of the newest look, if a page has needed it
+
+
+def index_of(seen: Seen) -> ListIndex:
+    """Return the index of what was seen."""
+    if not _newest or _newest[0].seen is not seen:
+        _newest[:] = [ListIndex(seen)]
+    return _newest[0]
+
+
+def counts_of(rows: list[ListedChangeSet]) -> dict[str, int]:
+    return {name: sum(map(keep, rows)) for name, keep in FILTERS.items()}
+
+
 async def read(console: Console, given: Given) -> Answer:
     """Return a page of the change sets that match."""
     words, state = given.text("q").lower().split(), given.choice("state", tuple(FILTERS))
     sort, (offset, limit) = given.choice("sort", tuple(SORTS)), given.page()
     seen = await console.hub.seen()
-    rows = [one for one in listed(seen) if _matches(one, words)]
-    counts = {name: sum(map(keep, rows)) for name, keep in FILTERS.items()}
-    rows = sorted(filter(FILTERS[state], rows), key=SORTS[sort])
+    index = index_of(seen)
+    rows = [one for one in index.rows if _matches(one, words)] if words else index.rows
+    counts = counts_of(rows) if words else index.counts
+    rows = list(filter(FILTERS[state], rows))
+    if sort != "name":
+        rows.sort(key=SORTS[sort])
     return {
         "problem": seen.problem,
         "at": seen.view.at,

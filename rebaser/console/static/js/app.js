@@ -9,6 +9,7 @@ const ROUTES = [
   ["/change-sets", "change_sets"],
   ["/change-sets/:workspace/:changeSet", "values"],
   ["/change-sets/:workspace/:changeSet/value", "value"],
+  ["/change-sets/:workspace/:changeSet/graph", "graph"],
   ["/change-sets/:workspace/:changeSet/commits", "commits"],
   ["/change-sets/:workspace/:changeSet/commit", "commit"],
   ["/change-sets/:workspace/:changeSet/explain", "explain"],
@@ -100,7 +101,7 @@ function feed(sources) {
   for (const [name, source] of Object.entries(sources)) {
     const before = app.feeds.get(name);
     if (before?.path === source.path) continue;
-    app.feeds.set(name, begin(source, before?.data ?? null));
+    app.feeds.set(name, begin(source, app.page.keeps === false ? null : (before?.data ?? null)));
   }
   for (const name of [...app.feeds.keys()]) if (!(name in sources)) app.feeds.delete(name);
 }
@@ -185,7 +186,18 @@ function draw() {
     if (app.page === null) return;
     render(shell(), root);
     if (app.focusHeading) focusHeading();
+    showCentre();
   });
+}
+
+// What a wide drawing is about is in sight when it is first shown.
+let centred = "";
+function showCentre() {
+  const centre = document.querySelector("[data-center]");
+  const now = window.location.href;
+  if (centre === null || centred === now) return;
+  centred = now;
+  centre.scrollIntoView({ inline: "center", block: "nearest" });
 }
 
 // The heading of a new page gets the focus: that of "Loading…" first, and then that of the page.
@@ -325,11 +337,12 @@ function step(by) {
 }
 
 function onClick(event) {
-  const link = event.target.closest("a[href]");
+  const link = event.target.closest("a[href]"); // of HTML or of SVG
   if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
-  if (link.origin !== window.location.origin || link.target || link.hasAttribute("download") || link.pathname.startsWith("/api/")) return;
+  const target = new URL(link.getAttribute("href"), window.location.href);
+  if (target.origin !== window.location.origin || target.pathname.startsWith("/api/")) return;
   event.preventDefault();
-  go(link.href);
+  go(target.href);
 }
 
 document.addEventListener("keydown", onKey);

@@ -117,14 +117,14 @@ export function search(at, tools, { label, name = "q", hint = "" }) {
 }
 
 // Links that choose one of a few values of a parameter. `choices`: [value, word, number or null].
-export function chips(at, name, choices, label) {
-  const now = at.query[name] ?? choices[0][0];
+export function chips(at, name, choices, label, usual = choices[0][0]) {
+  const now = at.query[name] ?? usual;
   return html`<nav class="chips" aria-label=${label}>
-    ${choices.map(([value, word, number], index) =>
+    ${choices.map(([value, word, number]) =>
       keyed(
         value,
         html`<a class="chip" aria-current=${value === now ? "true" : null}
-          href=${address(at.pathname, at.query, { [name]: index === 0 ? "" : value, offset: "" })}>
+          href=${address(at.pathname, at.query, { [name]: value === usual ? "" : value, offset: "", after: "" })}>
           ${word}${number === null || number === undefined ? null : html`<span class="chip-count">${count(number)}</span>`}
         </a>`,
       ),

@@ -26,7 +26,7 @@ function edits(at, commit) {
       index,
       html`<section>
         <div class="section-head">${request ? requestLine(request) : null}</div>
-        ${table({ label: `Changes of request ${edit.requestId}`, columns: CHANGES(at), rows: edit.changes, key: (row) => row.id, empty: "It changed nothing." })}
+        ${edit.changeCount === 0 ? (request?.outcome === "success" ? html`<p class="dim">It changed nothing.</p>` : null) : table({ label: `Changes of request ${edit.requestId}`, columns: CHANGES(at), rows: edit.changes, key: (row) => row.id })}
         ${shown(edit.changes.length, edit.changeCount, "changes")}
       </section>`,
     );
@@ -68,6 +68,7 @@ function takeBack(at, head, commit, tools) {
 export const page = {
   title: (at) => `Commit ${at.query.at ?? ""} of ${fullName(at)}`,
   needs: ["head"],
+  keeps: false,
   sources: (at) => ({ head: headSource(at), commit: { path: address(base(at, "/commit"), { at: at.query.at }) } }),
   view(at, { head, commit }, tools) {
     return html`${changeSetHead(at, head, "/commits")}

@@ -9,6 +9,7 @@ import { actButtons } from "./dead_letters.js";
 export const page = {
   title: (at) => `Dead letter ${at.query.sequence ?? ""}`,
   needs: [],
+  keeps: false,
   sources: (at) => ({ letter: { path: address("/dead-letter", { sequence: at.query.sequence }) } }),
   view(at, { letter }, tools) {
     return html`<div class="object-head">

@@ -61,8 +61,8 @@ function definition(value) {
   if (one === null) return null;
   if (one.op !== "derive") return html`<p class="dim">${one.op === "set" ? "It was set by hand." : "It exists without a value."}</p>`;
   return html`<pre class="block" tabindex="0">${one.text}</pre>
-    <p class="dim">function <span class="mono">${one.function}</span>${one.params === "{}" ? "" : ", parameters:"}</p>
-    ${one.params === "{}" ? null : html`<pre class="block" tabindex="0">${one.params}</pre>`}`;
+    <p class="dim">function <span class="mono">${one.function}</span>${one.isPlain ? "" : ", parameters:"}</p>
+    ${one.isPlain ? null : html`<pre class="block" tabindex="0">${one.params}</pre>`}`;
 }
 
 function content(value) {
@@ -141,6 +141,7 @@ function editor(at, head, value, tools) {
 export const page = {
   title: (at) => `${at.query.id ?? ""} in ${fullName(at)}`,
   needs: ["head"],
+  keeps: false,
   sources: (at) => {
     const query = { id: at.query.id };
     return {
@@ -156,7 +157,7 @@ export const page = {
     return html`${changeSetHead(at, head, "")}
       <section>
         ${crumbs(at, id)}
-        <div class="object-title"><h2 class="mono">${id.slice(id.lastIndexOf("/") + 1) || id}</h2>${value ? badge(value.state) : null}</div>
+        <div class="object-title"><h2 class="mono">${id.slice(id.lastIndexOf("/") + 1) || id}</h2>${value ? badge(value.state) : null}<a href=${address(base(at, "/graph"), { id })}>Graph</a></div>
       </section>
       ${value === null ? tools.pending("value") : body(at, head, value, blame, history, tools)}`;
   },

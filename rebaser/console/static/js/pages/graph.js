@@ -1,0 +1,89 @@
+// The neighbourhood of a value: what it is made of on the left, what is made of it on the right.
+
+import { base, changeSetHead, fullName, headSource, idLink, valueAddress } from "../change_set.js";
+import { HEIGHT, WIDTH, curve, fit, layout } from "../graph.js";
+import { html, keyed, svg } from "../html.js";
+import { address, count } from "../format.js";
+import { badge, chips } from "../parts.js";
+
+const TONES = { error: "bad", missing: "bad", stale: "warn" };
+const SIGNS = { error: "✕", missing: "✕", stale: "◔", unset: "–" };
+
+const graphAddress = (at, id) => address(base(at, "/graph"), { id, depth: at.query.depth });
+
+function box(at, node, place, data) {
+  const here = node.id === data.id;
+  const text = node.error ? node.error.code : node.state === "missing" ? "missing" : node.text || node.state;
+  return keyed(
+    node.id,
+    svg`<a class=${`node ${TONES[node.state] ?? ""} ${here ? "here" : ""}`} href=${here ? valueAddress(at, node.id) : graphAddress(at, node.id)}
+        data-level=${node.level} data-center=${here ? "yes" : null} aria-label=${`${node.id}, ${node.state}, ${text}`} transform=${`translate(${place.x} ${place.y})`}>
+      <rect width=${WIDTH} height=${HEIGHT} rx="7"></rect>
+      <text x="12" y="19" class="node-id">${fit(node.id, 28)}</text>
+      <text x="12" y="36" class="node-text">${SIGNS[node.state] ?? "✓"} ${text.length > 28 ? `${text.slice(0, 27)}…` : text}</text>
+    </a>`,
+  );
+}
+
+function more(at, node, place) {
+  const parts = [
+    ["in", node.moreInputs, place.x + 2, "start"],
+    ["out", node.moreDependents, place.x + WIDTH - 2, "end"],
+  ].filter(([, number]) => number);
+  return parts.map(([side, number, x, anchor]) =>
+    keyed(
+      `${side} ${node.id}`,
+      svg`<a class="node-more" href=${valueAddress(at, node.id)} aria-label=${`${count(number)} more ${side === "in" ? "inputs of" : "values that use"} ${node.id}`}>
+        <text x=${x} y=${place.y + HEIGHT + 13} text-anchor=${anchor}>+${count(number)}</text></a>`,
+    ),
+  );
+}
+
+// Arrow keys lead from node to node: up and down in a column, left to inputs and right to what uses them.
+function onKey(event) {
+  const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+  const step = steps[event.key];
+  const now = event.target.closest(".node");
+  if (!step || !now) return;
+  event.preventDefault();
+  event.stopPropagation();
+  const box_ = now.getBoundingClientRect();
+  const level = Number(now.dataset.level) + step[0];
+  const others = [...event.currentTarget.querySelectorAll(`.node[data-level="${level}"]`)].filter((node) => node !== now);
+  const away = (node) => node.getBoundingClientRect().top - box_.top;
+  const fitting = step[1] ? others.filter((node) => Math.sign(away(node)) === step[1]) : others;
+  fitting.sort((one, other) => Math.abs(away(one)) - Math.abs(away(other)))[0]?.focus();
+}
+
+function drawing(at, data) {
+  const { places, width, height } = layout(data.nodes, data.edges);
+  const broken = new Set(data.nodes.filter((node) => TONES[node.state] === "bad").map((node) => node.id));
+  return html`<div class="scroll graph" tabindex="0" role="region" aria-label="Graph">
+    <svg width=${width + 120} height=${height + 40} viewBox=${`-60 -20 ${width + 120} ${height + 40}`} role="group" aria-label=${`Values around ${data.id}`} @keydown=${onKey}>
+      ${data.edges.map((edge) =>
+        keyed(`${edge.from}\n${edge.to}`, svg`<path class=${broken.has(edge.from) && broken.has(edge.to) ? "edge bad" : "edge"} d=${curve(places.get(edge.from), places.get(edge.to))}></path>`),
+      )}
+      ${data.nodes.map((node) => box(at, node, places.get(node.id), data))}
+      ${data.nodes.flatMap((node) => more(at, node, places.get(node.id)))}
+    </svg>
+  </div>`;
+}
+
+export const page = {
+  title: (at) => `Graph of ${at.query.id ?? ""} in ${fullName(at)}`,
+  needs: ["head"],
+  keeps: false,
+  sources: (at) => ({ head: headSource(at), graph: { path: address(base(at, "/graph"), { id: at.query.id, depth: at.query.depth }) } }),
+  outdated: ({ head, graph }) => (head && graph && head.lastCommit > graph.position ? ["graph"] : []),
+  view(at, { head, graph }, tools) {
+    return html`${changeSetHead(at, head, "")}
+      ${graph === null
+        ? tools.pending("graph")
+        : html`<section aria-label="Graph">
+            <div class="section-head"><h2>Around ${idLink(at, graph.id)}</h2>${badge(graph.nodes[0].state)}
+              ${chips(at, "depth", [["1", "1 step"], ["2", "2 steps"], ["3", "3 steps"], ["4", "4 steps"]], "Steps away", "2")}</div>
+            ${drawing(at, graph)}
+            <p class="dim">Inputs are on the left, values that use it on the right. A node leads to its own neighbourhood, the one in the middle to its page; +N to the others.</p>
+          </section>`}`;
+  },
+};

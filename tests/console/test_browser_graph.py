@@ -1,0 +1,69 @@
+"""The neighbourhood of a value in a real browser: drawn, walked by mouse and by keyboard."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from rebaser_client import Derive, RebaserClient, Set, Update
+from tests.support.browser import SIZES, Seen, browser, need_browser, opened
+from tests.support.web_console import WebConsole
+
+pytestmark = [pytest.mark.anyio]
+
+MARKUP = "<img src=x onerror=document.title='owned'>"
+
+
+@pytest.fixture
+async def running(anyio_backend: str) -> AsyncIterator[Any]:
+    need_browser()
+    async with browser() as started:
+        yield started
+
+
+@pytest.fixture
+async def path(client: RebaserClient, ws: str) -> str:
+    edits: list[Update] = [
+        *(Set(f"item/{number}", number) for number in range(20)),
+        Set(MARKUP, 1),
+        Derive("total", "sum", {"of": [*(f"item/{number}" for number in range(20)), MARKUP, "gone"]}),
+        Derive("report", "sum", {"of": ["total"]}),
+    ]
+    await client.enqueue_updates_with_reply(ws, "main", edits, wait="derived")
+    return f"/change-sets/{ws}/main/graph"
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_it_is_drawn_without_a_complaint(
+    running: Any, console: WebConsole, path: str, theme: str, size: str
+) -> None:
+    seen = Seen()
+    async with opened(running, theme=theme, size=size, seen=seen) as page:
+        await page.goto(f"{console.url}{path}?id=total")
+        await page.wait_for_selector(".node.here")
+        assert await page.locator(".node").count() == 14, "itself, twelve inputs, and what uses it"
+        assert "+10" in await page.locator(".node-more").first.text_content()
+        wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0
+        await page.goto(f"{console.url}{path}?id={MARKUP.replace('=', '%3D')}")
+        await page.wait_for_selector(".node.here")
+        assert await page.locator("main img").count() == 0
+    assert seen.complaints == []
+
+
+async def test_it_is_walked_by_mouse_and_keyboard(running: Any, console: WebConsole, path: str) -> None:
+    async with opened(running) as page:
+        await page.goto(f"{console.url}{path}?id=report")
+        await page.locator(".node:not(.here)").filter(has_text="total").click()
+        await page.wait_for_url("**/graph?id=total")
+        await page.wait_for_selector(".node.here:has-text('total')")
+        await page.locator(".node.here").focus()
+        await page.keyboard.press("ArrowRight")
+        assert "report" in await page.evaluate("document.activeElement.textContent")
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector(".node.here:has-text('report')")
+        await page.locator(".node.here").click()
+        await page.wait_for_url("**/value?id=report")
+        await page.get_by_role("link", name="Graph").click()
+        await page.wait_for_selector(".node.here:has-text('report')")
