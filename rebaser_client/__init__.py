@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rebaser_client.log.entries import Entry, Newest
     from rebaser_client.log.positions import PositionPurged
     from rebaser_client.log.undo import UndoStep
+    from rebaser_client.notebook import Values
     from rebaser_client.options import ClientOptions
     from rebaser_client.rebases import BranchConflicts, Rebased
     from rebaser_client.requests.many import Request, RequestOutcome, WaitMany
@@ -126,6 +127,7 @@ __all__ = [
     "UnsupportedVersion",
     "Update",
     "Value",
+    "Values",
     "Wait",
     "WaitMany",
 ]
@@ -165,6 +167,7 @@ _NAMES = {
     "rebaser_client.log.entries": ("Entry", "Newest"),
     "rebaser_client.log.positions": ("PositionPurged",),
     "rebaser_client.log.undo": ("UndoStep",),
+    "rebaser_client.notebook": ("Values",),
     "rebaser_client.options": ("ClientOptions",),
     "rebaser_client.rebases": ("BranchConflicts", "Rebased"),
     "rebaser_client.requests.many": ("Request", "RequestOutcome", "WaitMany"),

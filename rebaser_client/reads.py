@@ -26,6 +26,7 @@ from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.coverage import CoverageWaiter
 from rebaser_client.log.entries import Entry, EntryKind, EntryReplay, EntryStart, read_entries
 from rebaser_client.log.positions import At
+from rebaser_client.notebook import Values
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError
@@ -102,13 +103,14 @@ class ReadOperations:
 
     async def values(
         self, workspace: str, change_set: str, match: str | None = None, *, at: At | None = None
-    ) -> dict[str, Value]:
+    ) -> Values:
         """Return the values by id. The result is empty for a change set without commits.
 
-        If `match` is given, return only the values whose ids match this pattern, for example `cart/*/price`. The
-        pattern `cart/**` matches all ids that begin with `cart/`. `at` has the same meaning as in `state`.
+        The result is a dictionary that can also be converted with `to_arrow` and `to_pandas`. If `match` is given,
+        return only the values whose ids match this pattern, for example `cart/*/price`. The pattern `cart/**` matches
+        all ids that begin with `cart/`. `at` has the same meaning as in `state`.
         """
-        return select_values(await self.state(workspace, change_set, at=at), match)
+        return Values(select_values(await self.state(workspace, change_set, at=at), match))
 
     async def items(
         self,

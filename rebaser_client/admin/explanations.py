@@ -20,6 +20,7 @@ from rebaser_client.log.branches import BranchInfo
 from rebaser_client.log.changes import Blame
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.nats.messages import as_int
+from rebaser_client.notebook import MAX_ROWS, definition_text, html_table, value_text
 from rebaser_core.commit import DVU_ATTEMPT, PULL_ATTEMPT, Attempt, Commit
 from rebaser_core.errors import RebaserError, TransientError, UnsupportedVersion
 from rebaser_core.explain.facts import (
@@ -59,6 +60,11 @@ class Explanation:
         """Whether requests or derived values of the change set wait."""
         return any(reason.waits for reason in self.reasons)
 
+    def _repr_html_(self) -> str:
+        rows = ((reason.code, reason.text, reason.advice) for reason in self.reasons)
+        caption = "waits" if self.waits else "nothing waits"
+        return html_table(caption, ("reason", "what is the case", "what to do"), rows, len(self.reasons))
+
 
 @dataclass(frozen=True, slots=True)
 class ExplainedValue:
@@ -70,6 +76,20 @@ class ExplainedValue:
     value: ValueExplanation
     blame: Blame | None
     origin: Blame | None = None
+
+    def _repr_html_(self) -> str:
+        one = self.value
+        rows = [
+            ("state", one.value.state.value),
+            ("value", value_text(one.value)),
+            ("definition", definition_text(one.definition)),
+            ("why", one.why),
+            ("what to do", one.advice),
+            ("path", " → ".join(one.path[:MAX_ROWS])),
+            *((f"input {each.name}", each.id if each.value is None else value_text(each.value)) for each in one.inputs),
+        ]
+        rows = [row for row in rows if row[1]]
+        return html_table(one.id, ("", ""), rows, len(rows))
 
 
 class Explainer:

@@ -20,6 +20,7 @@ from rebaser_client.jetstream import ApiError, Connection, JetStream
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.heads import Head, read_heads
+from rebaser_client.notebook import html_table
 from rebaser_core.errors import TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import peek, read_covers, read_sweep_headers
@@ -63,6 +64,15 @@ class Overview:
     streams: list[StreamStatus]
     durability: DurabilityStatus | None
     tasks: TasksStatus | None = None
+
+    def _repr_html_(self) -> str:
+        rows = (
+            (one.workspace, one.change_set, one.pending, one.last_commit, "due" if one.debt else "", one.problem)
+            for one in self.change_sets
+        )
+        caption = f"{len(self.servers):,} servers answer; {len(self.change_sets):,} change sets"
+        head = "workspace", "change set", "queued", "last commit", "update", "problem"
+        return html_table(caption, head, rows, len(self.change_sets))
 
 
 async def read_overview(

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Itera
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anyio import to_thread
@@ -18,6 +19,7 @@ from anyio import to_thread
 from rebaser_client.cooperative import cooperate
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.positions import At, at_text
+from rebaser_client.notebook import definition_text, html_table, value_text
 from rebaser_core.branches.merge import same_definition
 from rebaser_core.commit import Authorship, Commit, Computed, Decision, Kind, Outcome, Reverts
 from rebaser_core.errors import UnprocessableError
@@ -85,6 +87,15 @@ class LogEntry:
         requests = tuple(zip(commit.requests, authors, strict=True))
         return cls(commit.sequence, time, commit.kind, requests, commit.reverts, commit)
 
+    def _repr_html_(self) -> str:
+        rows = (
+            (decision.request_id, decision.outcome.value, decision.performed, author.author, author.message)
+            for decision, author in self.requests
+        )
+        caption = f"commit {self.sequence} ({self.kind.value}), {self.time:%Y-%m-%d %H:%M:%S} UTC"
+        head = "request", "outcome", "updates", "author", "message"
+        return html_table(caption, head, rows, len(self.requests))
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -145,6 +156,16 @@ class Diff:
     last: int
     changes: tuple[Change, ...]
     derived: tuple[MovedValue, ...] = ()
+
+    def _repr_html_(self) -> str:
+        changes = (
+            (one.id, definition_text(one.before) if one.known else "unknown", definition_text(one.after))
+            for one in self.changes
+        )
+        moved = ((id_, value_text(before), value_text(after)) for id_, before, after in self.derived)
+        caption = f"{len(self.changes):,} definitions and {len(self.derived):,} derived values differ"
+        head = "id", f"at {self.first}", f"at {self.last}"
+        return html_table(caption, head, chain(changes, moved), len(self.changes) + len(self.derived))
 
 
 _Edits: TypeAlias = tuple[LogEntry, tuple[Decision, Authorship] | None, tuple[ShownRequest, ...]]

@@ -9,9 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from rebaser_client.arrow import NO_CONTENT, batches, content
 from rebaser_client.log.branches import BranchConflict, BranchDiff, BranchInfo
 from rebaser_client.log.changes import Definition
-from rebaser_client.spark.tables import CONTENT, NO_CONTENT, batches, content
+from rebaser_client.spark.tables import CONTENT
 from rebaser_core.updates import Derive, Set
 
 _DEFINITION = "STRUCT<op: STRING, function: STRING, inputs: STRING, params: STRING, "

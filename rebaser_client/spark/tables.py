@@ -1,21 +1,18 @@
 """The columns of the tables of values and commits, and the Arrow batches with their rows.
 
-Invariant: the column `json` contains every value exactly. The columns `number` and `text` repeat the value in a type
-with which Spark can compute.
+`rebaser_client.arrow` fills the columns of values.
 """
 
-import json
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
+from rebaser_client.arrow import NO_CONTENT, NO_FAULT, ROWS_PER_BATCH, batches, content, fault_cells, value_cells
 from rebaser_core.commit import Authorship, Commit, Computed
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Set, Update
-from rebaser_core.values import Fault, Json
 
 CONTENT = "kind STRING, number DOUBLE, text STRING, json STRING"
 _FAULT = "error_code STRING, error_message STRING, error_origin STRING"
@@ -33,12 +30,8 @@ COMMITS = (
     "status STRING"
 )
 
-_VALUES_PER_BATCH = 10_000
 _COMMITS_PER_BATCH = 100  # few, because a commit may have many changes
-_KINDS = {type(None): "null", bool: "boolean", int: "integer", float: "float", str: "text", list: "array"}
-NO_CONTENT: tuple[None, None, None, None] = (None, None, None, None)
 _BEFORE_CELLS = 7  # the number of cells of a change that precede the cells of its fault
-_NO_FAULT: tuple[None, None, None] = (None, None, None)
 
 
 def value_batches(key: ChangeSetKey, state: ChangeSetState, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -50,13 +43,12 @@ def value_batches(key: ChangeSetKey, state: ChangeSetState, schema: pa.Schema) -
             state.last,
             id_,
             value.state.value,
-            *(NO_CONTENT if value.state in ("error", "unset") else content(value.value)),
-            *_fault(value.error),
+            *value_cells(value),
             state.cells.edited(id_) or None,
         )
         for id_, value in state.values().items()
     )
-    yield from batches(rows, schema, _VALUES_PER_BATCH)
+    yield from batches(rows, schema, ROWS_PER_BATCH)
 
 
 def commit_batches(commits: list[tuple[ChangeSetKey, Commit]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -114,44 +106,11 @@ def _history(commit: Commit) -> tuple[Any, ...]:
     )
 
 
-def batches(rows: Iterator[tuple[Any, ...]], schema: pa.Schema, size: int) -> Iterator[pa.RecordBatch]:
-    """Yield `rows` as Arrow batches of at most `size` rows. In `rows`, a struct is a tuple of its fields, or None."""
-    convert = [_converter(field.type) for field in schema]
-    while batch := list(islice(rows, size)):
-        arrays = []
-        for field, struct, column in zip(schema, convert, zip(*batch, strict=True), strict=True):
-            cells: Sequence[Any] = column if struct is None else [struct(cell) for cell in column]
-            arrays.append(pa.array(cells, field.type))
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _converter(type_: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return a function that converts a struct, or each struct in a list, into a dictionary; None for other types."""
-    if pa.types.is_struct(type_):
-        names = [field.name for field in type_]
-        return lambda cells: None if cells is None else dict(zip(names, cells, strict=True))
-    if pa.types.is_list(type_) and (one := _converter(type_.value_type)):
-        return lambda many: None if many is None else [one(each) for each in many]
-    return None
-
-
 def _change(change: Update | Computed) -> tuple[Any, ...]:
     """Return the cells of a change: its operation, id, function, content and fault."""
     if isinstance(change, Computed):
         cells = NO_CONTENT if change.fault else content(change.value)
-        return ("computed", change.id, None, *cells, *_fault(change.fault))
+        return ("computed", change.id, None, *cells, *fault_cells(change.fault))
     cells = content(change.value) if isinstance(change, Set) else NO_CONTENT
     function = change.function if isinstance(change, Derive) else None
-    return (type(change).__name__.lower(), change.id, function, *cells, *_NO_FAULT)
-
-
-def content(value: Json) -> tuple[str, float | None, str | None, str]:
-    """Return the cells of a value for the columns `CONTENT`."""
-    kind = _KINDS.get(type(value), "object")
-    number = float(value) if kind in ("integer", "float") else None  # type: ignore[arg-type] # it is a number
-    text = value if isinstance(value, str) else None
-    return kind, number, text, json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _fault(fault: Fault | None) -> tuple[str | None, str | None, str | None]:
-    return _NO_FAULT if fault is None else (fault.code, fault.message, fault.origin)
+    return (type(change).__name__.lower(), change.id, function, *cells, *NO_FAULT)

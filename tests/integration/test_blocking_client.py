@@ -40,6 +40,7 @@ async def test_a_script_edits_reads_follows_and_takes_back(client: BlockingRebas
         response = client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2), DOUBLE], wait="derived")
         assert isinstance(response.status, Success)
         assert client.values("ws", "cs")["double"].value == 4
+        assert client.values("ws", "cs").to_arrow().column("number").to_pylist() == [2, 4]
         with client.watch("ws", "cs", after=0) as commits:
             assert next(commits).sequence == response.status.commit
         client.enqueue_updates_with_reply("ws", "cs", [Set("a", 3)])

@@ -1,0 +1,119 @@
+"""Shows results of the client in notebooks, which call `_repr_html_` of an object to display it.
+
+Invariant: ids, values and messages never become markup, and the HTML of an object has at most `MAX_BYTES` bytes,
+however large the object is.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from rebaser_core.errors import ConfigError
+from rebaser_core.updates import Derive, Set, Unset
+from rebaser_core.values import Json, State, Value
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+MAX_ROWS = 20
+MAX_TEXT = 200  # characters of a cell
+MAX_BYTES = 20_000
+_RESERVED = 2_000  # bytes of `MAX_BYTES` for the caption, the tags of the table, and the note
+
+
+class Values(dict[str, Value]):
+    """Values by id. In notebooks, it is displayed as a table."""
+
+    __slots__ = ()
+
+    def to_arrow(self) -> "pa.Table":
+        """Return a `pyarrow.Table` with one row for each value, and these columns:
+
+        - `id`, and `state`: `ok`, `stale`, `error` or `unset`.
+        - `kind`: `null`, `boolean`, `integer`, `float`, `text`, `array` or `object`. `number` is the value if it is a
+          number, rounded to a double, `text` is the value if it is text, and `json` is any value, exactly.
+        - `error_code`, `error_message`, and `error_origin`, the id of the value in which the failure began.
+
+        All are text, except for `number`. What does not apply to a value is null.
+        """
+        from rebaser_client.arrow import values_table  # noqa: PLC0415 - pyarrow is large
+
+        return values_table(self)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return a `pandas.DataFrame` with the rows and columns of `to_arrow`.
+
+        Raises `ConfigError` if pandas is not installed.
+        """
+        try:
+            import pandas as pd  # noqa: PLC0415 - optional
+        except ModuleNotFoundError as error:
+            if error.name != "pandas":
+                raise
+            raise ConfigError("to_pandas needs pandas: pip install pandas") from None
+        frame: pd.DataFrame = self.to_arrow().to_pandas()
+        return frame
+
+    def _repr_html_(self) -> str:
+        rows = ((id_, value.state.value, value_text(value)) for id_, value in self.items())
+        return html_table(f"{len(self):,} values", ("id", "state", "value"), rows, len(self))
+
+
+def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]], count: int) -> str:
+    """Return a table with as many of `rows` as fit. `count` is the number of all rows; a note says how many are left
+    out."""
+    shown: list[str] = []
+    room = MAX_BYTES - _RESERVED
+    for row in islice(rows, MAX_ROWS):
+        line = "<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>"
+        room -= len(line.encode(errors="replace"))
+        if room < 0:
+            break
+        shown.append(line)
+    names = "".join(f"<th>{escape(name)}</th>" for name in head)
+    table = f"<table><caption>{_cell(caption)}</caption><thead><tr>{names}</tr></thead><tbody>{''.join(shown)}</tbody>"
+    return f"{table}</table>" + (f"<p>and {count - len(shown):,} more</p>" if count > len(shown) else "")
+
+
+def _cell(cell: object) -> str:
+    text = "" if cell is None else str(cell)
+    return escape(text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…")
+
+
+def value_text(value: Value) -> str:
+    """Return a short text for the value, or for the reason why there is none."""
+    if value.error is not None:
+        return f"{value.error.code}: {value.error.message}"
+    return "" if value.state is State.UNSET else json_text(value.value)
+
+
+def json_text(value: Json) -> str:
+    """Return the beginning of `value` as JSON, a little longer than `MAX_TEXT`. The rest of a large value is not
+    encoded."""
+    parts: list[str] = []
+    room = MAX_TEXT
+    for part in json.JSONEncoder(ensure_ascii=False).iterencode(value):
+        parts.append(part[: MAX_TEXT + 1])
+        room -= len(part)
+        if room < 0:
+            break
+    return "".join(parts)
+
+
+def definition_text(definition: Any) -> str:
+    """Return a short text for a definition: the value of a `Set`, or the function of a `Derive` with its inputs.
+
+    None, for a value that does not exist, gives an empty text.
+    """
+    match definition:
+        case Set(value=value):
+            return json_text(value)
+        case Derive(function=function, inputs=inputs):
+            return f"{function}({', '.join(islice(inputs, MAX_ROWS))})"
+        case Unset():
+            return "unset"
+        case _:
+            return ""
