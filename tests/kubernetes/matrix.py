@@ -72,6 +72,16 @@ CLOSED: Values = {
     }
 }
 
+CONSOLE: Values = {
+    "console": {
+        "enabled": True,
+        "settings": {"nats_user": "reader", "inbox_prefix": "_INBOX.clients.reader", "log_level": "info"},
+        "secrets": {"nats_password": {"name": "nats", "key": "reader"}},
+        "secretFiles": {"nats_tls_ca": {"name": "nats-tls", "key": "ca.crt"}},
+    }
+}
+CONSOLE_URL: Values = {"console": {"secrets": {"nats_url": {"name": "nats", "key": "reader-url"}}, "actions": True}}
+
 MATRIX: dict[str, tuple[Values, ...]] = {
     "least": (),
     "monitored": (MONITORED,),
@@ -88,5 +98,7 @@ MATRIX: dict[str, tuple[Values, ...]] = {
     "open": (OPEN,),
     "closed": (CLOSED,),
     "spark, placed": (SPARK, PLACED, {"sparkConnect": {"nodeSelector": {"disk": "fast"}, "image": {"tag": "7"}}}),
-    "everything": (MONITORED, SCALED, SPARK, BUCKET, SECRET, PLACED, TUNED),
+    "console": (CONSOLE,),
+    "console, secret": (CONSOLE, SECRET, CONSOLE_URL),
+    "everything": (MONITORED, SCALED, SPARK, BUCKET, SECRET, PLACED, TUNED, CONSOLE, CONSOLE_URL),
 }

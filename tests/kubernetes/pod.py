@@ -113,6 +113,9 @@ class Pod:
         probe: Mapping[str, Object] = self.container[f"{kind}Probe"]
         with anyio.move_on_after(float(str(probe.get("timeoutSeconds", 1)))):
             try:
+                if "exec" in probe:
+                    command = self.command(*probe["exec"]["command"])
+                    return (await anyio.run_process(command, env=self.outside(), check=False)).returncode == 0
                 if "tcpSocket" in probe:
                     await (await anyio.connect_tcp("127.0.0.1", self.port(probe["tcpSocket"]["port"]))).aclose()
                     return True

@@ -18,6 +18,9 @@ DECIDED = {"server_id", "http"}
 FILES = {"nats_creds", "nats_nkey", "nats_tls_ca", "nats_tls_cert", "nats_tls_key"}
 ONLY_SECRET = {"nats_password", "nats_token"}
 SECRETS = ONLY_SECRET | {"nats_url", "nats_user", "blobs"}
+OF_CONSOLE = (  # settings that the console reads
+    "nats_url", "nats_user", "nats_tls_hostname", "nats_domain", "prefix", "inbox_prefix", "blobs", "log_level",
+)  # fmt: skip
 PATTERNS = {
     "nats_url": r"^[^@]*$",  # no password, because secrets.nats_url is for URLs with passwords
     "spark": f"^({settings._SPARK.pattern})$",
@@ -29,6 +32,7 @@ TEXT = {"type": "string"}
 NAME = {"type": "string", "minLength": 1}
 FLAG = {"type": "boolean"}
 PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
+OPEN_PORT = {**PORT, "minimum": 1024}  # a container without capabilities cannot open lower ones
 COUNT = {"type": "integer", "minimum": 1}
 SIZE = {"type": "string", "pattern": "^[1-9][0-9]*(Ki|Mi|Gi|Ti)$"}
 TEXTS = {"type": "object", "additionalProperties": TEXT}
@@ -48,6 +52,12 @@ def described(schema: Schema, text: str) -> Schema:
 
 
 KEY = closed(name=NAME, key=NAME) | {"required": ["name", "key"]}
+
+
+def keys(names: set[str]) -> Schema:
+    return closed(**dict.fromkeys(sorted(names), KEY))
+
+
 IMAGE = {
     "repository": TEXT,
     "tag": TEXT,
@@ -79,17 +89,18 @@ def settings_schema() -> Schema:
 
 def schema() -> str:
     """Return the text of `values.schema.json`."""
+    of_server = settings_schema()
     values = closed(
         **{"global": ANY},  # Helm adds this to the values of a chart that another chart uses.
         image=closed(**(IMAGE | {"repository": NAME}), pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]}),
         imagePullSecrets=listed(closed(name=NAME)),
         replicas=described(COUNT, "Not 0: without a server, nobody finds requests whose task was lost."),
-        settings=settings_schema(),
-        secrets=closed(**dict.fromkeys(sorted(SECRETS), KEY)),
-        secretFiles=closed(**dict.fromkeys(sorted(FILES), KEY)),
+        settings=of_server,
+        secrets=keys(SECRETS),
+        secretFiles=keys(FILES),
         envFromSecrets=listed(NAME),
         traces=closed(endpoint={"type": "string", "pattern": r"^(https?://[^@]+)?$"}),
-        port={"type": "integer", "minimum": 1024, "maximum": 65535},
+        port=OPEN_PORT,
         resources=RESOURCES,
         tmpSize=SIZE,
         podLabels=TEXTS,
@@ -101,6 +112,17 @@ def schema() -> str:
             image=closed(**IMAGE),
             driverMemory={"type": "string", "pattern": "^[1-9][0-9]*[mg]$"},
             conf=TEXTS,
+            resources=RESOURCES,
+            tmpSize=SIZE,
+            **PLACEMENT,
+        ),
+        console=closed(
+            enabled=FLAG,
+            actions=FLAG,
+            port=OPEN_PORT,
+            settings=closed(**{name: of_server["properties"][name] for name in OF_CONSOLE}),
+            secrets=keys(SECRETS),
+            secretFiles=keys(FILES),
             resources=RESOURCES,
             tmpSize=SIZE,
             **PLACEMENT,

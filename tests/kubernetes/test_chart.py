@@ -13,7 +13,18 @@ from rebaser.telemetry.tracing import wanted
 from tests.docs.pages import ROOT
 from tests.kubernetes.chart import FOLDER, LEAST, NAME, NAMESPACE, WHY, Object, Rendered, merged, refusal, render
 from tests.kubernetes.crds import crd
-from tests.kubernetes.matrix import BUCKET, MATRIX, MONITORED, PLACED, SCALED, SPARK, TRACED
+from tests.kubernetes.matrix import (
+    BUCKET,
+    CONSOLE,
+    CONSOLE_URL,
+    MATRIX,
+    MONITORED,
+    PLACED,
+    SCALED,
+    SECRET,
+    SPARK,
+    TRACED,
+)
 from tests.kubernetes.schema import DECIDED, FILES, ONLY_SECRET
 
 VERSIONS = ("1.30", "1.34", "1.37")
@@ -95,7 +106,7 @@ def test_the_version_is_that_of_the_package() -> None:
 
 def test_each_value_is_in_the_schema_and_each_object_of_the_schema_is_closed() -> None:
     """The file of defaults shows each value except the settings, which have a page of their own."""
-    unlisted = (".settings", ".secrets", ".secretFiles")
+    unlisted = (".settings", ".secret", ".console.settings", ".console.secret")
 
     def check(schema: dict[str, Any], values: dict[str, Any], path: str) -> None:
         if "properties" not in schema:
@@ -109,6 +120,7 @@ def test_each_value_is_in_the_schema_and_each_object_of_the_schema_is_closed() -
     check(SCHEMA, yaml.safe_load((FOLDER / "values.yaml").read_text()), "")
 
 
+KEY = {"name": "a-secret", "key": "a.key"}
 SAMPLES: dict[str, Any] = {"boolean": False, "integer": 7_000_000, "number": 77.5, "string": "text"}
 SPECIAL: dict[str, object] = {
     "nats_url": "nats://a:1,nats://b:2",
@@ -132,13 +144,12 @@ def sample(name: str) -> object:
 @pytest.mark.parametrize("name", sorted(Settings.model_fields))
 def test_each_setting_reaches_the_server(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The setting is passed by its name, as a text that `Settings` reads as the same value."""
-    key = {"name": "a-secret", "key": "a.key"}
     if name in DECIDED:
         rendered = render({"port": 9000})
         read = settings_of(rendered, monkeypatch)
         assert (read.http, read.server_id) == ("0.0.0.0:9000", NAME)
     elif name in FILES:
-        rendered = render({"secretFiles": {name: key}})
+        rendered = render({"secretFiles": {name: KEY}})
         path = rendered.environment()[f"REBASER_{name.upper()}"]
         [mount] = [one for one in rendered.container()["volumeMounts"] if path.startswith(one["mountPath"] + "/")]
         [volume] = [one for one in rendered.pod()["volumes"] if one["name"] == mount["name"]]
@@ -148,10 +159,10 @@ def test_each_setting_reaches_the_server(name: str, monkeypatch: pytest.MonkeyPa
     elif name in ONLY_SECRET:
         [variable] = [
             one
-            for one in render({"secrets": {name: key}}).container()["env"]
+            for one in render({"secrets": {name: KEY}}).container()["env"]
             if one["name"] == f"REBASER_{name.upper()}"
         ]
-        assert variable["valueFrom"] == {"secretKeyRef": key}
+        assert variable["valueFrom"] == {"secretKeyRef": KEY}
     else:
         read = settings_of(render({"settings": {name: sample(name)}}), monkeypatch)
         found = getattr(read, name)
@@ -211,6 +222,12 @@ def test_a_collector_turns_traces_on() -> None:
             "reach traces.endpoint: add a rule to networkPolicy.egress",
         ),
         ({"traces": {"endpoint": "collector:4318"}}, "at '/traces/endpoint'"),
+        ({"console": {"settings": {"ack_wait": 9}}}, "'ack_wait' not allowed"),
+        ({"console": {"secrets": {"blobs": KEY}, "settings": {"blobs": "file:///b"}}}, "console.settings.blobs and"),
+        (
+            {"console": {"enabled": True}, "settings": {"nats_url": None}, "secrets": {"nats_url": KEY}},
+            "the console needs an address",
+        ),
         ({"image": {"digest": "abc"}}, "at '/image/digest'"),
         ({"image": {"repository": ""}}, "at '/image/repository'"),
         ({"port": 80}, "at '/port'"),
@@ -260,10 +277,12 @@ def test_selectors_find_the_pods_of_one_component_and_no_others(layers: tuple[An
     assert found(rendered.get("PodDisruptionBudget")["spec"]["selector"]["matchLabels"]) == [NAME]
     for name in pods:
         assert found(rendered.get("Deployment", name)["spec"]["selector"]["matchLabels"]) == [name]
-        service = rendered.get("Service", name)["spec"]
-        assert found(service["selector"]) == [name]
-        open_ports = {port["name"] for port in rendered.container(name)["ports"]}
-        assert {port["targetPort"] for port in service["ports"]} == open_ports
+        open_ports = {port["name"] for port in rendered.container(name).get("ports", ())}
+        assert rendered.has("Service", name) == bool(open_ports)
+        if open_ports:
+            service = rendered.get("Service", name)["spec"]
+            assert found(service["selector"]) == [name]
+            assert {port["targetPort"] for port in service["ports"]} == open_ports
         if rendered.has("NetworkPolicy"):
             assert found(rendered.get("NetworkPolicy", name)["spec"]["podSelector"]["matchLabels"]) == [name]
     for spread in rendered.pod()["topologySpreadConstraints"]:
@@ -280,7 +299,7 @@ def test_no_secret_is_in_what_is_rendered(layers: tuple[Any, ...]) -> None:
     """The chart contains only references to Secrets, whose values come from the cluster."""
     rendered = render(*layers)
     assert not any(one["kind"] == "Secret" for one in rendered.objects)
-    for variable in rendered.container()["env"]:
+    for variable in (one for name in deployments(rendered) for one in rendered.container(name)["env"]):
         if re.search("PASSWORD|TOKEN|NKEY|CREDS|KEY$", variable["name"]):
             assert "valueFrom" in variable or variable["value"].startswith("/etc/rebaser/")
 
@@ -437,3 +456,22 @@ def test_keys_of_a_bucket_reach_servers_and_spark() -> None:
     for name in deployments(rendered):
         assert rendered.container(name)["envFrom"] == [{"secretRef": {"name": "bucket-keys"}}]
         assert 443 in reachable(rendered, name)
+
+
+def test_the_console_has_credentials_of_its_own_and_can_be_reached_only_through_kubernetes() -> None:
+    rendered = render(CONSOLE, SECRET, {"settings": {"nats_url": "nats://nats:4222"}, "secrets": {"nats_url": None}})
+    name = f"{NAME}-console"
+    container = rendered.container(name)
+    assert container["args"] == ["console", "--http", "127.0.0.1:8420"]
+    assert "ports" not in container
+    assert not rendered.has("Service", name)
+    assert rendered.get("NetworkPolicy", name)["spec"]["ingress"] == []
+    environment = rendered.environment(name)
+    assert environment["REBASER_NATS_URL"] == "nats://nats:4222"
+    assert environment["REBASER_NATS_USER"] == "reader"
+    assert environment["REBASER_INBOX_PREFIX"] == "_INBOX.clients.reader"
+    secret = [one["valueFrom"]["secretKeyRef"]["key"] for one in container["env"] if "valueFrom" in one]
+    assert secret == ["reader"]
+    assert render(CONSOLE, CONSOLE_URL).container(name)["args"][-1] == "--actions"
+    names = [one["name"] for one in render(CONSOLE, CONSOLE_URL).container(name)["env"]]
+    assert len(set(names)) == len(names)

@@ -43,13 +43,15 @@ def test_the_bill_of_materials_names_what_is_installed(tmp_path: Path) -> None:
     assert all(one["purl"].startswith("pkg:pypi/") for one in bill["components"])
 
 
-CERTIFICATES, PIP = Path("/etc/ssl/certs"), Path("/etc/pip.conf")
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
 TOOLS = ("buildah", "mmdebstrap")
-# A base like the official one: Debian with Python, whose pip is in /usr/local.
+# A base like the official one: Debian with Python, whose pip is in /usr/local. It trusts whom this machine trusts.
 BASE = r"""
 FROM scratch
 ADD base.tar /
+COPY machine.crt /machine.crt
+ENV PIP_CERT=/machine.crt SSL_CERT_FILE=/machine.crt
 RUN rm -f /usr/lib/python3*/EXTERNALLY-MANAGED \
  && pip install --no-cache-dir --ignore-installed pip \
  && apt-get purge --yes python3-pip \
@@ -89,12 +91,7 @@ class Builder:
         return ran.stdout
 
     def build(self, *arguments: str) -> None:
-        """Build with the certificates and the settings of pip and uv of this machine, which the image does not keep."""
-        uv = self._folder / "uv.toml"
-        uv.write_text("native-tls = true\n")
-        mounts = {CERTIFICATES: CERTIFICATES, uv: Path("/etc/uv/uv.toml")} | ({PIP: PIP} if PIP.exists() else {})
-        volumes = [f"--volume={outside}:{inside}:ro" for outside, inside in mounts.items()]
-        self("build", "--isolation=chroot", "--format=docker", "--layers", *volumes, *arguments)
+        self("build", "--isolation=chroot", "--format=docker", "--layers", *arguments)
 
     def run(self, image: str, script: str, **environment: str) -> str:
         container = self("from", image).strip()
@@ -115,6 +112,7 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
     tar = str(folder / "base.tar")
     command = ["mmdebstrap", "--mode=root", "--variant=minbase", packages, *ages, "bookworm", tar, *sources]
     subprocess.run(command, check=True, timeout=1200)
+    shutil.copy(CERTIFICATES, folder / "machine.crt")
     (folder / "Containerfile").write_text(BASE)
     made = Builder(folder)
     made.build("--file", str(folder / "Containerfile"), "--tag", "localhost/base", str(folder))

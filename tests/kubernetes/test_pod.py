@@ -103,6 +103,19 @@ async def test_a_pod_can_write_only_to_its_empty_folders(unused_port: int, tmp_p
     ]  # fmt: skip
 
 
+async def test_the_pod_of_the_console_runs(unused_port: int, tmp_path: Path) -> None:
+    async with embedded_nats(tmp_path / "nats") as nats:
+        values = ({"settings": {"nats_url": nats.url}, "console": {"enabled": True, "port": unused_port}},)
+        chart = await to_thread.run_sync(lambda: render(*values))
+        async with running(chart, tmp_path, f"{NAME}-console") as pod:
+            await pod.started()
+            assert await pod.passes("liveness")
+            async with await anyio.connect_tcp("127.0.0.1", unused_port) as stream:
+                await stream.send(f"GET / HTTP/1.1\r\nhost: localhost:{unused_port}\r\n\r\n".encode())
+                assert (await stream.receive()).startswith(b"HTTP/1.1 200 ")
+            assert await pod.process.terminate() == 0
+
+
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("java") is None, reason="no Java")
 async def test_the_pod_of_spark_connect_runs(tmp_path: Path) -> None:

@@ -40,6 +40,74 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- toYaml $settings }}
 {{- end }}
 
+{{/* The settings of the console: those of servers that tell where things are, and its own. Returns YAML. */}}
+{{- define "rebaser.consoleSettings" -}}
+{{- $shared := pick .Values.settings "nats_url" "nats_tls_hostname" "prefix" "blobs" }}
+{{- range $name, $_ := .Values.console.secrets }}
+{{- $shared = omit $shared $name }}
+{{- end }}
+{{- toYaml (merge (deepCopy .Values.console.settings) $shared) }}
+{{- end }}
+
+{{/* Settings as variables. Takes a dict: settings (YAML), secrets, secretFiles. */}}
+{{- define "rebaser.variables" -}}
+{{- range $setting, $value := .settings | fromYaml }}
+- name: REBASER_{{ upper $setting }}
+  value: {{ include "rebaser.text" $value | quote }}
+{{- end }}
+{{- range $setting, $key := .secrets }}
+- name: REBASER_{{ upper $setting }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ $key.name }}
+      key: {{ $key.key }}
+{{- end }}
+{{- range $setting, $key := .secretFiles }}
+- name: REBASER_{{ upper $setting }}
+  value: /etc/rebaser/{{ $setting }}/{{ $key.key }}
+{{- end }}
+- name: XDG_CACHE_HOME
+  value: /tmp/cache
+{{- end }}
+
+{{/* Variables from whole Secrets. Takes their names. */}}
+{{- define "rebaser.envFrom" -}}
+{{- with . }}
+envFrom:
+  {{- range . }}
+  - secretRef:
+      name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Where a container may write, and its files from Secrets. Takes secretFiles. */}}
+{{- define "rebaser.mounts" -}}
+- name: tmp
+  mountPath: /tmp
+{{- range $setting, $_ := . }}
+- name: {{ $setting | replace "_" "-" }}
+  mountPath: /etc/rebaser/{{ $setting }}
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{/* The volumes of these. Takes a dict: tmpSize, secretFiles. */}}
+{{- define "rebaser.volumes" -}}
+- name: tmp
+  emptyDir:
+    sizeLimit: {{ .tmpSize }}
+{{- range $setting, $key := .secretFiles }}
+- name: {{ $setting | replace "_" "-" }}
+  secret:
+    secretName: {{ $key.name }}
+    defaultMode: 0440
+    items:
+      - key: {{ $key.key }}
+        path: {{ $key.key }}
+{{- end }}
+{{- end }}
+
 {{/* Seconds that a server has between SIGTERM and SIGKILL: its own grace period, and a reserve. */}}
 {{- define "rebaser.grace" -}}
 {{- add 15 (ceil (.Values.settings.shutdown_grace | default 15.0)) }}
@@ -103,8 +171,16 @@ priorityClassName: {{ . }}
 {{- fail (printf "settings.%s and secrets.%s exclude each other" $name $name) }}
 {{- end }}
 {{- end }}
+{{- range $name, $_ := $values.console.secrets }}
+{{- if hasKey $values.console.settings $name }}
+{{- fail (printf "console.settings.%s and console.secrets.%s exclude each other" $name $name) }}
+{{- end }}
+{{- end }}
 {{- if not (or $values.settings.nats_url $values.secrets.nats_url) }}
 {{- fail "set settings.nats_url to the address of NATS, or secrets.nats_url if it contains a password" }}
+{{- end }}
+{{- if and $values.console.enabled (not (or $values.settings.nats_url $values.console.settings.nats_url $values.console.secrets.nats_url)) }}
+{{- fail "the console needs an address of NATS: set console.settings.nats_url, or console.secrets.nats_url" }}
 {{- end }}
 {{- if and $values.autoscaling.enabled (lt $values.autoscaling.maxReplicas $values.autoscaling.minReplicas) }}
 {{- fail "autoscaling.maxReplicas is lower than autoscaling.minReplicas" }}
