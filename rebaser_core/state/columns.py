@@ -106,9 +106,9 @@ class Columns(ValueColumns):
         row = self.find(id_)
         if row < 0:
             return None
-        if self.template[row] >= 0:
+        if self._template[row] >= 0:
             return self.definition(row)
-        return Unset(id_) if self.state[row] == UNSET else Set(id_, self.value(row))
+        return Unset(id_) if self._state[row] == UNSET else Set(id_, self.value(row))
 
     def input_places(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the positions in `refs` of the inputs of `rows`. All of these rows must have definitions.

@@ -22,6 +22,8 @@ def about_branch(
         return {}
     branch, marking = state.branch, fields.get("marking")
     edits = fields.get("delta", ()) if kind in (Kind.REBASE, Kind.REPLAY) else ()
+    if edits and branch is None and marking is None and not state.protected:
+        return {}  # most commits
     about: dict[str, Any] = {} if edits else {"edited": state.edited}
     if state.protected if marking is None or marking.protected is None else marking.protected:
         about["protected"] = True
