@@ -17,6 +17,7 @@ from rebaser.console.api import branches, change_set, change_sets, commits, dead
 from rebaser.console.files import StaticFile
 from rebaser.console.guard import Guard
 from rebaser.console.resources import Action, Answer, Console, Given, Resource, error_answer
+from rebaser.console.shapes import cut
 from rebaser.console.stream import EventResponse, LiveStream
 from rebaser_core.encoding.envelope import JSON, dumps
 from rebaser_core.errors import RebaserError
@@ -67,12 +68,13 @@ def _acting(console: Console, action: Action) -> Any:
         if not isinstance(body, dict):
             return JSONResponse({"error": {"code": "not_json", "message": "the body has to be a JSON object"}}, 400)
         given = _given(request)
+        event = {"path": request.url.path} | {name: cut(str(body[name])) for name in action.logged if name in body}
         try:
             done = await action.act(console, given, body)
         except RebaserError as error:
-            log.info("console_action", path=request.url.path, outcome=error.code)
+            log.info("console_action", outcome=error.code, **event)
             return _refusal(error)
-        log.info("console_action", path=request.url.path, outcome="done")
+        log.info("console_action", outcome="done", **event)
         return _json(done)
 
     return answer

@@ -103,10 +103,14 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that a POST to `path` does. `act` also gets the body of the request, a JSON object."""
+    """Something that a POST to `path` does. `act` also gets the body of the request, a JSON object.
+
+    The log event of the action has the fields `logged` of the body.
+    """
 
     path: str
     act: Act
+    logged: tuple[str, ...] = ("author",)
 
 
 def match(template: str, path: str) -> dict[str, str] | None:

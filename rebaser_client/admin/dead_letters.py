@@ -11,6 +11,7 @@ import anyio
 
 from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
+from rebaser_client.blobs.store import MAX_BLOB
 from rebaser_client.jetstream import ApiError, JetStream, NoAnswerError, StoredMessage
 from rebaser_client.jetstream.errors import is_full
 from rebaser_client.requests.backpressure import Backpressure
@@ -58,12 +59,22 @@ class DeadLetterBox:
             if letter is not None and code in (None, letter.code) and request_id in (None, letter.request_id):
                 yield letter
 
-    async def payload(self, letter: DeadLetter) -> bytes | None:
-        """Return the payload of the request, if necessary from the blob store; None if the dead letter is gone."""
+    async def get(self, sequence: int) -> DeadLetter | None:
+        """Return the dead letter with this sequence; None if it is gone."""
+        stored = await self._js.get(self._subjects.dlq_stream, sequence)
+        return None if stored is None else self._letter(stored)
+
+    async def payload(self, letter: DeadLetter, *, max_bytes: int = MAX_BLOB) -> bytes | None:
+        """Return the payload of the request, if necessary from the blob store; None if the dead letter is gone.
+
+        Raises `UnprocessableError` with code `too_large` for a blob of more than `max_bytes`, and `BlobMissing`.
+        """
         stored = await self._js.get(self._subjects.dlq_stream, letter.sequence)
         if stored is None:
             return None
-        return await self._blobs.get(letter.payload_address) if letter.payload_address else stored.data
+        if not letter.payload_address:
+            return stored.data
+        return await self._blobs.get(letter.payload_address, max_bytes=max_bytes)
 
     async def redrive(self, letter: DeadLetter) -> bool:
         """Append the request to the queue of its change set, with its original id, and drop the dead letter.

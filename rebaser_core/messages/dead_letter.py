@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rebaser_core.commit import Decision
-from rebaser_core.encoding.envelope import MESSAGE_ID, REDRIVE, REPLY_INBOX
+from rebaser_core.encoding.envelope import CONTENT_TYPE, MESSAGE_ID, REDRIVE, REPLY_INBOX
+from rebaser_core.encoding.payload import ContentType, loads
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId, check_request_id, is_sequence_id
 
@@ -162,6 +163,14 @@ def read_letter(sequence: int, key: ChangeSetKey, headers: Mapping[str, str], si
         headers.get(PAYLOAD_ADDRESS),
         own,
     )
+
+
+def readable_request(letter: DeadLetter, payload: bytes) -> object | None:
+    """Return the decoded payload of the request, as JSON types; None if it cannot be decoded."""
+    try:
+        return loads(ContentType.of(letter.headers.get(CONTENT_TYPE, "")), payload)
+    except UnprocessableError:
+        return None
 
 
 def redriven_headers(letter: DeadLetter) -> dict[str, str]:

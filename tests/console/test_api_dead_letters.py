@@ -9,6 +9,7 @@ from rebaser_client import DeadLetter, RebaserClient, Set
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
+from tests.conftest import Events
 from tests.support.web_console import WebConsole
 
 pytestmark = pytest.mark.anyio
@@ -51,13 +52,47 @@ async def test_dead_letters_are_read_in_pages(console: WebConsole, ws: str, lett
 
 async def test_a_letter_is_shown_with_what_was_sent(console: WebConsole, letters: list[int]) -> None:
     letter = await console.get(f"/dead-letter?sequence={letters[0]}")
-    assert (letter["readable"], letter["payload"]["text"]) == (False, f"{MARKUP}0")
+    assert (letter["problem"], letter["payload"]["text"]) == ("these are its bytes", f"{MARKUP}0")
     assert letter["headers"]["X-Hello"] == MARKUP
     assert (await console.get("/dead-letter?sequence=999999999", 404))["error"]["code"] == "no_such_dead_letter"
 
 
+async def test_a_request_that_can_be_read_is_shown_as_json(console: WebConsole, client: RebaserClient, ws: str) -> None:
+    await client.enqueue_updates_with_reply(ws, "main", [Set("a", 1)], request_id="once")
+    await client.enqueue_updates(ws, "main", [Set("a", 2)], request_id="once")
+    [letter] = await buried(client, ws, 1)
+    answer = await console.get(f"/dead-letter?sequence={letter.sequence}")
+    assert (answer["problem"], answer["code"]) == (None, "request_id_reused")
+    assert '"value": 2' in answer["payload"]["text"]
+
+
+@pytest.mark.parametrize("address", ["sha256:" + "0" * 64, "nowhere"])
+async def test_a_letter_with_odd_headers_and_without_its_blob_is_shown(
+    console: WebConsole, installation: LocalRebaser, client: RebaserClient, ws: str, address: str
+) -> None:
+    subject = Subjects("").dlq(ChangeSetKey(ws, "main"))
+    odd = {"X-Dead-At-Ms": "9" * 19, "X-Payload-Address": address, "X-Reason-Code": MARKUP * 50}
+    async with Connection.connect(installation.url) as connection:
+        await JetStream(connection).publish(subject, b"", odd)
+    [letter] = await buried(client, ws, 1)
+    [row] = (await console.get(f"/dead-letters?workspace={ws}"))["rows"]
+    assert (row["time"][:4], len(row["code"])) == ("9999", 200)
+    answer = await console.get(f"/dead-letter?sequence={letter.sequence}")
+    assert answer["problem"]
+    assert answer["payload"]["text"] == ""
+
+
+async def test_a_large_request_is_not_decoded(
+    console: WebConsole, letters: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "MAX_DECODED", 5)
+    answer = await console.get(f"/dead-letter?sequence={letters[0]}")
+    assert answer["problem"] == "it is too large to be shown"
+    assert answer["payload"]["text"] == ""
+
+
 async def test_they_are_redriven_and_dropped_and_several_only_on_purpose(
-    acting: WebConsole, client: RebaserClient, ws: str, letters: list[int]
+    acting: WebConsole, client: RebaserClient, ws: str, letters: list[int], events: Events
 ) -> None:
     refused = await acting.act("/dead-letters/drop", {"sequences": letters}, 400)
     assert "type the number of dead letters, 3" in refused["error"]["message"]
@@ -67,9 +102,11 @@ async def test_they_are_redriven_and_dropped_and_several_only_on_purpose(
     await client.enqueue_updates_with_reply(ws, "main", [Set("a", 2)])
     [again] = await buried(client, ws, 1)
     assert again.redrive == 1, "it is no better than before"
+    told = [(one["outcome"], one["sequences"]) for one in events.named("console_action")]
+    assert told == [("invalid_argument", str(letters)), ("done", str(letters[:1])), ("done", str(letters))]
 
 
-@pytest.mark.parametrize("sequences", [None, [], ["1"], [True], [1.5], list(range(101))])
+@pytest.mark.parametrize("sequences", [None, [], ["1"], [True], [1.5], [0], [2**63], list(range(1, 102))])
 async def test_what_names_no_letters_is_refused(acting: WebConsole, sequences: object) -> None:
     for action in dead_letters.ACTIONS:
         assert (await acting.act(action.path, {"sequences": sequences}, 400))["error"]["code"] == "invalid_argument"

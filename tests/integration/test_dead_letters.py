@@ -77,6 +77,8 @@ async def test_dead_letters_are_found_by_change_set_reason_and_request(
     assert [letter.request_id for letter in await found(client, "ws", after=letters[0].sequence)] == ["b", "c"]
     assert [letter.request_id for letter in await found(client, code="poison")] == ["b", "c", "d"]
     assert [letter.request_id for letter in await found(client, "ws", request_id="c")] == ["c"]
+    assert await client.dead_letters.get(letters[2].sequence) == letters[2]
+    assert await client.dead_letters.get(letters[3].sequence + 1) is None
     assert await found(client, "nobody") == []
     with pytest.raises(UnprocessableError):
         await found(client, "ws.*")

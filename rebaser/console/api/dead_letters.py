@@ -4,6 +4,7 @@ Invariant: an action on several dead letters names their number, which the viewe
 by itself.
 """
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -12,14 +13,16 @@ from typing import Any
 import anyio
 
 from rebaser.console.resources import Action, Answer, Console, Given, Resource, invalid
-from rebaser.console.shapes import MAX_VALUE, cut, json_text, time_text
-from rebaser_client import DeadLetter, RebaserClient
-from rebaser_core.encoding.envelope import ContentType, loads
+from rebaser.console.shapes import MAX_VALUE, cut, time_text
+from rebaser_client import DeadLetter, DeadLetterBox
 from rebaser_core.errors import RebaserError, UnprocessableError
+from rebaser_core.messages.dead_letter import readable_request
 
 PAGE = 50
 SCAN = 3.0  # seconds that a search may take
 MAX_LETTERS = 100  # of one action
+MAX_DECODED = 1 << 20  # bytes of a request that is shown
+LAST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
 async def read(console: Console, given: Given) -> Answer:
@@ -56,28 +59,32 @@ async def _take(letters: AsyncIterator[DeadLetter], limit: int) -> tuple[list[De
 
 async def read_one(console: Console, given: Given) -> Answer:
     """Return a dead letter with its headers and its request, as far as it can be read."""
-    client = await console.client()
-    letter = await _letter(client, given.number("sequence", 0))
-    payload = await client.dead_letters.payload(letter) if letter is not None else None
-    if letter is None or payload is None:
+    sequence, box = given.number("sequence", 0), (await console.client()).dead_letters
+    letter = await box.get(sequence) if sequence else None
+    if letter is None:
         raise UnprocessableError("the dead letter is gone: it was redriven or dropped", code="no_such_dead_letter")
-    readable = _readable(letter, payload)
-    text = repr(payload[:MAX_VALUE])[2:-1] if readable is None else readable
     return {
         **_row(letter),
         "actions": console.options.actions,
         "headers": {cut(name, 200): cut(value) for name, value in list(letter.headers.items())[:100]},
-        "readable": readable is not None,
-        "payload": {"text": text[:MAX_VALUE], "length": len(payload)},
+        **await _request(box, letter),
     }
 
 
-async def _letter(client: RebaserClient, sequence: int) -> DeadLetter | None:
-    letters = client.dead_letters.find(after=max(sequence - 1, 0))
-    async with aclosing(letters) as found:  # type: ignore[type-var]
-        async for letter in found:
-            return letter if letter.sequence == sequence else None
-    return None
+async def _request(box: DeadLetterBox, letter: DeadLetter) -> Answer:
+    """Return the text of the request, the number of its bytes, and why it cannot be read, if it cannot."""
+    try:
+        payload = await box.payload(letter, max_bytes=MAX_DECODED) or b""
+    except RebaserError as error:  # the blob is gone, which may be why it died, or it is too large
+        return {"problem": cut(error.message), "payload": {"text": "", "length": letter.size}}
+    if len(payload) > MAX_DECODED:
+        return {"problem": "it is too large to be shown", "payload": {"text": "", "length": len(payload)}}
+    request = readable_request(letter, payload)
+    if request is None:
+        text = repr(payload[:MAX_VALUE])[2:-1]
+        return {"problem": "these are its bytes", "payload": {"text": text[:MAX_VALUE], "length": len(payload)}}
+    text = json.dumps(request, ensure_ascii=False, indent=2)
+    return {"problem": None, "payload": {"text": text[:MAX_VALUE], "length": len(payload)}}
 
 
 def _row(letter: DeadLetter) -> Answer:
@@ -91,16 +98,8 @@ def _row(letter: DeadLetter) -> Answer:
         "attempts": letter.attempts,
         "redrive": letter.redrive,
         "server": cut(letter.server, 200),
-        "time": time_text(datetime.fromtimestamp(letter.dead_at_ms / 1000, UTC)),
+        "time": time_text(datetime.fromtimestamp(min(letter.dead_at_ms, LAST_MS) / 1000, UTC)),
     }
-
-
-def _readable(letter: DeadLetter, payload: bytes) -> str | None:
-    try:
-        content = loads(ContentType(letter.headers.get("X-CONTENT-TYPE", "")), payload)
-        return json_text(content)
-    except (RebaserError, ValueError, TypeError, RecursionError):
-        return None
 
 
 # -- actions -----------------------------------------------------------------------------------------------------------
@@ -118,11 +117,10 @@ async def drop(console: Console, _: Given, body: Mapping[str, Any]) -> Answer:
 
 async def _each(console: Console, body: Mapping[str, Any], what: str) -> Answer:
     sequences = _sequences(body)
-    client = await console.client()
-    box, done, gone, failed = client.dead_letters, 0, 0, list[Answer]()
+    box, done, gone, failed = (await console.client()).dead_letters, 0, 0, list[Answer]()
     for sequence in sequences:
         try:
-            letter = await _letter(client, sequence)
+            letter = await box.get(sequence)
             if letter is None:
                 gone += 1
             elif what == "redrive":
@@ -137,12 +135,19 @@ async def _each(console: Console, body: Mapping[str, Any], what: str) -> Answer:
 
 def _sequences(body: Mapping[str, Any]) -> list[int]:
     found = body.get("sequences")
-    if not isinstance(found, list) or not 0 < len(found) <= MAX_LETTERS or not all(type(one) is int for one in found):
+    if not isinstance(found, list) or not 0 < len(found) <= MAX_LETTERS or not all(map(_is_sequence, found)):
         raise invalid(f"sequences has to be a list of up to {MAX_LETTERS} numbers of dead letters")
     if len(set(found)) > 1 and body.get("count") != len(set(found)):
         raise invalid(f"type the number of dead letters, {len(set(found))}, to confirm this")
     return sorted(set(found))
 
 
+def _is_sequence(one: object) -> bool:
+    return type(one) is int and 0 < one < 2**63
+
+
 RESOURCES = (Resource("/dead-letters", read), Resource("/dead-letter", read_one))
-ACTIONS = (Action("/dead-letters/redrive", redrive), Action("/dead-letters/drop", drop))
+ACTIONS = (
+    Action("/dead-letters/redrive", redrive, logged=("sequences",)),
+    Action("/dead-letters/drop", drop, logged=("sequences",)),
+)

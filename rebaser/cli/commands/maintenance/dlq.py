@@ -189,7 +189,9 @@ def _require_matches(count: int) -> int:
 
 
 def _show(letter: "DeadLetter", payload: bytes, json: bool) -> None:
-    request = _readable(letter, payload)
+    from rebaser_core.messages.dead_letter import readable_request
+
+    request = readable_request(letter, payload)
     if json:
         content = {"request": request} if request is not None else {"payload": payload.hex()}
         console.write_json(_object(letter) | {"headers": letter.headers} | content)
@@ -202,20 +204,6 @@ def _show(letter: "DeadLetter", payload: bytes, json: bool) -> None:
     more = f" … ({len(payload):,} bytes)" if len(text) > PREVIEW or len(payload) > PREVIEW else ""
     console.write_line(f"request: {console.safe(text[:PREVIEW])}{more}")
     console.write_line()
-
-
-def _readable(letter: "DeadLetter", payload: bytes) -> Any:
-    """Return the decoded payload, as JSON types; None if it cannot be decoded or is not valid JSON."""
-    from rebaser_core.encoding.envelope import ContentType, loads
-    from rebaser_core.errors import RebaserError
-
-    try:
-        content = loads(ContentType(letter.headers.get("X-CONTENT-TYPE", "")), payload)
-        console.json_text(content)
-    except (RebaserError, ValueError, TypeError, RecursionError):
-        return None
-    else:
-        return content
 
 
 @dlq.command(
