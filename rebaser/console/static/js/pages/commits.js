@@ -45,7 +45,7 @@ export const page = {
     return html`${changeSetHead(at, head, "/commits")}${size(history)}
       ${commits === null
         ? tools.pending("commits")
-        : html`<section aria-label="Commits">${table({ label: "Commits", columns: COLUMNS(at, head.at), rows: commits.rows, key: (row) => row.position, empty: "There is no commit yet." })}
+        : html`<section>${table({ label: "Commits", columns: COLUMNS(at, head.at), rows: commits.rows, key: (row) => row.position, empty: "There is no commit yet." })}
           <nav class="pager" aria-label="Pages">
             ${at.query.before ? html`<a class="button" rel="prev" href=${base(at, "/commits")}>Newest</a>` : null}
             ${commits.next ? html`<a class="button" rel="next" href=${address(base(at, "/commits"), { before: commits.next })}>Older</a>` : null}

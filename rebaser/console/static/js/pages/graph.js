@@ -79,7 +79,7 @@ export const page = {
     return html`${changeSetHead(at, head, "")}
       ${graph === null
         ? tools.pending("graph")
-        : html`<section aria-label="Graph">
+        : html`<section>
             <div class="section-head"><h2>Around ${idLink(at, graph.id)}</h2>${badge(graph.nodes[0].state)}
               ${chips(at, "depth", [["1", "1 step"], ["2", "2 steps"], ["3", "3 steps"], ["4", "4 steps"]], "Steps away", "2")}</div>
             ${drawing(at, graph)}

@@ -70,7 +70,7 @@ export const page = {
 
 function list(at, values) {
   const isSearch = !values.tree;
-  return html`<section aria-label="Values">
+  return html`<section>
     <div class="section-head">${values.prefix ? crumbs(at, values.prefix) : summary(values)}
       ${isSearch || values.prefix ? html`<span class="dim">${plural(values.matching, "value")}</span>` : null}</div>
     ${table({

@@ -1,0 +1,50 @@
+"""Axe finds no barrier on any page, in either theme, on a desk and on a phone."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebaser_client import RebaserClient
+from tests.console.screenshots import PAGES, fill
+from tests.support.browser import browser, need_browser, opened
+from tests.support.web_console import WebConsole
+
+pytestmark = [pytest.mark.anyio]
+
+LEFT_OUT = {"commit", "letter"}  # their addresses depend on what other tests did before
+
+
+def axe() -> str:
+    spec = importlib.util.find_spec("axe_playwright_python")
+    if spec is None or spec.origin is None:
+        pytest.skip("no axe: uv pip install axe-playwright-python")
+    return (Path(spec.origin).parent / "axe.min.js").read_text()
+
+
+async def barriers(page: Any, script: str) -> list[str]:
+    """What axe finds on a page. The script comes through the debugger, since the page's policy would refuse it."""
+    debugger = await page.context.new_cdp_session(page)
+    await debugger.send("Page.setBypassCSP", {"enabled": True})
+    await debugger.send("Runtime.evaluate", {"expression": script})
+    found = await page.evaluate("axe.run(document)")
+    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"]]
+
+
+async def test_no_page_has_a_barrier(anyio_backend: str, acting: WebConsole, client: RebaserClient) -> None:
+    need_browser()
+    script = axe()
+    await fill(client)
+    found: dict[str, list[str]] = {}
+    async with browser() as running:
+        for theme, size in (("light", "desk"), ("dark", "phone")):
+            async with opened(running, theme=theme, size=size) as page:
+                for name in PAGES.keys() - LEFT_OUT:
+                    await page.goto(acting.url + PAGES[name])
+                    await page.wait_for_selector("h1")
+                    await page.wait_for_selector(".loading", state="detached")
+                    await page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+                    if complaints := await barriers(page, script):
+                        found[f"{name} {theme} {size}"] = complaints
+    assert found == {}
