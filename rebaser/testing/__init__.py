@@ -1,6 +1,8 @@
 """Supports tests of programs that use Rebaser: a NATS server and a Rebaser server start within about a second.
 
 `local` starts them, `in_process` computes derived values without Spark, and `plugin` has the fixtures for pytest.
+`checks` runs the functions of plug-ins as workers do. `strategies` has strategies for Hypothesis, and is imported by
+itself.
 
 This package imports `serving`, the modules that `serving` imports, and the client. No other package imports it.
 """
@@ -9,14 +11,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rebaser.testing.checks import check_function
     from rebaser.testing.local import LocalRebaser, local_rebaser
 
-__all__ = ["LocalRebaser", "local_rebaser"]
+__all__ = ["LocalRebaser", "check_function", "local_rebaser"]
+
+_MODULES = {
+    "LocalRebaser": "rebaser.testing.local",
+    "check_function": "rebaser.testing.checks",
+    "local_rebaser": "rebaser.testing.local",
+}
 
 
 def __getattr__(name: str) -> object:
     """Import `name` when it is first used, because pytest loads this package for its fixtures even if no test uses
     them."""
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("rebaser.testing.local"), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -17,6 +17,7 @@ NAMED_IN_STRINGS = {  # imported by name, run with `python -m`, or an entry poin
     "rebaser.dvu.planning.warm_up",
     "rebaser.dvu.worker.daemon",
     "rebaser.testing.plugin",
+    "rebaser.testing.strategies",
 }
 
 
