@@ -32,6 +32,7 @@ PAGES = {
     "graph-error": f"{BASE}/graph?id=invoice/total",
     "commits": f"{BASE}/commits",
     "commit": f"{BASE}/commit?at=1",
+    "take-back": f"{BASE}/commit?at=12",
     "explain": f"{BASE}/explain",
     "branches": "/branches",
     "changes": "/change-sets/shop/cheaper/changes?derived=yes",

@@ -37,7 +37,7 @@ async def test_branches_are_listed_and_found(console: WebConsole, ws: str, shop:
     answer = await console.get(f"/branches?q={ws}")
     [row] = answer["rows"]
     assert (row["changeSetId"], row["target"], row["changes"], row["behind"]) == ("draft", "main", 2, True)
-    assert answer["counts"] == {"open": 1, "conflicts": 0, "behind": 1, "ready": 1, "closed": 0, "all": 1}
+    assert answer["counts"] == {"open": 1, "conflicts": 0, "behind": 1, "ready": 0, "closed": 0, "all": 1}
     assert (await console.get(f"/branches?q={ws}&state=closed"))["rows"] == []
     for sort in branches.SORTS:
         assert len((await console.get(f"/branches?q={ws}&sort={sort}"))["rows"]) == 1
@@ -51,6 +51,8 @@ async def test_changes_stand_beside_what_the_target_has(console: WebConsole, sho
     ]
     [moved] = answer["derived"]
     assert (moved["id"], moved["before"]["text"], moved["after"]["text"]) == ("sum", "3", "30")
+    rest = await console.get(f"{shop}/draft/changes?derived=yes&derivedOffset=1")
+    assert (rest["derived"], rest["derivedCount"], rest["derivedOffset"]) == ([], 1, 1)
     page = await console.get(f"{shop}/draft/changes?offset=1&limit=1")
     assert ([row["id"] for row in page["rows"]], page["matching"], page["derived"]) == (["b"], 2, None)
     assert (await console.get(f"{shop}/main/changes", 400))["error"]["code"] == "not_a_branch"

@@ -52,7 +52,8 @@ async def test_dead_letters_are_read_in_pages(console: WebConsole, ws: str, lett
 
 async def test_a_letter_is_shown_with_what_was_sent(console: WebConsole, letters: list[int]) -> None:
     letter = await console.get(f"/dead-letter?sequence={letters[0]}")
-    assert (letter["problem"], letter["payload"]["text"]) == ("these are its bytes", f"{MARKUP}0")
+    assert letter["payload"]["text"] == f"{MARKUP}0"
+    assert letter["problem"].endswith("these are its bytes")
     assert letter["headers"]["X-Hello"] == MARKUP
     assert (await console.get("/dead-letter?sequence=999999999", 404))["error"]["code"] == "no_such_dead_letter"
 

@@ -11,13 +11,13 @@ from rebaser_client.log.branches import BranchInfo
 from rebaser_client.log.changes import MovedValue
 from rebaser_core.values import Value
 
-MAX_DERIVED = 500  # derived values that differ
+DERIVED = 100  # derived values that differ, of a page
 
 FILTERS: dict[str, Callable[[BranchInfo], bool]] = {
     "open": lambda info: info.status == "open",
     "conflicts": lambda info: info.status == "open" and info.conflicts > 0,
     "behind": lambda info: info.status == "open" and info.behind,
-    "ready": lambda info: info.status == "open" and info.changes > 0 and not info.conflicts,
+    "ready": lambda info: info.status == "open" and info.changes > 0 and not info.conflicts and not info.behind,
     "closed": lambda info: info.status not in ("open", "deleted"),
     "all": lambda info: info.status != "deleted",
 }
@@ -56,6 +56,7 @@ def _matches(info: BranchInfo, words: list[str]) -> bool:
 async def read_changes(console: Console, given: Given) -> Answer:
     """Return a page of what the branch changed since its base; if asked, also the derived values that differ."""
     key, derived, (offset, limit) = given.key, given.flag("derived"), given.page()
+    start = given.number("derivedOffset", 0, most=10**9)
     client = await console.client()
     found = await client.changes(key.workspace, key.change_set, derived=derived)
     page = found.changes[offset : offset + limit]
@@ -77,8 +78,10 @@ async def read_changes(console: Console, given: Given) -> Answer:
             }
             for change in page
         ],
-        "derived": [_moved(one) for one in found.derived[:MAX_DERIVED]] if derived else None,
+        "derived": [_moved(one) for one in found.derived[start : start + DERIVED]] if derived else None,
         "derivedCount": len(found.derived) if derived else None,
+        "derivedOffset": start,
+        "derivedLimit": DERIVED,
     }
 
 

@@ -82,7 +82,10 @@ async def _request(box: DeadLetterBox, letter: DeadLetter) -> Answer:
     request = readable_request(letter, payload)
     if request is None:
         text = repr(payload[:MAX_VALUE])[2:-1]
-        return {"problem": "these are its bytes", "payload": {"text": text[:MAX_VALUE], "length": len(payload)}}
+        return {
+            "problem": "it is not a valid message; these are its bytes",
+            "payload": {"text": text[:MAX_VALUE], "length": len(payload)},
+        }
     text = json.dumps(request, ensure_ascii=False, indent=2)
     return {"problem": None, "payload": {"text": text[:MAX_VALUE], "length": len(payload)}}
 

@@ -43,6 +43,7 @@ const STATES = {
   conflict: ["bad", "split"],
   behind: ["warn", "down"],
   protected: ["info", "shield"],
+  ready: ["good", "check"],
 };
 
 const MEANINGS = {
@@ -64,6 +65,9 @@ export function badge(state, word = state) {
   return html`<span class="badge ${tone}" title=${MEANINGS[state] ?? null}>${icon(picture)}<span>${word}</span></span>`;
 }
 
+// Whether a branch has changes that can be applied as they are.
+export const isReady = (row) => Boolean(row.target && row.changes && !row.conflicts && !row.behind && row.status === "open");
+
 // What makes a branch special, besides what it is doing now.
 export function marks(row) {
   const found = [];
@@ -71,6 +75,7 @@ export function marks(row) {
   if (row.conflicts) found.push(badge("conflict", `${count(row.conflicts)} ${row.conflicts === 1 ? "conflict" : "conflicts"}`));
   if (row.behind && row.status === "open") found.push(badge("behind"));
   if (row.protected) found.push(badge("protected"));
+  if (isReady(row)) found.push(badge("ready", "ready to apply"));
   return found;
 }
 
@@ -133,12 +138,12 @@ export function chips(at, name, choices, label, usual = choices[0][0]) {
 }
 
 // The pages of a list that is read by offset.
-export function pager(at, { offset, limit, matching }) {
+export function pager(at, { offset, limit, matching }, name = "offset") {
   if (matching <= limit && offset === 0) return null;
   const last = Math.min(offset + limit, matching);
   const link = (to, rel, word, usable) =>
     usable
-      ? html`<a class="button" rel=${rel} href=${address(at.pathname, at.query, { offset: to })}>${word}</a>`
+      ? html`<a class="button" rel=${rel} href=${address(at.pathname, at.query, { [name]: to })}>${word}</a>`
       : html`<span class="button off" aria-hidden="true">${word}</span>`;
   return html`<nav class="pager" aria-label="Pages">
     ${link(Math.max(offset - limit, 0), "prev", "Previous", offset > 0)}

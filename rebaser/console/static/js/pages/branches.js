@@ -6,7 +6,7 @@ import { chips, marks, name, oldNotice, pager, search, table } from "../parts.js
 
 const FILTERS = [
   ["open", "Open"],
-  ["ready", "With changes"],
+  ["ready", "Ready to apply"],
   ["conflicts", "In conflict"],
   ["behind", "Behind"],
   ["closed", "Closed"],
@@ -17,9 +17,9 @@ const to = (row, tab = "") => `/change-sets/${row.workspaceId}/${row.changeSetId
 
 const COLUMNS = (data) => [
   { title: "Branch", sort: "name", cell: (row) => html`<a class="row-link" href=${to(row, row.changes ? "/changes" : "")}><span class="dim">${row.workspaceId}/</span>${row.changeSetId}</a>` },
-  { title: "Target", cell: (row) => html`<a href=${`/change-sets/${row.workspaceId}/${row.target}`}>${row.target}</a><span class="dim">@${row.base}</span>` },
+  { title: "State", sort: "conflicts", cell: (row) => html`<span class="marks">${marks(row)}</span>` },
   { title: "Changes", sort: "changes", right: true, cell: (row) => (row.changes ? html`<a href=${to(row, "/changes")}>${count(row.changes)}</a>` : html`<span class="dim">none</span>`) },
-  { title: "Marks", sort: "conflicts", cell: (row) => html`<span class="marks">${marks(row)}</span>` },
+  { title: "Target", level: 2, cell: (row) => html`<a href=${`/change-sets/${row.workspaceId}/${row.target}`}>${row.target}</a><span class="dim">@${row.base}</span>` },
   { title: "Follows its target", level: 3, cell: (row) => (row.follow === "auto" ? "by itself" : html`<span class="dim">on rebase</span>`) },
   { title: "Last commit", sort: "recent", right: true, level: 2, cell: (row) => ago(row.lastCommitTime, data.at) },
 ];

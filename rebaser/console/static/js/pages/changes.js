@@ -1,7 +1,7 @@
 // What a branch changed since its base, what that does to derived values, and applying it.
 
 import { form, outcome, run, tick, whoFields } from "../actions.js";
-import { base, changeSetHead, commitAddress, fullName, headSource, idLink, shown, valueCell } from "../change_set.js";
+import { base, changeSetHead, commitAddress, fullName, headSource, idLink, valueCell } from "../change_set.js";
 import { address, count, plural } from "../format.js";
 import { html, keyed } from "../html.js";
 import { badge, icon, pager, table } from "../parts.js";
@@ -79,9 +79,9 @@ function derived(at, changes) {
   if (changes.derived === null) {
     return html`<p><a class="button" href=${address(at.pathname, at.query, { derived: "yes" })}>Show what it does to derived values</a></p>`;
   }
-  return html`<section><div class="section-head"><h2>${plural(changes.derivedCount, "derived value")} with another result</h2><a href=${address(at.pathname, at.query, { derived: "" })}>hide</a></div>
+  return html`<section><div class="section-head"><h2>${plural(changes.derivedCount, "derived value")} with another result</h2><a href=${address(at.pathname, at.query, { derived: "", derivedOffset: "" })}>hide</a></div>
     ${table({ label: "Derived values with another result", columns: DERIVED(at), rows: changes.derived, key: (row) => row.id, empty: "Nothing else changes." })}
-    ${shown(changes.derived.length, changes.derivedCount, "values")}</section>`;
+    ${pager(at, { offset: changes.derivedOffset, limit: changes.derivedLimit, matching: changes.derivedCount }, "derivedOffset")}</section>`;
 }
 
 export const page = {

@@ -35,8 +35,9 @@ function edits(at, commit) {
 
 // Taking the edits back, all of them or those of one request, here or on a new branch.
 function takeBack(at, head, commit, tools) {
-  if (!head.actions || !commit.edits.some((edit) => edit.changeCount)) return null;
-  const many = commit.edits.length > 1;
+  const found = commit.edits.filter((edit) => edit.changeCount).map((edit) => edit.requestId);
+  if (!head.actions || !found.length) return null;
+  const whose = (id) => commit.requests.find((one) => one.requestId === id)?.author || "no author";
   const submit = ({ request, name, author, message }) => {
     const asked = { at: commit.position, request, author, message };
     if (!name) {
@@ -54,7 +55,7 @@ function takeBack(at, head, commit, tools) {
     ${form({
       label: "Take this commit back",
       fields: [
-        ...(many ? [choice("request", "Which edits", [["", "of all requests"], ...commit.edits.map((edit) => [edit.requestId, `of request ${edit.requestId}`])])] : []),
+        ...(found.length > 1 ? [choice("request", "Which edits", [["", "those of all requests"], ...found.map((id) => [id, `${whose(id)}, ${id}`])])] : []),
         field("name", "On a new branch named", { hint: here, most: 64, required: !here.startsWith("empty") }),
         ...whoFields("why it is taken back"),
       ].map((one, index) => keyed(index, one)),

@@ -19,11 +19,11 @@ const COLUMNS = (data, tools) => [
     ? [{ title: "Choose", kind: "narrow", cell: (row) => html`<input type="checkbox" aria-label=${`Choose ${row.requestId}`} .checked=${chosen(tools).has(row.sequence)} @change=${(event) => toggle(tools, row.sequence, event.target.checked)}>` }]
     : []),
   { title: "Request", cell: (row) => html`<a class="row-link mono" href=${address("/dead-letters/letter", { sequence: row.sequence })}>${row.requestId}</a>` },
-  { title: "Change set", cell: (row) => html`<a href=${`/change-sets/${row.workspaceId}/${row.changeSetId}`}>${row.workspaceId}/${row.changeSetId}</a>` },
   { title: "Code", cell: (row) => html`<a href=${address("/dead-letters", { code: row.code })}>${badge("error", row.code)}</a>` },
+  { title: "Change set", level: 2, cell: (row) => html`<a href=${`/change-sets/${row.workspaceId}/${row.changeSetId}`}>${row.workspaceId}/${row.changeSetId}</a>` },
   { title: "Reason", level: 2, kind: "grow", cell: (row) => html`<span class="clip">${row.reason}</span>` },
   { title: "Tried", right: true, level: 3, cell: (row) => `${plural(row.attempts, "time")}${row.redrive ? `, redriven ${row.redrive}×` : ""}` },
-  { title: "Died", right: true, cell: (row) => html`<span title=${row.time}>${ago(row.time, data.at)}</span>` },
+  { title: "Died", right: true, level: 2, cell: (row) => html`<span title=${row.time}>${ago(row.time, data.at)}</span>` },
 ];
 
 // Buttons that act on `sequences`; more than one needs the number typed.
@@ -38,7 +38,7 @@ export function actButtons(tools, sequences, then) {
       const failed = answer.failed.map((one) => one.message).join("; ");
       return `${count(answer.done)} ${done}${answer.gone ? `, ${count(answer.gone)} gone before` : ""}${failed ? `, ${answer.failed.length} failed: ${failed}` : ""}.`;
     });
-  return html`<div class="panel buttons">
+  return html`<div class=${many ? "panel buttons" : "buttons"}>
     ${many
       ? html`<label class="labelled"><span>To confirm, type the number of dead letters: ${count(sequences.length)}</span>
           <input class="field" inputmode="numeric" .value=${tools.state.typed ?? ""} @input=${(event) => tools.set({ typed: event.target.value })}></label>`
