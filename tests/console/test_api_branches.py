@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import anyio
 import pytest
 
 from rebaser.console.api import branches, edits
@@ -139,18 +140,28 @@ async def test_new_errors_stop_an_apply_and_are_named(
     assert [one["id"] for one in refused["error"]["details"]] == ["sum"]
 
 
+async def value_since(console: WebConsole, path: str, commit: int) -> Any:
+    """The answer for a value, as soon as it contains the commit: for a moment, the console shows an older state."""
+    with anyio.fail_after(60):
+        while True:
+            answer = await console.get(path)
+            if answer["position"] >= commit:
+                return answer
+            await anyio.sleep(0.01)
+
+
 async def test_a_value_is_edited_as_it_was_shown(acting: WebConsole, client: RebaserClient, ws: str, shop: str) -> None:
     shown = await acting.get(f"{shop}/main/value?id=b")
     edit = {"id": "b", "at": shown["position"], "author": "ann"}
-    await acting.act(f"{shop}/main/edit", {**edit, "value": '{"n": 9007199254740993}'})
+    done = await acting.act(f"{shop}/main/edit", {**edit, "value": '{"n": 9007199254740993}'})
     assert (await client.value(ws, "main", "b")).value == {"n": 9007199254740993}  # type: ignore[union-attr]
     refused = await acting.act(f"{shop}/main/edit", {**edit, "value": "1"}, 409)
     assert refused["error"]["code"] == "moved"
-    shown = await acting.get(f"{shop}/main/value?id=sum")
+    shown = await value_since(acting, f"{shop}/main/value?id=sum", done["commit"])
     definition = '{"function": "sum", "inputs": {"of": ["a", "a"]}}'
-    await acting.act(f"{shop}/main/edit", {"id": "sum", "at": shown["position"], "definition": definition})
+    done = await acting.act(f"{shop}/main/edit", {"id": "sum", "at": shown["position"], "definition": definition})
     assert (await client.items(ws, "main", "sum"))[0].definition == Derive("sum", "sum", {"of": ("a", "a")})
-    newest = (await acting.get(f"{shop}/main/value?id=sum"))["position"]
+    newest = (await value_since(acting, f"{shop}/main/value?id=sum", done["commit"]))["position"]
     await acting.act(f"{shop}/main/edit", {"id": "sum", "at": newest, "remove": True})
     assert await client.value(ws, "main", "sum") is None
 
