@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         RequestTimeout,
         TooLarge,
         UnresolvedConflicts,
+        ValueNotReady,
     )
     from rebaser_client.jetstream import Access
     from rebaser_client.log.branches import BranchChange, BranchConflict, BranchDiff, BranchInfo
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from rebaser_client.notebook import Values
     from rebaser_client.options import ClientOptions
     from rebaser_client.rebases import BranchConflicts, Rebased
+    from rebaser_client.refs import Ref
     from rebaser_client.requests.many import Request, RequestOutcome, WaitMany
     from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
     from rebaser_core.encoding.payload import ContentType
@@ -105,6 +107,7 @@ __all__ = [
     "RebaserClient",
     "RebaserError",
     "Recompute",
+    "Ref",
     "Remove",
     "Request",
     "RequestConflicts",
@@ -127,6 +130,7 @@ __all__ = [
     "UnsupportedVersion",
     "Update",
     "Value",
+    "ValueNotReady",
     "Values",
     "Wait",
     "WaitMany",
@@ -152,6 +156,7 @@ _NAMES = {
         "RequestTimeout",
         "TooLarge",
         "UnresolvedConflicts",
+        "ValueNotReady",
     ),
     "rebaser_client.jetstream": ("Access",),
     "rebaser_client.log.branches": ("BranchChange", "BranchConflict", "BranchDiff", "BranchInfo"),
@@ -170,6 +175,7 @@ _NAMES = {
     "rebaser_client.notebook": ("Values",),
     "rebaser_client.options": ("ClientOptions",),
     "rebaser_client.rebases": ("BranchConflicts", "Rebased"),
+    "rebaser_client.refs": ("Ref",),
     "rebaser_client.requests.many": ("Request", "RequestOutcome", "WaitMany"),
     "rebaser_core.commit": ("Commit", "Computed", "Decision", "Kind", "Outcome"),
     "rebaser_core.encoding.payload": ("ContentType",),

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, TypeAlias
 from rebaser_core.errors import REQUEST_ID_REUSED, Disposition, RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId, first_of
 from rebaser_core.response import Conflicts, EnqueueUpdatesResponse, Failure, Success
-from rebaser_core.values import Fault
+from rebaser_core.values import Fault, State
 
 Operation: TypeAlias = Literal["publish", "subscribe"]
 
@@ -208,3 +208,27 @@ class UnresolvedConflicts(UnprocessableError):  # noqa: N818 - named after a sta
         self.branch = branch
         self.target = target
         self.count = count
+
+
+class ValueNotReady(RebaserError):  # noqa: N818 - named after a state of the value
+    """The value `id` cannot be used now.
+
+    `state` is its state: `stale`, `error` or `unset`; None if it does not exist. `error` is its fault in the state
+    `error`, with the code and the id of the value in which the failure began.
+    """
+
+    default_code = "value_not_ready"
+
+    def __init__(self, id_: str, state: State | None, error: Fault | None = None) -> None:
+        if error is not None:
+            text = f"is an error: {error.code}: {error.message}"
+        elif state is None:
+            text = "does not exist: set or derive it first"
+        else:
+            text = (
+                "is not up to date: wait for its update" if state is State.STALE else f"is {state.value}: set it first"
+            )
+        super().__init__(f"the value {id_!r} {text}")
+        self.id = id_
+        self.state = state
+        self.error = error

@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 from anyio import to_thread
@@ -27,6 +27,7 @@ from rebaser_client.log.coverage import CoverageWaiter
 from rebaser_client.log.entries import Entry, EntryKind, EntryReplay, EntryStart, read_entries
 from rebaser_client.log.positions import At
 from rebaser_client.notebook import Values
+from rebaser_client.refs import Ref
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError
@@ -41,6 +42,8 @@ from rebaser_core.values import Value
 if TYPE_CHECKING:
     from rebaser_client.log.reader import StateLoader
     from rebaser_core.state.change_set import ChangeSetState
+
+T = TypeVar("T")
 
 LOADER = "rebaser_client.log.reader"  # the module that loads states
 
@@ -100,6 +103,14 @@ class ReadOperations:
         """
         state = await self.state(workspace, change_set, at=at, ids=(id_,))
         return state.value(id_, state.stale())
+
+    async def get(self, workspace: str, change_set: str, ref: Ref[T], *, at: At | None = None) -> T:
+        """Return the value of `ref`, which has the type of `ref`. `at` has the same meaning as in `state`.
+
+        Raises `ValueNotReady` if the value does not exist, or is not up to date, an error, or unset; and
+        `UnprocessableError`, with code `wrong_type`, if it has another type.
+        """
+        return ref.of(await self.value(workspace, change_set, ref.id, at=at))
 
     async def values(
         self, workspace: str, change_set: str, match: str | None = None, *, at: At | None = None

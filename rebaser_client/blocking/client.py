@@ -214,6 +214,7 @@ class BlockingRebaserClient(_Blocking[RebaserClient]):
     exists = _calls(RebaserClient.exists)
     change_sets = _calls(RebaserClient.change_sets)
     value = _calls(RebaserClient.value)
+    get = _calls(RebaserClient.get)
     values = _calls(RebaserClient.values)
     items = _calls(RebaserClient.items)
     state = _calls(RebaserClient.state)

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from anyio.to_thread import run_sync
 
-from rebaser_client import ClientClosedError, NotConnectedError, RequestRejected, Set, Success
+from rebaser_client import ClientClosedError, NotConnectedError, Ref, RequestRejected, Set, Success
 from rebaser_client.blocking import BlockingRebaserClient
 from rebaser_client.jetstream import JetStream
 from rebaser_core.streams.subjects import Subjects
@@ -40,6 +40,7 @@ async def test_a_script_edits_reads_follows_and_takes_back(client: BlockingRebas
         response = client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2), DOUBLE], wait="derived")
         assert isinstance(response.status, Success)
         assert client.values("ws", "cs")["double"].value == 4
+        assert client.get("ws", "cs", Ref("double", int)) == 4
         assert client.values("ws", "cs").to_arrow().column("number").to_pylist() == [2, 4]
         with client.watch("ws", "cs", after=0) as commits:
             assert next(commits).sequence == response.status.commit

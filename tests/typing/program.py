@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 import numpy as np
 
 from rebaser_client import (
+    BlockingRebaserClient,
     ChangeSetState,
     ClientClosedError,
     Commit,
@@ -23,6 +24,7 @@ from rebaser_client import (
     RebaserClient,
     RebaserError,
     Recompute,
+    Ref,
     Remove,
     RequestConflicts,
     RequestRejected,
@@ -37,6 +39,7 @@ from rebaser_client import (
     UnsupportedVersion,
     Update,
     Value,
+    ValueNotReady,
 )
 
 
@@ -93,3 +96,24 @@ async def main() -> str:
 async def notebook() -> None:
     client = await RebaserClient.open(prefix="x")
     await client.aclose()
+
+
+PRICE = Ref("price", float)
+NAMES: Ref[list[str]] = Ref("names", list[str])
+GROSS = Ref("gross", float)
+
+
+def typed(client: BlockingRebaserClient) -> str:
+    updates: list[Update] = [PRICE.set(9.5), PRICE.set(9), NAMES.set(["a"])]
+    updates += [GROSS.derive("sum", {"values": [PRICE, "other", Match("a/*")]}), GROSS.derive("sum", {"x": PRICE})]
+    client.enqueue_updates("ws", "cs", updates)
+    try:
+        price: float = client.get("ws", "cs", PRICE)
+    except ValueNotReady as error:
+        state: State | None = error.state
+        return f"{error.id} {state} {error.error and error.error.origin}"
+    return f"{price + 1} {client.get('ws', 'cs', NAMES)[0].upper()}"
+
+
+async def typed_asynchronously(client: RebaserClient) -> float:
+    return await client.get("ws", "cs", PRICE) + 1

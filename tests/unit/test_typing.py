@@ -12,13 +12,22 @@ from rebaser_client import errors
 ROOT = Path(__file__).parents[2]
 
 WRONG = """
-from rebaser_client import RebaserClient, Set, Update
+from rebaser_client import BlockingRebaserClient, Ref, RebaserClient, Set, Update
 
 updates: list[Update] = [Set("a", object()), Set("b", {1}), Set(1, 1), {"op": "set"}]
 
 async def main(client: RebaserClient) -> None:
     await client.enqueue_updates_with_reply("ws", "cs", updates, wait="bogus")
     await RebaserClient.open(prefx="x")
+
+PRICE = Ref("price", float)
+PRICE.set("9.5")
+PRICE.derive("sum", {"x": 1})
+
+async def read(client: RebaserClient, blocking: BlockingRebaserClient) -> None:
+    text: str = await client.get("ws", "cs", PRICE)
+    text = blocking.get("ws", "cs", PRICE)
+    wrong: Ref[int] = PRICE
 """
 
 
@@ -51,7 +60,7 @@ def test_what_is_wrong_is_found(tmp_path: Path, cache: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(WRONG)
     found = [line.split(":")[1] for line in mypy(program, tmp_path, cache) if ": error:" in line]
-    assert found == ["4", "4", "4", "4", "7", "8"]
+    assert found == ["4", "4", "4", "4", "7", "8", "11", "12", "15", "16", "17"]
 
 
 def test_all_errors_of_the_client_are_exported() -> None:
