@@ -49,7 +49,7 @@ def _root(
 ) -> None:
     """Keep branches of a large graph of values correct while many people and programs edit them.
 
-    Most options can also be set with an environment variable, which the help of the option names.
+    Most options can also be set with an environment variable; the help of each option gives its name.
     """
     arguments: list[str] = context.obj or []
     if any(option in arguments for option in context.help_option_names):

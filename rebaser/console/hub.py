@@ -69,7 +69,7 @@ class Hub:
         self.samples: deque[FleetSample] = deque(maxlen=KEPT)
 
     async def client(self) -> RebaserClient:
-        """Return the client; waits for the first connection. Raises `NotConnectedError` if there is none."""
+        """Wait for the first connection; return the client. Raises `NotConnectedError` if none is made in time."""
         await self._until(lambda: self._client is not None)
         if self._client is None:
             raise self._nothing()

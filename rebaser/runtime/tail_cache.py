@@ -56,8 +56,9 @@ class Tail:
 class MadeCheckpoint:
     """A checkpoint of a parent up to the message `newest`. It was made because there were too many commits to copy.
 
-    `instead_of` is the checkpoint that the parent itself had at that time; the log after it is still too long to copy.
-    `needed` are the addresses of the blobs that `checkpoint` needs.
+    `instead_of` is the checkpoint that the parent's own log named at that time. As long as the log names no newer one,
+    too many commits follow it to be copied, and `checkpoint` is used instead. `needed` contains the addresses of the
+    blobs that `checkpoint` needs.
     """
 
     newest: StoredMessage

@@ -77,8 +77,8 @@ class BranchInfo:
 class BranchConflict:
     """A value that a branch and its target defined differently. `base` is the definition that both replaced.
 
-    `ours` is the definition in the branch. `theirs` is the definition in the target as of the base of the branch. None
-    instead of a definition means that the value does not exist.
+    `ours` is the definition in the branch. `theirs` is the definition in the target, as of the commit up to which the
+    branch was last rebased. None instead of a definition means that the value does not exist.
     """
 
     id: str

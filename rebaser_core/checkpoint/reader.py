@@ -145,7 +145,7 @@ class ChainReader:
         refs = inputs.flatten()
         arity = self._state.cells.columns.templates.arity
         if refs.null_count or (lengths != np.where(templates >= 0, arity[templates], 0)).any():
-            raise malformed("a row of the checkpoint has another number of inputs than its definition")
+            raise malformed("the number of inputs in a row of the checkpoint does not match its definition")
         tracked = version > schema.UNTRACKED_VERSION
         edited = _filled(column("edited"), 0, np.int64) if tracked else np.zeros(batch.num_rows, np.int64)
         faults = self._faults(column)

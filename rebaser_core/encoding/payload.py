@@ -108,7 +108,7 @@ def read_head(source: BytesIO, major: int) -> int:
     length = 1 << (short - 24)
     argument = source.read(length)
     if short > 27 or len(argument) != length:
-        raise malformed("the CBOR data ends within a length, or has an indefinite length, which is not allowed")
+        raise malformed("the CBOR data ends within the length of an item, or contains an item of indefinite length")
     return int.from_bytes(argument)
 
 

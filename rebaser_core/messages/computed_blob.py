@@ -95,7 +95,7 @@ def _open(data: bytes, limits: Limits) -> tuple[str, ComputedTable]:
 
 def _only(raw: object, key: str) -> Any:
     if type(raw) is not dict or list(raw) != [key]:
-        raise malformed(f"the blob must have a map with the single key {key} in this place")
+        raise malformed(f"expected a map with the single key {key}")
     return raw[key]
 
 

@@ -147,7 +147,7 @@ def _read(body: RequestV4, limits: Limits, version: int) -> EnqueueUpdatesReques
         if len(actions) > 1:
             raise malformed("a request must have only one of revert, create, apply, rebase and mark")
         if body.expect is not None and type(actions[0]) in (CreateV4, RebaseV4):
-            raise malformed("a request to create or to rebase must not have expect")
+            raise malformed("a request to create or to rebase must not have the field expect")
         if (body.updates, body.updates_address, body.from_change_set_id, body.recompute) != (None,) * 4:
             raise malformed("a request with an action must not have updates, fromChangeSetId or recompute")
     elif (body.updates is None) == (body.updates_address is None):

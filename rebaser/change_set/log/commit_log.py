@@ -1,10 +1,9 @@
 """Appends the commits of an owner to its log, and detects when another owner has taken over.
 
-Invariants: commits are appended one at a time. NATS stores a commit only if the log still ends where it ended after
-this owner loaded it or last appended to it. A commit is folded into the state after it was appended. An append whose
-answer is lost is repeated, with the same bytes and the same expected sequence, until it is answered. No other commit is
-built meanwhile.
-"""
+Invariants: commits are appended one at a time. NATS stores a commit only if nothing has been appended to the log since
+this owner loaded it or last appended to it. A commit is folded into the state only after it has been appended. An
+append whose answer is lost is repeated, with the same bytes and the same expected sequence, until it is answered. No
+other commit is built meanwhile."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -20,7 +20,7 @@ from rebaser_core.messages.dead_letter import readable_request
 
 PAGE = 50
 SCAN = 3.0  # seconds that a search may take
-MAX_LETTERS = 100  # of one action
+MAX_LETTERS = 100  # per action
 MAX_DECODED = 1 << 20  # bytes of a request that is shown
 LAST_MS = 253_402_300_799_999  # the end of the year 9999
 

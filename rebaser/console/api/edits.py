@@ -60,7 +60,7 @@ def _json(text: str, what: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise invalid(f'{what} is not JSON: {str(error)[:200]}; a text needs quotes, as in "tea"') from None
+        raise invalid(f'{what} is not JSON: {str(error)[:200]}; put text in quotes, as in "tea"') from None
 
 
 def _update(body: Body, id_: str) -> Update:

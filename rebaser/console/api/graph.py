@@ -1,8 +1,8 @@
 """`/change-sets/…/graph`: the neighbourhood of one value, its inputs on one side and the values that use it on the
 other.
 
-Invariant: there are at most `MAX_NODES` nodes and `MAX_EDGES` edges, however large the graph. What a node has more is
-counted.
+Invariant: there are at most `MAX_NODES` nodes and `MAX_EDGES` edges, however large the graph. Inputs and
+users of a node that are left out are counted.
 """
 
 from collections.abc import Callable, Iterable

@@ -49,7 +49,7 @@ class IdText:
 
     @classmethod
     def of(cls, ids: Sequence[str]) -> "IdText":
-        """Return the text of `ids`. No id may contain a line break."""
+        """Return `ids` as one text, an id per line. No id may contain a line break."""
         text = np.frombuffer("".join([f"{id_}\n" for id_ in ids]).encode(), np.uint8)
         return cls(text, np.flatnonzero(text == ord("\n")) + 1)
 

@@ -2,7 +2,7 @@
 reads no clock.
 
 An amount is a number of messages or a number of bytes. All amounts of a reader have the same unit, because ADR-37
-allows only one of them as the limit.
+allows a limit in messages or a limit in bytes, but not both.
 
 The reader grants amounts: the limit at the beginning, and more whenever it has room. `outstanding` is the amount that
 pulls have requested and the server has not delivered. `free` is the granted amount that no pull has requested yet.

@@ -1,4 +1,4 @@
 """Writes and reads the headers of commits, for readers that do not decode payloads.
 
-Such readers are overviews of branches, the sweeper, and the garbage collection.
+Such readers are the sweeper, the garbage collector, and the code that lists branches.
 """
