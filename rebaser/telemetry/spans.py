@@ -63,8 +63,8 @@ class ChangeSetSpans:
         self._taken_at, self._batch = time.time_ns(), None
 
     def decided(self, messages: Sequence[Message], batch: DecidedBatch) -> None:
-        """Start the spans of a batch of requests that has been decided, but is not in the log yet. `messages` begins with
-        the messages of the batch; the others are ignored."""
+        """Start the spans of a batch of requests that has been decided, but is not in the log yet. `messages` begins
+        with the messages of the batch; the others are ignored."""
         self._batch = _Batch(self, messages, batch, self._taken_at or time.time_ns())
 
     def reply_headers(self, message: Message) -> dict[str, str]:
