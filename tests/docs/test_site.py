@@ -1,0 +1,39 @@
+"""The web site of the documentation builds without warnings, and a page without a target fails the build."""
+
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, anchors
+from tests.docs.site import build, prepared
+
+needs_zensical = pytest.mark.skipif(find_spec("zensical") is None, reason="Zensical is not installed: --group site")
+
+
+@needs_zensical
+def test_every_page_and_heading_is_on_the_site(tmp_path: Path) -> None:
+    done = build(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for page in DOCS.rglob("*.md"):
+        path = page.relative_to(DOCS)
+        html = tmp_path / (path.parent if path.name == "README.md" else path.with_suffix("")) / "index.html"
+        shown = html.read_text()
+        if path.parts[0] not in ("decisions", "reference"):
+            assert [anchor for anchor in anchors(page) if f'id="{anchor}"' not in shown] == [], path
+
+
+@needs_zensical
+def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
+    shutil.copytree(DOCS, tmp_path / "docs")
+    with (tmp_path / "docs" / "limits.md").open("a") as page:
+        page.write("\n[nowhere](no-such-page.md)\n")
+    assert build(tmp_path / "site", tmp_path / "docs").returncode != 0
+    assert not (tmp_path / "site").exists()
+
+
+def test_what_is_written_for_github_is_rewritten() -> None:
+    page = "[a](../../README.md#x) [b](../concepts.md)\n```bash not run: why\nls\n```\n"
+    readme = "https://github.com/rebaser/rebaser/blob/main/deploy/README.md#x"
+    assert prepared(page, DOCS / "internals") == f"[a]({readme}) [b](../concepts.md)\n```bash\nls\n```\n"
