@@ -107,7 +107,8 @@ async def test_a_conflict_is_settled_with_a_definition(
 
 async def test_a_commit_is_taken_back(acting: WebConsole, client: RebaserClient, ws: str, shop: str) -> None:
     done = await acting.act(f"{shop}/main/edit", {"id": "b", "value": "3", "at": 10**9})
-    back = {"at": done["commit"], "author": "ann", "message": "a slip"}
+    [request] = (await acting.get(f"{shop}/main/commit?at={done['commit']}"))["requests"]
+    back = {"at": done["commit"], "request": request["requestId"], "author": "ann", "message": "a slip"}
     assert (await acting.act(f"{shop}/main/revert", back))["updates"] == 1
     assert (await client.value(ws, "main", "b")).value == 2  # type: ignore[union-attr]
     await acting.act(f"{shop}/main/edit", {"id": "b", "value": "9", "at": 10**9})
