@@ -1,17 +1,18 @@
 """Starts an installation for tests: a real NATS server, and a Rebaser server in a thread of this process."""
 
 import tempfile
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
 from anyio.from_thread import start_blocking_portal
 from pydantic import ValidationError
 
-from rebaser.embedded.nats import embedded_nats
+from rebaser.embedded.nats import EmbeddedNats, embedded_nats
 from rebaser.serving import serve
 from rebaser.settings import Settings
 from rebaser.testing.in_process import InProcessEngine
@@ -20,6 +21,9 @@ from rebaser_client.task_groups import flat_task_group
 from rebaser_core.errors import ConfigError
 
 START_TIMEOUT = 60.0  # seconds
+# Settings that differ from the defaults of `rebaser serve`. The grace period is short because a server that is crashed
+# may wait for NATS until it ends.
+TEST_DEFAULTS: dict[str, Any] = {"server_id": "local", "shutdown_grace": 1.0}
 
 
 class LocalRebaser:
@@ -29,10 +33,11 @@ class LocalRebaser:
     `client` connects on first use; threads can share it. Programs on asyncio connect with `RebaserClient.connect(url)`.
     """
 
-    def __init__(self, url: str, prefix: str, stack: ExitStack) -> None:
+    def __init__(self, url: str, prefix: str, stack: ExitStack, crash: Callable[[], None]) -> None:
         self.url = url
         self.prefix = prefix
         self._stack = stack
+        self._crash = crash
 
     @cached_property
     def client(self) -> BlockingRebaserClient:
@@ -49,6 +54,15 @@ class LocalRebaser:
             raise UnprocessableError(f"there is no change set {workspace}/{change_set}", code="no_such_change_set")
         self.client.enqueue_updates_with_reply(workspace, change_set, (), wait="derived", timeout=timeout)
 
+    def crash(self) -> None:
+        """Crash both servers, and start them again with the same data, at the same address.
+
+        NATS is killed, and then the Rebaser server is stopped, which can neither commit nor hand over its change sets
+        any more. What was stored is kept. Clients reconnect automatically. If a function is running, the call waits for
+        it.
+        """
+        self._crash()
+
 
 @contextmanager
 def local_rebaser(
@@ -61,7 +75,8 @@ def local_rebaser(
     - `spark`: compute derived values on an embedded Spark, as `rebaser dev` does, which takes seconds to start.
       Otherwise, the code that Spark's workers run computes them in this process. Plug-ins are found in both cases if
       they are installed, for instance the project under test.
-    - `settings`: settings of `rebaser serve`, under their names in `rebaser.settings.Settings`.
+    - `settings`: settings of `rebaser serve`, under their names in `rebaser.settings.Settings`. `shutdown_grace` is 1 s
+      by default.
 
     Environment variables are ignored. Raises `ConfigError` for an unknown or invalid setting, and if a server
     cannot start.
@@ -70,26 +85,55 @@ def local_rebaser(
         if data is None:
             data = stack.enter_context(tempfile.TemporaryDirectory(prefix="rebaser-"))
         portal = stack.enter_context(start_blocking_portal(name="rebaser"))
-        url = stack.enter_context(
+        servers = stack.enter_context(
             portal.wrap_async_context_manager(_installation(Path(data), spark=spark, settings=settings))
         )
         with ExitStack() as clients:
-            yield LocalRebaser(url, str(settings.get("prefix", "")), clients)
+            prefix = str(settings.get("prefix", ""))
+            yield LocalRebaser(servers.url, prefix, clients, lambda: portal.call(servers.crash))
+
+
+class _Servers:
+    """A nats-server, and the Rebaser server beside it. Everything runs on one event loop."""
+
+    def __init__(self, nats: EmbeddedNats, settings: Settings, group: TaskGroup, *, spark: bool) -> None:
+        self.url = nats.url
+        self._nats = nats
+        self._settings = settings
+        self._group = group
+        self._spark = spark
+        self._running = anyio.CancelScope()
+        self._ended = anyio.Event()
+
+    async def start(self) -> None:
+        """Start the Rebaser server, and wait until it is ready."""
+        ready, self._running, self._ended = anyio.Event(), anyio.CancelScope(), anyio.Event()
+        self._group.start_soon(self._run, ready, self._running, self._ended)
+        with anyio.fail_after(START_TIMEOUT):
+            await ready.wait()
+
+    async def _run(self, ready: anyio.Event, running: anyio.CancelScope, ended: anyio.Event) -> None:
+        try:
+            with running:
+                await serve(self._settings, ready=ready.set, engine=None if self._spark else InProcessEngine())
+        finally:
+            ended.set()
+
+    async def crash(self) -> None:
+        """Kill NATS before the Rebaser server is stopped, so that the latter can neither commit nor hand over."""
+        await self._nats.kill()
+        self._running.cancel()
+        await self._ended.wait()
+        await self._nats.start()
+        await self.start()
 
 
 @asynccontextmanager
-async def _installation(data: Path, *, spark: bool, settings: dict[str, Any]) -> AsyncGenerator[str, None]:
+async def _installation(data: Path, *, spark: bool, settings: dict[str, Any]) -> AsyncGenerator[_Servers, None]:
     async with embedded_nats(data) as nats, flat_task_group() as group:
-        given = _settings(nats.url, settings)
-        ready = anyio.Event()
-
-        async def run() -> None:
-            await serve(given, ready=ready.set, engine=None if spark else InProcessEngine())
-
-        group.start_soon(run)
-        with anyio.fail_after(START_TIMEOUT):
-            await ready.wait()
-        yield nats.url
+        servers = _Servers(nats, _settings(nats.url, settings), group, spark=spark)
+        await servers.start()
+        yield servers
         group.cancel_scope.cancel()
 
 
@@ -101,7 +145,7 @@ def _settings(url: str, given: dict[str, Any]) -> Settings:
             raise ConfigError(f"there is no setting {name}; deploy/docs/reference/settings.md lists all of them")
     defaults = {name: field.get_default(call_default_factory=True) for name, field in Settings.model_fields.items()}
     try:
-        return Settings(**{**defaults, "server_id": "local", **given}).embedded(url)
+        return Settings(**{**defaults, **TEST_DEFAULTS, **given}).embedded(url)
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"invalid setting {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from rebaser.testing import LocalRebaser, local_rebaser
 from rebaser_client import ConfigError, Derive, Request, Set, UnprocessableError
@@ -64,6 +65,22 @@ def test_data_that_is_kept_is_found_again(tmp_path: Path) -> None:
         first.client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
     with local_rebaser(data=tmp_path, quiescent_period=0.2) as second:
         assert second.client.values("ws", "cs")["a"].value == 1
+
+
+def test_a_crash_hands_nothing_over_and_loses_nothing() -> None:
+    with local_rebaser(quiescent_period=60.0) as running, capture_logs() as events:
+        client = running.client
+        client.enqueue_updates("ws", "cs", [Set("a", 0), Derive("b", "sum", {"x": ("a", "a")})])
+        running.settle("ws", "cs")
+        running.crash()
+        told = [event["event"] for event in events]
+        assert "task_nak_failed" in told, told  # the idle owner could not give its task back
+        assert told.count("server_ready") == told.count("embedded_nats_ready") == 1
+        for number in range(1, 40):
+            client.enqueue_updates("ws", "cs", [Set("a", number)])
+        running.crash()
+        running.settle("ws", "cs")
+        assert {id_: value.value for id_, value in client.values("ws", "cs").items()} == {"a": 39, "b": 78}
 
 
 def test_the_environment_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
