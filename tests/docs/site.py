@@ -5,6 +5,7 @@ code blocks keep only their language, because Zensical does not recognize a bloc
 A warning, such as a link without a target, fails the build.
 """
 
+import json
 import os
 import re
 import shutil
@@ -31,10 +32,19 @@ def prepared(text: str, folder: Path) -> str:
     return re.sub(r"^(```+\w+) .*$", r"\1", text, flags=re.MULTILINE)
 
 
+def navigation() -> str:
+    """Return the navigation in TOML: the tables of the index, in their order."""
+    sections = re.split(r"^## ", (DOCS / "README.md").read_text(), flags=re.MULTILINE)[1:]
+    tables = [(text.partition("\n")[0], re.findall(r"^\| \[[^]]+\]\((\S+)\)", text, re.MULTILINE)) for text in sections]
+    entries = ", ".join(f"{{ {json.dumps(title)} = {json.dumps(pages)} }}" for title, pages in tables)
+    return f'nav = ["README.md", {entries}]'
+
+
 def build(target: Path, docs: Path = DOCS) -> subprocess.CompletedProcess[str]:
     """Build the pages of `docs` into the folder `target`, and return how Zensical ended."""
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(CONFIG, folder)
+        config = CONFIG.read_text().replace("[project]\n", f"[project]\n{navigation()}\n")
+        (Path(folder) / CONFIG.name).write_text(config)
         copy = Path(folder) / "docs"
         shutil.copytree(docs, copy)
         for page in copy.rglob("*.md"):

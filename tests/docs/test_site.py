@@ -1,5 +1,6 @@
 """The web site of the documentation builds without warnings, and a page without a target fails the build."""
 
+import re
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +23,17 @@ def test_every_page_and_heading_is_on_the_site(tmp_path: Path) -> None:
         shown = html.read_text()
         if path.parts[0] not in ("decisions", "reference"):
             assert [anchor for anchor in anchors(page) if f'id="{anchor}"' not in shown] == [], path
+
+
+@needs_zensical
+def test_pages_are_listed_in_the_order_of_the_index_and_name_no_fonts_or_scripts_elsewhere(tmp_path: Path) -> None:
+    assert build(tmp_path).returncode == 0
+    shown = (tmp_path / "limits" / "index.html").read_text()
+    places = [
+        shown.index(f'href="{link}"') for link in ("../concepts/", "../testing/", "../accounts/", "../changelog/")
+    ]
+    assert places == sorted(places)
+    assert re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="?https?:[^>]*', shown) == []
 
 
 @needs_zensical
