@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
@@ -58,8 +59,8 @@ async def tracing(
             provider = await to_thread.run_sync(_provider, server_id)
         except ImportError as error:
             log.warning("traces_off", reason=f"{error.name} is not installed: pip install 'rebaser[tracing]'")
-        except ValueError as error:
-            log.warning("traces_off", reason=str(error))
+        except Exception as error:  # noqa: BLE001 - OpenTelemetry and its plug-ins raise many kinds
+            log.warning("traces_off", reason=str(error) or type(error).__name__)
     if provider is None:
         yield None
         return
@@ -71,13 +72,17 @@ async def tracing(
     try:
         yield partial(ChangeSetSpans, maker)
     finally:
-        with anyio.move_on_after(LAST_EXPORT, shield=True):
-            await to_thread.run_sync(provider.shutdown, abandon_on_cancel=True)
+        # At its end, the process does not wait for a daemon thread, so an export that hangs does not keep it.
+        last_export = Thread(target=provider.shutdown, name="last-export", daemon=True)
+        last_export.start()
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(last_export.join, LAST_EXPORT)
 
 
 def _provider(server_id: str) -> Any:
     """Return a tracer provider of OpenTelemetry, which reads further variables. Raises `ImportError` if OpenTelemetry
-    is not installed, and `ValueError` for an exporter that this server does not support."""
+    is not installed, `ValueError` for an exporter that this server does not support, and whatever OpenTelemetry raises
+    if it refuses the value of a variable."""
     exporter = os.environ.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp"
     if exporter not in ("otlp", "console"):
         raise ValueError(f"OTEL_TRACES_EXPORTER={exporter} is not supported: use otlp, console or none")

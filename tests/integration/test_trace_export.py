@@ -98,6 +98,11 @@ async def test_the_spans_of_a_server_arrive_at_the_endpoint(
         ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER=zipkin is not supported"),
         ({ENDPOINT: "http://x:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTLP over grpc is not supported"),
         ({ENDPOINT: "http://x:4318"}, "opentelemetry.sdk.resources is not installed: pip install 'rebaser[tracing]'"),
+        ({ENDPOINT: "http://x:4318", "OTEL_BSP_MAX_QUEUE_SIZE": "-1"}, "max_queue_size must be a positive integer"),
+        (
+            {ENDPOINT: "http://x:4318", "OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER": "none_such"},
+            "Requested component 'none_such' not found",  # a RuntimeError
+        ),
     ],
 )
 async def test_a_server_that_cannot_make_traces_says_why_and_runs(
@@ -105,11 +110,31 @@ async def test_a_server_that_cannot_make_traces_says_why_and_runs(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+    if "is not installed" in reason:
+        monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
     async with tracing(**NEVER) as spans_of:
         assert spans_of is None
     [event] = events.named("traces_off")
     assert event["reason"].startswith(reason)
+
+
+def test_an_export_without_end_does_not_keep_the_process() -> None:
+    program = """
+import threading, anyio
+from opentelemetry.sdk.trace import TracerProvider
+from rebaser.telemetry import tracing
+
+TracerProvider.shutdown = lambda self: threading.Event().wait()
+tracing.LAST_EXPORT = 0.01
+
+async def main():
+    async with tracing.tracing(server_id="s1", ratio=0.0, slower_than=1.0, updates_slower_than=1.0) as spans_of:
+        assert spans_of is not None
+
+anyio.run(main)
+"""
+    environment = {**os.environ, "OTEL_TRACES_EXPORTER": "console"}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=120)
 
 
 @pytest.mark.anyio

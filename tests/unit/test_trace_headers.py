@@ -1,9 +1,13 @@
 """Tests which headers of W3C Trace Context are read, and which are ignored."""
 
+from unittest.mock import Mock, patch
+
+import opentelemetry.trace.span
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rebaser.telemetry.span_maker import remote
 from rebaser_core.messages.headers.traces import TraceContext, read_trace, trace_fields, trace_headers
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -47,6 +51,21 @@ def test_what_is_not_understood_is_left_out(headers: dict[str, str]) -> None:
 )  # fmt: skip
 def test_what_is_no_position_counts_as_missing(parent: str) -> None:
     assert read_trace({"traceparent": parent}) is None
+
+
+_STATES = st.lists(st.from_regex(r"[a1][b2@/]{0,3}= ?[c~]{1,2}", fullmatch=True), max_size=3).map(", ".join)
+
+
+@given(_STATES)
+@example("1=b")  # a key of level 2 of the specification
+@example("1a@b=c,d=e")
+def test_opentelemetry_takes_each_state_that_is_read_without_a_warning(state: str) -> None:
+    context = read_trace({"traceparent": PARENT, "tracestate": state})
+    assert context is not None
+    warnings = Mock()
+    with patch.object(opentelemetry.trace.span, "_logger", warnings):
+        remote(context)
+    assert not warnings.mock_calls
 
 
 @given(st.text(), st.text())

@@ -17,7 +17,9 @@ MAX_STATE = 512  # characters
 _CAPITALIZED_PARENT, _CAPITALIZED_STATE = "Traceparent", "Tracestate"
 _LENGTH = len("00-") + 32 + len("-") + 16 + len("-00")
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
-_MEMBER = r"[a-z0-9][a-z0-9_*/@-]{0,255}=[!-+\--<>-~ ]{0,255}[!-+\--<>-~]"
+# Only the keys of level 1 of W3C Trace Context: OpenTelemetry drops others with a warning, for each request.
+_KEY = r"(?:[a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})"
+_MEMBER = rf"{_KEY}=[!-+\--<>-~ ]{{0,255}}[!-+\--<>-~]"
 _STATE = re.compile(rf"{_MEMBER}(?:[ \t]*,[ \t]*{_MEMBER}){{0,31}}")
 
 
