@@ -1,7 +1,7 @@
 """The routes of the console: pages, static files, the JSON API and the live stream."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -16,7 +16,7 @@ from starlette.routing import Route
 from rebaser.console.api import branches, change_set, change_sets, commits, dead_letters, edits, graph, overview, values
 from rebaser.console.files import StaticFile
 from rebaser.console.guard import Guard
-from rebaser.console.resources import Action, Answer, Console, Given, Resource, error_answer
+from rebaser.console.resources import FAILED, Action, Answer, Console, Given, Resource, error_answer
 from rebaser.console.shapes import cut
 from rebaser.console.stream import EventResponse, LiveStream
 from rebaser_core.encoding.envelope import JSON, dumps
@@ -26,6 +26,7 @@ log = structlog.get_logger(__name__)
 
 API = "/api/v1"
 MAX_QUERY = 4096  # characters
+MAX_PATH = 400  # characters of a path in a log event
 BODY = 20.0  # seconds in which the body of an action has to arrive
 PAGES = (overview, change_sets, change_set, values, graph, commits, branches, edits, dead_letters)
 RESOURCES: tuple[Resource, ...] = tuple(one for page in PAGES for one in page.RESOURCES)
@@ -51,11 +52,34 @@ def make_app(console: Console, files: Mapping[str, StaticFile]) -> Any:
 def _reading(console: Console, resource: Resource) -> Any:
     async def answer(request: Any) -> Any:
         try:
-            return _json(await resource.read(console, _given(request)))
+            return _json(await _while_wanted(request, resource.read(console, _given(request))))
         except RebaserError as error:
             return _refusal(error)
 
     return answer
+
+
+async def _while_wanted(request: Any, reading: Awaitable[Answer]) -> Answer:
+    """Return what `reading` returns. It is cancelled if the client disconnects: else clients that come and go could
+    pile up reads without bound."""
+
+    async def watch(scope: anyio.CancelScope) -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        scope.cancel()
+
+    error: Exception | None = None
+    found: Answer = {}
+    async with anyio.create_task_group() as group:
+        group.start_soon(watch, group.cancel_scope)
+        try:
+            found = await reading
+        except Exception as raised:  # noqa: BLE001 - a task group would wrap it
+            error = raised
+        group.cancel_scope.cancel()
+    if error is not None:
+        raise error
+    return found
 
 
 def _acting(console: Console, action: Action) -> Any:
@@ -68,13 +92,17 @@ def _acting(console: Console, action: Action) -> Any:
         if not isinstance(body, dict):
             return JSONResponse({"error": {"code": "not_json", "message": "the body has to be a JSON object"}}, 400)
         given = _given(request)
-        event = {"path": request.url.path} | {name: cut(str(body[name])) for name in action.logged if name in body}
+        path = cut(request.scope["path"], MAX_PATH)
+        event = {"path": path} | {name: cut(str(body[name])) for name in action.logged if name in body}
+        outcome = "unknown"  # if it is cancelled, or fails in a way that nobody expected, it may have been done
         try:
             done = await action.act(console, given, body)
+            outcome = "done"
         except RebaserError as error:
-            log.info("console_action", outcome=error.code, **event)
+            outcome = error.code
             return _refusal(error)
-        log.info("console_action", outcome="done", **event)
+        finally:
+            log.info("console_action", outcome=outcome, **event)
         return _json(done)
 
     return answer
@@ -84,14 +112,17 @@ def _live(console: Console) -> Any:
     stream = LiveStream(console)
 
     async def answer(request: Any) -> Any:
-        of = urlsplit(request.query_params.get("of", "")[:MAX_QUERY])
+        try:
+            of = urlsplit(request.query_params.get("of", "")[:MAX_QUERY])
+            query = dict(parse_qsl(of.query, max_num_fields=32))
+        except ValueError:
+            return JSONResponse({"error": {"code": "invalid_argument", "message": "of has to be a path"}}, 400)
         for resource in RESOURCES:
             path = resource.match(of.path)
             if path is not None and resource.live:
                 if stream.is_full:
                     return JSONResponse({"error": {"code": "too_many", "message": "too many pages are open"}}, 503)
-                given = Given(path, dict(parse_qsl(of.query, max_num_fields=32)))
-                return EventResponse(stream.events(resource, given))
+                return EventResponse(stream.events(resource, Given(path, query)))
         return JSONResponse({"error": {"code": "not_found", "message": "nothing live has this path"}}, 404)
 
     return answer
@@ -132,5 +163,5 @@ def _refusal(error: RebaserError) -> Any:
 
 
 def _failed(request: Any, error: Exception) -> Any:
-    log.error("http_failed", path=request.url.path[:80], exc_info=error)
-    return JSONResponse({"error": {"code": "failed", "message": "the console failed; its log says why"}}, 500)
+    log.error("http_failed", path=cut(request.scope["path"], MAX_PATH), exc_info=error)
+    return JSONResponse(FAILED, 500)

@@ -1,8 +1,9 @@
 """The safety rules for every request, before any route sees it.
 
-Invariants: only requests that name an accepted host are answered. A request that changes something is accepted only if
-the console allows actions, and if a page of the console sent it. Every answer carries the headers below, so a browser
-runs no script but those of the console, and no other site can embed or read an answer.
+Invariants: only requests that name an accepted host are answered. The API does not answer pages of other sites. A
+request that changes something is accepted only if the console allows actions, and if a page of the console sent it.
+Every answer carries the headers below, so a browser runs no script but those of the console, and no other site can
+embed or read an answer.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -33,6 +34,7 @@ HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 ACTION_HEADER = "x-rebaser-action"
+OTHER_SITES = ("cross-site", "same-site")  # a page there cannot read an answer, but it could make the console work
 
 
 class Refused(Exception):  # noqa: N818 - named after the outcome
@@ -74,6 +76,8 @@ def check(method: str, path: str, headers: dict[str, str], options: ConsoleOptio
     if host not in options.hosts and path not in ("/livez", "/readyz"):  # probes name an address, and tell nothing
         raise Refused(421, "unknown_host", f"this console is not {host[:200]!r}; start it with --allow-host NAME")
     if method in ("GET", "HEAD"):
+        if path.startswith("/api/") and headers.get("sec-fetch-site") in OTHER_SITES:
+            raise Refused(403, "not_from_console", "a page of another site may not ask this console")
         return
     if method != "POST":
         raise Refused(405, "method", "use GET, or POST for actions")

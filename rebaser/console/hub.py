@@ -87,6 +87,9 @@ class Hub:
                         await self._watch(self._client)
             except RebaserError as error:
                 self._fail(error.message)
+            except Exception as error:  # must not end the process: in `rebaser dev`, servers run in it, too
+                log.exception("console_failed", exc_info=error)
+                self._fail("the console failed, and tries again; its log says why")
             finally:
                 self._client = None
             await anyio.sleep(RECONNECT)

@@ -22,6 +22,7 @@ PAGE = 100  # rows of a page, unless the viewer chose another number
 MOST = 500  # rows of a page
 MAX_MESSAGE = 4000  # characters
 MAX_DETAILS = 50  # values that an error is about
+FAILED: Answer = {"error": {"code": "failed", "message": "the console failed; its log says why"}}
 _PLACE = re.compile(r"\{(\w+)\}")
 
 

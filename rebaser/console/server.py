@@ -1,6 +1,7 @@
 """Runs a console: HTTP on a listening socket, and a connection to NATS that is made, and made again, beside it.
 
-Invariants: there are at most `MAX_CONNECTIONS` connections, and each sends the head of a request within `HEAD` seconds.
+Invariants: there are at most `MAX_CONNECTIONS` connections. Each sends the head of a request within `HEAD` seconds, and
+takes what was sent to it within `TAKING` seconds; otherwise it ends.
 HTTP is served before NATS is connected, so that pages can tell what is wrong.
 """
 
@@ -28,16 +29,19 @@ log = structlog.get_logger(__name__)
 MAX_CONNECTIONS = 512
 MAX_HEAD = 16 * 1024  # bytes
 HEAD = 20.0  # seconds
+TAKING = 30.0  # seconds
 CLOSING = 2  # seconds for sending the remaining answers
 
 
 class BoundedProtocol(H11Protocol):  # type: ignore[misc]
-    """A connection that ends if no request arrives on it in time."""
+    """A connection that ends if no request arrives on it in time, or if the other side does not take the answer."""
 
     _end: Any = None
+    _slow: Any = None  # ends the connection unless all was taken before; also while it is being closed
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        transport.set_write_buffer_limits(0)  # `pause_writing` and `resume_writing` tell whether all was taken
         if len(self.connections) > MAX_CONNECTIONS:
             transport.abort()
         else:
@@ -53,6 +57,20 @@ class BoundedProtocol(H11Protocol):  # type: ignore[misc]
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._cancel()
+        self._taken()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._slow = self.loop.call_later(TAKING, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._taken()
+
+    def _taken(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
 
     def _begin_head(self) -> None:
         self._end = self.loop.call_later(HEAD, self.transport.abort)

@@ -100,13 +100,29 @@ def branch_object(info: BranchInfo) -> dict[str, Any]:
 # -- values and definitions ------------------------------------------------------------------------------------------
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
+
+
 def json_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def json_start(value: object, most: int) -> str:
+    """Return the text of a value's JSON, cut at `most` characters. The rest of a large value is not encoded."""
+    if isinstance(value, str):
+        return cut(json_text(value[:most]), most)  # quotes make it too long if something is left out
+    found, length = list[str](), 0
+    for part in _ENCODER.iterencode(value):
+        found.append(part)
+        length += len(part)
+        if length > most:
+            break
+    return cut("".join(found), most)
+
+
 def short_text(value: Value) -> str:
     """Return a value as it stands in a table."""
-    return "" if value.state in (State.ERROR, State.UNSET) else cut(json_text(value.value), MAX_CELL)
+    return "" if value.state in (State.ERROR, State.UNSET) else json_start(value.value, MAX_CELL)
 
 
 def full_text(value: Value) -> dict[str, Any] | None:
@@ -126,7 +142,7 @@ def definition_text(definition: Update | None, most: int = MAX_CELL) -> str | No
     if definition is None or isinstance(definition, Remove):
         return None
     if isinstance(definition, Set):
-        return cut(json_text(definition.value), most)
+        return json_start(definition.value, most)
     if not isinstance(definition, Derive):
         return "(unset)"
     expression = definition.params.get("expr")

@@ -2,7 +2,7 @@
 
 Invariants: a state in the cache is never changed, only replaced by a newer one. Loading takes at most a fifth of the
 time: while a large change set changes all the time, pages show a state that is a little older. All cached states
-together take at most `ROOM`, except for the newest one.
+together take at most `ROOM`, except for the newest one. At most `LOADS` states are loaded at a time.
 """
 
 import time
@@ -22,6 +22,7 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.change_set import ChangeSetState
 
 ROOM = 1 << 30  # bytes, as states estimate them
+LOADS = 2
 ID_BYTES = 16  # of a sorted id, beside the state
 REST = 4  # times the duration of a load, during which a change set is not loaded again
 SLICE = 50_000  # ids that are sorted at once; more would hold up the event loop
@@ -53,6 +54,7 @@ class StateCache:
 
     def __init__(self) -> None:
         self._states: OrderedDict[ChangeSetKey, tuple[BrowsedState, float]] = OrderedDict()
+        self._loads = CapacityLimiter(LOADS)
         self._locks: WeakValueDictionary[ChangeSetKey, anyio.Lock] = WeakValueDictionary()
 
     async def get(self, client: RebaserClient, key: ChangeSetKey) -> BrowsedState:
@@ -66,10 +68,11 @@ class StateCache:
                 )
             found, until = self._states.get(key, (None, 0.0))
             if found is None or (found.state.last != info.sequence and time.monotonic() >= until):
-                began = time.monotonic()
-                state = await client.state(key.workspace, key.change_set)
-                found = await to_thread.run_sync(BrowsedState, state)
-                ended = time.monotonic()
+                async with self._loads:
+                    began = time.monotonic()
+                    state = await client.state(key.workspace, key.change_set)
+                    found = await to_thread.run_sync(BrowsedState, state)
+                    ended = time.monotonic()
                 self._states[key] = found, ended + REST * (ended - began)
             self._states.move_to_end(key)
             self._make_room()

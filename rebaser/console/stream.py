@@ -3,8 +3,8 @@
 A page names the resource that it shows. The stream sends what a GET of this resource would answer, at once and whenever
 that changes. So a page needs no code to merge events, and a stream that was cut just begins anew.
 
-Invariant: there are at most `MAX_STREAMS` streams. None of them holds more than one answer, and one that cannot be sent
-within `SEND` seconds ends the stream.
+Invariant: there are at most `MAX_STREAMS` streams, and none of them holds more than one answer. `server` ends a stream
+whose browser does not take it.
 """
 
 import hashlib
@@ -12,16 +12,17 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import anyio
+import structlog
 from starlette.responses import StreamingResponse
 
-from rebaser.console.guard import Receive, Scope, Send
-from rebaser.console.resources import Answer, Console, Given, Resource, error_answer
+from rebaser.console.resources import FAILED, Console, Given, Resource, error_answer
 from rebaser_core.encoding.envelope import JSON, dumps
 from rebaser_core.errors import RebaserError
 
+log = structlog.get_logger(__name__)
+
 MAX_STREAMS = 200
 HEARTBEAT = 15.0  # seconds after which a comment shows that the stream is alive
-SEND = 30.0  # seconds
 RETRY = 2000  # milliseconds until a browser connects again
 
 
@@ -59,29 +60,21 @@ class LiveStream:
             self._open -= 1
 
     async def _read(self, resource: Resource, given: Given) -> tuple[bytes, bytes]:
-        answer: Answer
         try:
-            answer, name = await resource.read(self._console, given), b"state"
+            return b"state", dumps(JSON, await resource.read(self._console, given))
         except RebaserError as error:
-            (_, answer), name = error_answer(error), b"trouble"
-        return name, dumps(JSON, answer)
+            _, answer = error_answer(error)
+        except Exception as error:  # the stream has begun, so nothing above could answer or log it
+            log.exception("http_failed", path=resource.path, exc_info=error)
+            answer = FAILED
+        return b"trouble", dumps(JSON, answer)
 
 
 class EventResponse(StreamingResponse):  # type: ignore[misc]
-    """Sends events, and gives up on a browser that does not take them."""
+    """Sends events."""
 
     def __init__(self, events: AsyncIterator[bytes]) -> None:
         super().__init__(_closing(events), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_in_time(message: dict[str, object]) -> None:
-            with anyio.fail_after(SEND):
-                await send(message)
-
-        try:
-            await super().__call__(scope, receive, send_in_time)
-        except TimeoutError:
-            return
 
 
 async def _closing(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -29,6 +29,7 @@ EVENTS = (
     ("commit_unreadable", "error"),
     ("conflicts_not_repeated", "warning"),
     ("console_action", "info"),
+    ("console_failed", "error"),
     ("console_listening", "info"),
     ("console_sees_nothing", "warning"),
     ("consume_failed", "warning"),

@@ -1,6 +1,8 @@
 """`rebaser console` as a process: what it prints, serves, refuses, and how it ends."""
 
+import json
 import signal
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,10 +19,11 @@ pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def started(nats_url: str, *options: str) -> AsyncIterator[tuple[anyio.abc.Process, WebConsole]]:
-    async with await anyio.open_process(
-        command("console", "--http", ":0", "--nats", nats_url, *options), cwd=ROOT, env=environment(), stderr=None
-    ) as process:
+async def started(
+    nats_url: str, *options: str, stderr: int | None = None
+) -> AsyncIterator[tuple[anyio.abc.Process, WebConsole]]:
+    arguments = command("console", "--http", ":0", "--nats", nats_url, *options)
+    async with await anyio.open_process(arguments, cwd=ROOT, env=environment(), stderr=stderr) as process:
         assert process.stdout is not None
         with anyio.fail_after(120):
             line = (await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 1000)).decode()
@@ -47,6 +50,17 @@ async def test_actions_are_an_option(installation: LocalRebaser) -> None:
         process.send_signal(signal.SIGTERM)
         with anyio.fail_after(60):
             assert await process.wait() == 0
+
+
+async def test_an_action_is_in_the_log_without_an_option(installation: LocalRebaser) -> None:
+    async with started(installation.url, "--actions", stderr=subprocess.PIPE) as (process, console):
+        await console.act("/change-sets/no%20name/main/close", {"author": "ann"}, 400)
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        with anyio.fail_after(60):
+            log = b"".join([chunk async for chunk in process.stderr]).decode()
+    [event] = [json.loads(line) for line in log.splitlines() if "console_action" in line]
+    assert (event["author"], event["path"]) == ("ann", "/api/v1/change-sets/no name/main/close")
 
 
 async def test_an_address_that_others_reach_is_refused_in_one_line(tmp_path: Path) -> None:

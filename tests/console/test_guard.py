@@ -58,6 +58,16 @@ def test_an_action_of_another_site_is_refused(changes: dict[str, str], code: str
     assert refusal(DOING, "POST", ACTION | changes) == code
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_page_of_another_site_cannot_make_the_console_work(method: str) -> None:
+    for site in ("cross-site", "same-site"):
+        given = HOST | {"sec-fetch-site": site}
+        assert refusal(READING, method, given) == "not_from_console"
+        assert refusal(READING, method, given, "/change-sets/shop/main") == "", "links to pages work from everywhere"
+    for site in ("same-origin", "none"):
+        assert refusal(READING, method, HOST | {"sec-fetch-site": site}) == ""
+
+
 def test_an_address_that_others_can_reach_needs_a_word() -> None:
     for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"):
         check_exposure(host, insecure=False)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,6 +93,27 @@ async def test_a_state_is_loaded_again_only_after_a_commit_and_a_rest(monkeypatc
     assert (await cache.get(client, key("a"))).state.last == 3, "it took three seconds, so twelve are to pass"
     clock.now += 0.2
     assert (await cache.get(client, key("a"))).state.last == 4
+
+
+@pytest.mark.anyio
+async def test_few_states_are_loaded_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    installation, cache, load = Installation(), StateCache(), Installation.state
+    running, most = 0, 0
+
+    async def counted(self: Installation, workspace: str, change_set: str) -> ChangeSetState:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await anyio.wait_all_tasks_blocked()
+        running -= 1
+        return await load(self, workspace, change_set)
+
+    monkeypatch.setattr(Installation, "state", counted)
+    installation.newest = dict.fromkeys("abcdef", 1)
+    async with anyio.create_task_group() as group:
+        for name in installation.newest:
+            group.start_soon(cache.get, cast("RebaserClient", installation), key(name))
+    assert (most, sorted(installation.loads)) == (states.LOADS, list("abcdef"))
 
 
 @pytest.mark.anyio

@@ -58,7 +58,7 @@ def console(
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         typer.Option(envvar="REBASER_LOG_LEVEL", help="Lowest level that is logged."),
-    ] = "warning",
+    ] = "info",
     log_format: Annotated[
         Literal["auto", "console", "json"],
         typer.Option(envvar="REBASER_LOG_FORMAT", help="Format of log events."),

@@ -1,0 +1,31 @@
+"""The texts of values that the console sends."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebaser.console.shapes import cut, json_start
+
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(TREES, st.integers(1, 30))
+def test_the_start_of_a_value_is_that_of_its_json(value: object, most: int) -> None:
+    assert json_start(value, most) == cut(json.dumps(value, ensure_ascii=False), most)
+
+
+def test_the_rest_of_a_large_value_is_not_encoded() -> None:
+    """A page has hundreds of values, each of which may be large."""
+
+    class Numbers(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            yield from range(100)
+            pytest.fail("it went on")
+
+    assert json_start(Numbers([1]), 20) == cut(json.dumps(list(range(100))), 20)
