@@ -32,14 +32,14 @@ class SpanMaker:
 
     `ratio` is the share of the requests without a trace for which the server begins a trace. A request that takes
     longer than `slower_than` (seconds, from its storage to its answer), and an update that takes longer than
-    `updates_slower_than`, get a trace afterwards.
+    `updates_slower_than`, get a trace afterwards. Both may be infinite.
     """
 
     def __init__(self, tracer: Tracer, *, ratio: float, slower_than: float, updates_slower_than: float) -> None:
         self._tracer = tracer
         self._ratio = ratio
-        self._slower_than = round(slower_than * NANOS)
-        self._updates_slower_than = round(updates_slower_than * NANOS)
+        self._slower_than = slower_than * NANOS  # not rounded, because it may be infinite
+        self._updates_slower_than = updates_slower_than * NANOS
         self._late_in = self._late = 0
 
     def chosen(self, sender: TraceContext | None) -> bool:

@@ -18,6 +18,7 @@ from rebaser.settings import Settings
 from rebaser.telemetry.tracing import tracing, wanted
 from rebaser.testing.in_process import InProcessEngine
 from rebaser_client import RebaserClient, Set
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 from tests.conftest import Events
 
@@ -135,6 +136,18 @@ anyio.run(main)
 """
     environment = {**os.environ, "OTEL_TRACES_EXPORTER": "console"}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=120)
+
+
+@pytest.mark.anyio
+async def test_no_request_is_slower_than_infinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    monkeypatch.setenv("REBASER_TRACE_SLOWER_THAN", "inf")
+    slower_than = Settings().trace_slower_than
+    async with tracing(server_id="s1", ratio=0.0, slower_than=slower_than, updates_slower_than=1.0) as spans_of:
+        assert spans_of is not None
+        maker = spans_of(Subjects(), ChangeSetKey.of("ws", "cs")).maker
+        assert not maker.is_slow(2**63)
+        assert not maker.request_was_slow(0, 2**63)
 
 
 @pytest.mark.anyio
