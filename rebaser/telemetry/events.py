@@ -115,6 +115,7 @@ EVENTS = (
     ("server_unready", "error"),
     ("settle_refused", "warning"),
     ("shutting_down", "info"),
+    ("span_failed", "warning"),
     ("spark_down", "warning"),
     ("spark_ready", "info"),
     ("spark_workers_lack", "warning"),

@@ -2,18 +2,33 @@
 
 The span `enqueue rebaser` ends when the outcome of the request is known. Its child span `publish …` ends when NATS has
 stored the request. The headers of the request refer to the `publish` span, so the server can continue the trace.
+
+Invariant: a span processor of the program that raises an exception changes nothing in what a request does.
 """
 
 from types import TracebackType
 from typing import Self
 
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider, set_span_in_context
+from opentelemetry.context import Context
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    TracerProvider,
+    set_span_in_context,
+)
+from opentelemetry.util.types import Attributes
 
+from rebaser_client.logs import get_logger
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure, Success
 from rebaser_core.messages.headers.traces import TraceContext, trace_headers
 from rebaser_core.streams.subjects import Subjects
+
+log = get_logger(__name__)
 
 
 class ClientSpans:
@@ -23,6 +38,7 @@ class ClientSpans:
         self.tracer = provider.get_tracer("rebaser_client")
         self.subjects = subjects
         self.template = f"{subjects.root}.requests.{{workspace}}.{{change_set}}"
+        self._failed = False  # whether a processor of the program has raised an exception
 
     def request(self, key: ChangeSetKey, request_id: RequestId, wait: str) -> "RequestSpans":
         """Start the `enqueue` span of a request, as a child of the program's current span.
@@ -30,6 +46,26 @@ class ClientSpans:
         `wait` tells what the caller waits for, and becomes an attribute of the span.
         """
         return RequestSpans(self, key, request_id, wait)
+
+    def start(self, name: str, kind: SpanKind, attributes: Attributes, context: Context | None = None) -> Span:
+        """Start a span; if that fails, return a span that is not recorded."""
+        try:
+            return self.tracer.start_span(name, context, kind, attributes)
+        except Exception as error:  # noqa: BLE001 - it is the program's
+            self._report(error)
+            return INVALID_SPAN
+
+    def end(self, span: Span) -> None:
+        """End `span`."""
+        try:
+            span.end()
+        except Exception as error:  # noqa: BLE001 - it is the program's
+            self._report(error)
+
+    def _report(self, error: Exception) -> None:
+        if not self._failed:  # once, because each request would fail in the same way
+            self._failed = True
+            log.warning("span_failed", reason=f"{type(error).__name__}: {error}"[:300])
 
 
 class RequestSpans:
@@ -40,7 +76,7 @@ class RequestSpans:
         self._key = key
         self._id = request_id
         about = {"rebaser.workspace": key.workspace, "rebaser.change_set": key.change_set, "rebaser.wait": wait}
-        self._enqueue = client.tracer.start_span("enqueue rebaser", attributes=about)
+        self._enqueue = client.start("enqueue rebaser", SpanKind.INTERNAL, about)
         self._publish: Span | None = None
 
     def __enter__(self) -> Self:
@@ -58,9 +94,8 @@ class RequestSpans:
         """
         client = self._client
         subject = client.subjects.requests(self._key)
-        self._publish = client.tracer.start_span(
+        self._publish = client.start(
             f"publish {client.template}",
-            set_span_in_context(self._enqueue),
             SpanKind.PRODUCER,
             {
                 "messaging.system": "nats",
@@ -71,6 +106,7 @@ class RequestSpans:
                 "messaging.message.id": self._id,
                 "messaging.message.body.size": size,
             },
+            set_span_in_context(self._enqueue),
         )
         found = self._publish.get_span_context()
         if found.is_valid:
@@ -81,7 +117,7 @@ class RequestSpans:
     def stored(self) -> None:
         """End the `publish` span, because NATS has confirmed that the request is stored."""
         if self._publish is not None:
-            self._publish.end()
+            self._client.end(self._publish)
             self._publish = None
 
     def answered(self, response: EnqueueUpdatesResponse) -> None:
@@ -100,5 +136,5 @@ class RequestSpans:
                     code = error.code if isinstance(error, RebaserError) else type(error).__name__
                     span.set_attribute("error.type", code)
                     span.set_status(Status(StatusCode.ERROR))
-                span.end()
+                self._client.end(span)
         self._publish = None

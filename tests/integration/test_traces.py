@@ -4,9 +4,11 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import anyio
 import pytest
+from opentelemetry.sdk.trace import SpanProcessor
 from structlog.contextvars import get_contextvars
 
 from rebaser.change_set.log.commit_log import CommitLog
@@ -262,6 +264,27 @@ async def test_what_the_caller_gets_is_on_its_span(
     rejected = recorder.spans(PROCESS)[1]
     assert (rejected.attributes["rebaser.outcome"], rejected.attributes["error.type"]) == ("error", "moved")
     assert not rejected.status.is_ok
+
+
+@pytest.mark.usefixtures("traced_program")
+@pytest.mark.parametrize("method", ["on_start", "on_end"])
+async def test_a_span_processor_of_the_program_that_fails_harms_no_request(
+    js: JetStream, subjects: Subjects, nats_url: str, recorder: Recorder, events: Events, method: str
+) -> None:
+    failing = Mock(spec=SpanProcessor, **{f"{method}.side_effect": OSError("disk full")})
+    recorder.provider.add_span_processor(failing)
+    async with (
+        serving(js, subjects, Idle()),
+        RebaserClient.connect(nats_url, prefix=subjects.prefix) as client,
+    ):
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+        await client.enqueue_updates("ws", "cs", [Set("a", 2)])
+        [outcome] = await client.enqueue_many([Request("ws", "cs", [Set("a", 3)])])
+        assert outcome.error is None
+        assert (await client.values("ws", "cs"))["a"].value == 3
+    assert getattr(failing, method).call_count >= 3
+    [event] = events.named("span_failed")
+    assert event["reason"] == "OSError: disk full"
 
 
 @pytest.mark.usefixtures("traced_program")
