@@ -53,6 +53,7 @@ class BlockingDeadLetterBox(_Blocking[DeadLetterBox]):
     """The methods of `DeadLetterBox`, for programs without an event loop."""
 
     find = _iterates(DeadLetterBox.find)
+    get = _calls(DeadLetterBox.get)
     payload = _calls(DeadLetterBox.payload)
     redrive = _calls(DeadLetterBox.redrive)
     drop = _calls(DeadLetterBox.drop)

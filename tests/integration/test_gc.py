@@ -342,7 +342,7 @@ async def test_an_append_in_doubt_is_given_up_when_its_blobs_may_be_gone(
 
     monkeypatch.setattr(js, "publish", unanswered)
     async with log.append_lock():
-        with pytest.raises(FencedError, match="not answered in time"):
+        with pytest.raises(FencedError, match="did not answer an append"):
             await log.publish(large)
 
 

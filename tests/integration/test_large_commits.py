@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import anyio
 import pytest
 
-from rebaser.change_set import processor
+from rebaser.change_set.log import commit_drafts
 from rebaser.change_set.log.commit_log import CommitLog, open_log
 from rebaser.settings import Settings
 from rebaser_client import RebaserClient, Remove, RequestRejected, Set, Update, cooperative
@@ -121,7 +121,7 @@ async def test_many_ids_are_checked_and_folded_a_few_at_a_time(
 
     engine = Engine()
     engine.go.set()
-    monkeypatch.setattr(processor, "cooperate", counted)
+    monkeypatch.setattr(commit_drafts, "cooperate", counted)
     monkeypatch.setattr(ChangeSetState, "defined_by", one)
     monkeypatch.setattr(ChangeSetState, "wakes", some)
     async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as client:

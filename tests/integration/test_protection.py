@@ -88,5 +88,5 @@ async def test_without_history_nothing_is_applied_or_protected(
         await edit(client, "fix", Set("a", 2))
     async with serving(js, subjects, engine, history_for=0):
         assert await refusal(client.apply("ws", "fix")) == "unsupported"
-        with pytest.raises(RequestRejected, match="keeps no history"):
+        with pytest.raises(RequestRejected, match="this server keeps none"):
             await client.protect("ws", "main")

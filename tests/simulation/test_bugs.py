@@ -63,7 +63,7 @@ def test_a_violation_is_told_with_its_seed_and_a_trace() -> None:
     assert "!!!" in "".join(trace)
     assert "starts" in trace[0]
     assert violation.startswith("seed 1, harsh: ")
-    assert "no commit holds it" in violation
+    assert "no commit has this outcome" in violation
     assert again.strip() == "PYTHONHASHSEED=0 python -m tests.simulation --seed 1 --mode harsh"
 
 

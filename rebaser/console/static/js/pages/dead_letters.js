@@ -14,11 +14,14 @@ function toggle(tools, sequence, on) {
   tools.set({ chosen: next });
 }
 
+// A message that is no request has no id.
+const named = (row) => row.requestId || `message ${row.sequence}`;
+
 const COLUMNS = (data, tools) => [
   ...(data.actions
-    ? [{ title: "Choose", kind: "narrow", cell: (row) => html`<input type="checkbox" aria-label=${`Choose ${row.requestId}`} .checked=${chosen(tools).has(row.sequence)} @change=${(event) => toggle(tools, row.sequence, event.target.checked)}>` }]
+    ? [{ title: "Choose", kind: "narrow", cell: (row) => html`<input type="checkbox" aria-label=${`Choose ${named(row)}`} .checked=${chosen(tools).has(row.sequence)} @change=${(event) => toggle(tools, row.sequence, event.target.checked)}>` }]
     : []),
-  { title: "Request", cell: (row) => html`<a class="row-link mono" href=${address("/dead-letters/letter", { sequence: row.sequence })}>${row.requestId}</a>` },
+  { title: "Request", cell: (row) => html`<a class="row-link mono" href=${address("/dead-letters/letter", { sequence: row.sequence })}>${named(row)}</a>` },
   { title: "Code", cell: (row) => html`<a href=${address("/dead-letters", { code: row.code })}>${badge("error", row.code)}</a>` },
   { title: "Change set", level: 2, cell: (row) => html`<a href=${`/change-sets/${row.workspaceId}/${row.changeSetId}`}>${row.workspaceId}/${row.changeSetId}</a>` },
   { title: "Reason", level: 2, kind: "grow", cell: (row) => html`<span class="clip">${row.reason}</span>` },
