@@ -70,7 +70,7 @@ def check_function(
     first = [_compute(known, [call])[0] for call in calls]
     _compare(calls, first, [_compute(known, [call])[0] for call in calls], "is called again")
     failures.clear()
-    for batch, told in _batches(calls):
+    for batch, told in _batches(calls, first):
         failing = any(first[at].state is State.ERROR for at in batch)
         found = _compute(known, [calls[at] for at in batch])
         if failures and not failing:
@@ -119,17 +119,21 @@ def _length(inputs: Any) -> int:
     return len(flat[0])
 
 
-def _batches(calls: Sequence[_Call]) -> Iterator[tuple[list[int], str]]:
-    """Yield lists of positions in `calls` that a worker computes together, each with words for a message."""
+def _batches(calls: Sequence[_Call], first: Sequence[Value]) -> Iterator[tuple[list[int], str]]:
+    """Yield lists of positions in `calls` that a worker computes together, each with words for a message. `first` are
+    the results of the calls."""
     size = thresholds.now.group_min_values
     groups: defaultdict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
     for at, call in enumerate(calls):
         groups[call.template.inputs].append(at)
         yield [at] * size, "is computed many times in one call"
     for group in groups.values():
-        many = group * -(-size // len(group))
-        yield many, "is computed together with the other cases"
-        yield many[::-1], "is computed together with the other cases, in the reverse order"
+        # The vector form may fail for a group with errors, so the others of the group are also computed without them.
+        computable = [at for at in group if first[at].state is not State.ERROR]
+        for part in [group] if len(computable) in (0, len(group)) else [group, computable]:
+            many = part * -(-size // len(part))
+            yield many, "is computed together with the other cases"
+            yield many[::-1], "is computed together with the other cases, in the reverse order"
 
 
 def _compute(known: FunctionRegistry, calls: Sequence[_Call]) -> list[Value]:

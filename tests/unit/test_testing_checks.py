@@ -105,6 +105,19 @@ def test_what_is_wrong_is_found(function: Any, told: str) -> None:
         check_function(function, PRICES)
 
 
+def test_a_case_with_an_error_hides_nothing_in_the_others() -> None:
+    def vector(inputs: Any, _: Any) -> Any:
+        if not isinstance(inputs["x"], np.ndarray):
+            raise TypeError("x is no array")
+        return inputs["x"] + 1
+
+    mixed = Function(name="f", call=lambda inputs, _: inputs["x"] + 1, vector=vector)
+    cases: list[dict[str, Any]] = [{"x": 1}, {"x": 2.5}, {"x": "text"}]
+    for count in (2, 3):
+        with pytest.raises(AssertionError, match="the vector form of 'f' failed"):
+            check_function(mixed, cases[:count])
+
+
 def test_bad_arguments_are_refused() -> None:
     with pytest.raises(UnprocessableError, match="not a JSON value"):
         check_function(one, [{"price": {1}}])
